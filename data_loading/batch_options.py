@@ -97,6 +97,8 @@ class BatchOptions:
         packing = self.packing(data, split)
         if packing is not None:
             return len(packing)
+        if self.documents == "masked":
+            _separator(data, split)
         windows = len(self.windows(data.ranges_of(split)[1]))
         if self.kind != "plain" and self.step_windows is not None:
             return windows // self.step_windows * self.step_windows

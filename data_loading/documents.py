@@ -39,14 +39,9 @@ def separator_of(
         required: Whether tokens in which no such id occurs are an error.
 
     Raises:
-        UserError: Nothing says where documents begin, or all tokens are one document.
+        UserError: Nothing says where documents begin.
     """
     if tokens.documents is not None:
-        if required and len(tokens.documents) == 1:
-            raise UserError(
-                f"{tokens.name} is one document, so that documents=masked or separate would do nothing. Take "
-                "documents=across, or tokenize again with --document-separator"
-            )
         return Separator(None)
     ids = [number for number in (eot_id, *tokens.begin_ids, bos_id) if number is not None]
     if not ids:

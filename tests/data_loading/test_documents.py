@@ -19,10 +19,6 @@ from data_loading.documents import DocumentStarts, Separator, separator_of
 from data_loading.formats.llm_c import HEADER_BYTES, KINDS
 from data_loading.opening import open_tokens
 from data_loading.packing.pieces import borders_of
-from data_loading.pretokenizer.job import pretokenize
-from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.formats.conftest import EOT, tokenized, written
 from tests.searched import examples
 
@@ -177,12 +173,3 @@ def test_fingerprint_of_the_stream_differs_only_where_borders_moved(tmp_path: Pa
         ]
         assert names[0] != names[1]
     assert StreamingDataset(other, "train", 32, documents="masked")._batches.name == "documents masked"
-
-
-@pytest.mark.parametrize("documents", ["masked", "separate"])
-def test_set_of_one_document_is_refused(documents: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one document of some length " * 100)
-    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options(workers=0))
-    with pytest.raises(UserError, match="one document"):
-        StreamingDataset(tmp_path / "a.npy", "train", 32, documents=documents)
-    assert len(StreamingDataset(tmp_path / "a.npy", "train", 32))
