@@ -39,6 +39,13 @@ def one_held_out_share(config: Config) -> list[Problem]:
                 f"val is all of dataset.val_path={dataset.val_path}. Take one of the two away (=null)",
             )
         )
+    if dataset.val_path is not None and dataset.val_fraction != Dataset().val_fraction:
+        problems.append(
+            Problem(
+                "dataset.val_fraction",
+                f"val is all of dataset.val_path={dataset.val_path}. Take one of the two away",
+            )
+        )
     if dataset.val_tokens is not None and dataset.val_fraction != Dataset().val_fraction:
         problems.append(
             Problem(
@@ -68,6 +75,18 @@ def only_of_stores(config: Config) -> list[Problem]:
         Problem(f"dataset.{name}", f"it is of token sets in stores ({', '.join(STORES)}). Take it away")
         for name in ("disk_budget", "download_workers", "part_size")
         if getattr(dataset, name) != getattr(plain, name)
+    ]
+
+
+def text_of_stdlib(config: Config) -> list[Problem]:
+    """Python's own source code is read as it is, and a part of it is held out."""
+    dataset, plain = config.dataset, Dataset()
+    return [
+        Problem(
+            f"dataset.{name}", "dataset=stdlib is Python's own source code: it would do nothing. Take it away"
+        )
+        for name in ("document_separator", "encoding", "errors", "val_path")
+        if dataset.source == "stdlib" and getattr(dataset, name) != getattr(plain, name)
     ]
 
 

@@ -28,6 +28,7 @@ from conf.dataset_rules import (
     only_of_stores,
     only_of_the_hub,
     options_of_an_order,
+    text_of_stdlib,
     windows_of_one_kind,
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
@@ -219,6 +220,12 @@ OF_ONE = (
     Rule(
         tuple(f"dataset.{name}" for name in ("order", "block_windows", "shard_windows", "documents")),
         options_of_an_order,
+    ),
+    Rule(
+        tuple(
+            f"dataset.{name}" for name in ("source", "document_separator", "encoding", "errors", "val_path")
+        ),
+        text_of_stdlib,
     ),
     Rule(
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),

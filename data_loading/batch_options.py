@@ -11,7 +11,7 @@ import numpy as np
 from conf import UserError
 from conf.schema import Dataset
 from data_loading.batches import Batches, Masked, Plain, Shifted, Streams, proper_divisors
-from data_loading.documents import DocumentStarts
+from data_loading.documents import DocumentStarts, Separator, separator_of
 from data_loading.orders import order_of
 from data_loading.packing.index import Packing, packing_of
 from data_loading.packing.packed import Packed
@@ -87,13 +87,18 @@ class BatchOptions:
         if self.documents != "separate":
             return None
         tokens, ranges = data.ranges_of(split)
-        return packing_of(tokens, ranges, self.seq_len, self.shift, data.eot_id, check=check)
+        between = _separator(data, split)
+        return packing_of(
+            tokens, ranges, self.seq_len, self.shift, between.id, is_before=between.is_before, check=check
+        )
 
     def count(self, data: Data, split: str) -> int:
         """Positions in an epoch."""
         packing = self.packing(data, split)
         if packing is not None:
             return len(packing)
+        if self.documents == "masked":
+            _separator(data, split)
         windows = len(self.windows(data.ranges_of(split)[1]))
         if self.kind != "plain" and self.step_windows is not None:
             return windows // self.step_windows * self.step_windows
@@ -124,7 +129,8 @@ class BatchOptions:
                     "Take order=shuffled, or documents=masked"
                 )
             ordered = order_of(order, len(packing), seed, block_windows)
-            return Packed(packing, ordered, _pad_id(token_set, data.eot_id))
+            is_before = _separator(data, split).is_before
+            return Packed(packing, ordered, _pad_id(token_set, data.eot_id), is_before=is_before)
         windows = self.windows(ranges)
         if self.kind == "streams":
             if order in ("shuffled_blocks", "shuffled_shards"):
@@ -135,8 +141,15 @@ class BatchOptions:
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":
-            return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
+            between = _separator(data, split)
+            starts = DocumentStarts(token_set, between)
+            return Masked(windows, ordered, starts, is_before=between.is_before)
         return Plain(windows, ordered)
+
+
+def _separator(data: Data, split: str) -> Separator:
+    """What is held out may be a part of one document; what is trained on has several."""
+    return separator_of(data.ranges_of(split)[0], data.eot_id, data.bos_id, required=split == "train")
 
 
 def _pad_id(tokens: Tokens, eot_id: int | None) -> int:

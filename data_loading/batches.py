@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("data_loading")
 
 Positions = Sequence[int] | np.ndarray
+FROM_FIRST_ID = " from their first id"
+"""In the name of batches of documents that begin with the id between them, which differ from others."""
 NO_ROWS = ("cu_seqlens", "shift")
 """What of a batch is not one value for each window."""
 
@@ -159,9 +161,13 @@ class Masked(WindowBatches, DocumentBatches):
     kind = "masked"
     name = "documents masked"
 
-    def __init__(self, windows: Windows, order: Order, documents: DocumentStarts) -> None:
+    def __init__(
+        self, windows: Windows, order: Order, documents: DocumentStarts, *, is_before: bool = False
+    ) -> None:
+        """is_before: the id between documents is the first of one, which makes other batches."""
         super().__init__(windows, order)
         self._documents = documents
+        self.name += FROM_FIRST_ID if is_before else ""
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         import torch

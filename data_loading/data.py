@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from conf import UserError, schema
+from data_loading.pretokenizer.document_ends import named_bos_id
 from data_loading.splits import Share, Splits, check_share, hold_out, other_ranges, split_set, tokens_of
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
@@ -42,7 +43,8 @@ class Data:
     they are disjoint ranges of the same set.
 
     fingerprint: of both sets and the vocabulary; independent of paths. is_counted: whether it is known how
-    many tokens there are; of a stream it is not. tokenizer: where the run has loaded one.
+    many tokens there are; of a stream it is not. bos_id: that the tokenizer's files name, for tokens that
+    have it before documents and no list of these. tokenizer: where the run has loaded one.
     """
 
     is_counted: ClassVar[bool] = True
@@ -55,6 +57,7 @@ class Data:
     tokenizer_name: str
     fingerprint: str
     test_ranges: tuple[range, ...] = ()
+    bos_id: int | None = None
     tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,6 +168,7 @@ def split_data(
         eot_id=train.eot_id if tokenizer is None or train.eot_id is not None else tokenizer.eot_id,
         tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
         fingerprint=hashlib.sha256(" ".join([*parts, str(vocab_size)]).encode()).hexdigest(),
+        bos_id=named_bos_id(tokenizer) if tokenizer and train.documents is None else None,
         tokenizer=tokenizer,
     )
 

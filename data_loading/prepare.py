@@ -26,6 +26,7 @@ from data_loading.tokenized import stdlib_place, token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_for import tokenizer_for
 from data_loading.tokens import Tokens
+from data_loading.unused_keys import refuse_unused
 
 _log = logging.getLogger("data_loading")
 
@@ -52,7 +53,8 @@ def prepare_data(source: Any, tokenizer: Any = "bytes", **how: Any) -> Data:
     Of a configuration: tokenize: make missing token files (where dataset.auto_tokenize allows it); two
     processes do not both do it: the second waits for the first. log: takes lines about it. versions:
     fingerprints of the sets that a run began with, train and val: it goes on with these where more was
-    appended since.
+    appended since. is_alone: keys that would do nothing to what is found are refused; of a mixture another
+    source may need them.
 
     Raises:
         NotTokenized: there is only a text, and it is not to be tokenized now.
@@ -77,6 +79,7 @@ def _of_configuration(
     tokenize: bool,
     log: Callable[[str], None] = _log.info,
     versions: Sequence[str] = (),
+    is_alone: bool = True,
 ) -> Data:
     if is_of_hub(dataset):
         from data_loading.hub.data import settle_hub
@@ -86,6 +89,8 @@ def _of_configuration(
             return found
         dataset = found
     sets, loaded = _opened(dataset, tokenizer, tokenize=tokenize, log=log, versions=versions)
+    if is_alone:
+        refuse_unused(dataset, sets)
     data = split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
     if isinstance(data.train, RemoteSet):
         held_out = [data.ranges_of(split) for split in data.splits if split != "train"]

@@ -49,6 +49,11 @@ class Tokens(abc.ABC):
         return None
 
     @property
+    def begin_ids(self) -> tuple[int, ...]:
+        """Ids of which one is put before each document, as their format says; empty where it says nothing."""
+        return ()
+
+    @property
     def tokenizer_name(self) -> str:
         return UNKNOWN
 

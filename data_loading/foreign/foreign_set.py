@@ -56,6 +56,7 @@ class ForeignSet(Tokens):
     vocab_size: int
     tokenizer: str | None
     fingerprint: str
+    begin_ids: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -137,6 +138,7 @@ def _set_of(
         vocab_size=_vocab_size(path, kind, layout, facts, asked),
         tokenizer=layout.tokenizer,
         fingerprint=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
+        begin_ids=layout.begin_ids,
     )
 
 

@@ -44,6 +44,7 @@ class Layout:
 
     documents: starts, where the format keeps items apart. files: all that decide tokens and documents, in
     order. vocab_size, tokenizer: as the files name them. told: how the dtype was decided, where it was.
+    begin_ids: of which one is put before each document, where the format does that.
     """
 
     tokens: Runs
@@ -52,6 +53,7 @@ class Layout:
     vocab_size: int | None = None
     tokenizer: str | None = None
     told: str | None = None
+    begin_ids: tuple[int, ...] = ()
 
 
 class Kind(abc.ABC):

@@ -46,7 +46,8 @@ class LlmC(Kind):
         if len(kinds) > 1:
             raise self.damaged(path, "its files are of both kinds, GPT-2's and Llama 3's")
         kind = kinds.pop()
-        return Layout(Runs.of_files(kind.dtype, files, HEADER_BYTES), None, tuple(files))
+        tokens = Runs.of_files(kind.dtype, files, HEADER_BYTES)
+        return Layout(tokens, None, tuple(files), begin_ids=(kind.before,))
 
 
 def _files(path: Path) -> list[Path]:

@@ -32,13 +32,14 @@ BEFORE_LLAMA_3 = 128_000
 
 @dataclass(frozen=True)
 class Kind:
-    """What the readers of one model expect."""
+    """What the readers of one model expect. before: the id that llm.c's writers put before a document."""
 
     model: str
     magic: int
     version: int
     dtype: np.dtype
     ids: int
+    before: int
 
     def header(self, tokens: int) -> bytes:
         """Of a file with so many tokens."""
@@ -48,8 +49,8 @@ class Kind:
 
 
 KINDS = (
-    Kind("GPT-2", 20240520, 1, np.dtype("<u2"), 50_257),
-    Kind("Llama 3", 20240801, 7, np.dtype("<u4"), 128_256),
+    Kind("GPT-2", 20240520, 1, np.dtype("<u2"), 50_257, 50_256),
+    Kind("Llama 3", 20240801, 7, np.dtype("<u4"), 128_256, BEFORE_LLAMA_3),
 )
 
 

@@ -130,7 +130,9 @@ def prepare_mixture(
         kept = versions[i] if i < len(versions) else ()
         try:
             alone = named_source(dataset, source)
-            parts.append(prepare_data(alone, tokenizer, tokenize=tokenize, log=log, versions=kept))
+            parts.append(
+                prepare_data(alone, tokenizer, tokenize=tokenize, log=log, versions=kept, is_alone=False)
+            )
             if not parts[-1].is_counted:
                 raise UserError(
                     "a mixture needs to know how many tokens each source has, and a stream's are not known. "

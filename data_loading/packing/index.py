@@ -28,7 +28,6 @@ import numpy as np
 import durable
 from conf import UserError
 from conf.quantities import counted
-from data_loading.documents import check_documents
 from data_loading.npy import NpyWriter
 from data_loading.packing.best_fit import best_fit
 from data_loading.packing.pieces import borders_of, pieces_of
@@ -89,18 +88,19 @@ def packing_of(
     shift: int,
     eot_id: int | None,
     *,
+    is_before: bool = False,
     check: bool = False,
 ) -> Packing:
     """The packing of the documents of these ranges: the index that is there, or one that is made now.
 
-    eot_id: what ends documents, where the tokens have no list of their starts. check: read the index and hold
+    eot_id: what ends documents, where the tokens have no list of their starts, or begins them (is_before).
+    check: read the index and hold
     it against its checksums, also where size and time of its files are as they were left.
 
     Raises:
         UserError: nothing says where documents begin, or there is no place where an index can be kept.
         LockHeld: another process has been making it for an hour.
     """
-    check_documents(tokens, eot_id)
     asked = {
         "algorithm": ALGORITHM,
         "tokens": tokens.fingerprint,
@@ -109,6 +109,7 @@ def packing_of(
         "shift": shift,
         "documents": None if tokens.documents is None else len(tokens.documents),
         "eot_id": eot_id if tokens.documents is None else None,
+        **({"is_before": True} if is_before else {}),
     }
     key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
     places = (tokens.beside, cache_folder())
@@ -238,7 +239,9 @@ def _write(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence
     with open(folder / ROWS, "wb") as rows_file, open(folder / PIECES, "wb") as pieces_file:
         rows, pieces = NpyWriter(rows_file, np.dtype("<u8")), NpyWriter(pieces_file, np.dtype("<u8"))
         rows.append(np.zeros(1))
-        documents = borders_of(ranges, tokens.tokens, tokens.documents, asked["eot_id"])
+        documents = borders_of(
+            ranges, tokens.tokens, tokens.documents, asked["eot_id"], is_before="is_before" in asked
+        )
         for block in pieces_of(documents, seq_len, shift):
             held = np.minimum(block.tokens, seq_len)
             row, n = best_fit(held, seq_len)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import UserError
-from data_loading.batches import DocumentBatches, Positions, borders_tensor
+from data_loading.batches import FROM_FIRST_ID, DocumentBatches, Positions, borders_tensor
 from data_loading.npy import open_npy
 from data_loading.orders import Order
 from data_loading.packing.index import PIECES, ROWS, Packing
@@ -35,8 +35,10 @@ class Packed(DocumentBatches):
     name = "documents separate"
     windows: Packing
 
-    def __init__(self, packing: Packing, order: Order, pad_id: int) -> None:
+    def __init__(self, packing: Packing, order: Order, pad_id: int, *, is_before: bool = False) -> None:
+        """is_before: as in `Masked`."""
         super().__init__(packing, order)
+        self.name += FROM_FIRST_ID if is_before else ""
         self._pad_id = pad_id
         self._rows: Reader
         self._pieces: Reader

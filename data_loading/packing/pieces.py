@@ -73,19 +73,24 @@ def _joined(parts: list[Pieces]) -> Pieces:
 
 
 def borders_of(
-    ranges: Sequence[range], tokens: Values, documents: Values | None, eot_id: int | None
+    ranges: Sequence[range],
+    tokens: Values,
+    documents: Values | None,
+    eot_id: int | None,
+    *,
+    is_before: bool = False,
 ) -> Iterator[np.ndarray]:
     """Borders (int64, ascending) of the documents of each range, in chunks: the last one of a chunk is the
     first one of the next, or the end of the range. What a range has of a document is a document.
 
-    documents: starts; None: documents end with the end-of-text id.
+    documents: starts; None: documents end with eot_id, or begin with it (is_before).
 
     Raises:
         UserError: neither says where documents begin, or the list of starts does not ascend.
     """
     for part in ranges:
         last = np.array([part.start])
-        for starts in _starts_in(part, tokens, documents, eot_id):
+        for starts in _starts_in(part, tokens, documents, eot_id, is_before=is_before):
             borders = np.concatenate([last, starts])
             if np.any(borders[1:] < borders[:-1]):
                 raise UserError("the list of document starts does not ascend: it is damaged")
@@ -95,13 +100,13 @@ def borders_of(
 
 
 def _starts_in(
-    part: range, tokens: Values, documents: Values | None, eot_id: int | None
+    part: range, tokens: Values, documents: Values | None, eot_id: int | None, *, is_before: bool
 ) -> Iterator[np.ndarray]:
     """Starts of documents inside a range, in chunks."""
     if documents is None:
         for begin in range(part.start, part.stop, _READ_TOKENS):
             block = tokens[begin : min(begin + _READ_TOKENS, part.stop)]
-            yield np.flatnonzero(np.asarray(block) == eot_id) + (begin + 1)
+            yield np.flatnonzero(np.asarray(block) == eot_id) + (begin if is_before else begin + 1)
             _let_go(tokens)
         return
     first, last = (int(n) for n in search(documents, np.array([part.start, part.stop])))

@@ -115,6 +115,12 @@ def _own_bos(tokenizer: Tokenizer) -> int:
     return _id_of(tokenizer, named, "--bos")
 
 
+def named_bos_id(tokenizer: Tokenizer) -> int | None:
+    """The id of the `bos_token` that the tokenizer's files name; None where none does."""
+    named = _named_bos(tokenizer) or _added_before(tokenizer)
+    return None if named is None else _tokens(tokenizer).get(named)
+
+
 def _named_bos(tokenizer: Tokenizer) -> str | None:
     files = tokenizer.files if isinstance(tokenizer, JsonTokenizer) else ()
     for path in files:

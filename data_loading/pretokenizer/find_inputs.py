@@ -24,7 +24,7 @@ from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.text_kinds import refuse_no_text, refuse_other_kind
-from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.texts import TextFile, text_encoding
 from data_loading.pretokenizer.wrapped import unwrapped
 from memory.file_kinds import kind_of
 
@@ -256,10 +256,12 @@ def _check_options(parts: Sequence[Part], options: InputOptions) -> None:
             flag = name.replace("_", "-")
             kind = {"document_separator": "a plain text", "text_field": "of a kind with fields"}[name]
             raise UserError(f"--{flag}: none of the inputs is {kind}, so it would do nothing")
+    if text_encoding(options.encoding) != InputOptions.encoding and "encoding" not in used:
+        raise UserError("--encoding: none of the inputs is a text in a file, so it would do nothing")
     is_hub = any(isinstance(part, HubDataset) for part in parts)
     if options.subset is not None and not is_hub:
         raise UserError("--subset: none of the inputs is a dataset of the hub, so it would do nothing")
     if options.split is not None and not (is_hub or any(part.argument.endswith(".arrow") for part in parts)):
         raise UserError("--split: none of the inputs is a dataset with splits, so it would do nothing")
-    if options.skip_bad and "text_field" not in used:
+    if options.skip_bad and not any(isinstance(unwrapped(part), JsonLines | HubDataset) for part in parts):
         raise UserError("--skip-bad: none of the inputs has lines of JSON, so it would do nothing")

@@ -116,15 +116,16 @@ def open_sources(given: argparse.Namespace) -> list[Source]:
 
 
 def _open(files: Sequence[str], options: InputOptions) -> Source:
-    from data_loading.pretokenizer.find_inputs import as_one, open_inputs
+    from data_loading.pretokenizer.find_inputs import InputOptions, as_one, open_inputs
     from data_loading.pretokenizer.stdlib_source import StdlibSource
 
     if STDLIB in files and len(files) > 1 and not Path(STDLIB).exists():
         raise UserError("stdlib: Python's own source code is a set by itself. Leave the other inputs away")
     if not is_stdlib(files):
         return open_inputs(files, options)
-    for name in ("document_separator", "text_field"):
-        if getattr(options, name) is not None:
+    plain = InputOptions()
+    for name in ("document_separator", "text_field", "encoding", "errors", "skip_bad", "subset", "split"):
+        if getattr(options, name) != getattr(plain, name):
             raise UserError(
                 f"--{name.replace('_', '-')}: stdlib is read file by file, so it would do nothing"
             )

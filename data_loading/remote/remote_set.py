@@ -370,6 +370,7 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
             f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for {uri}: "
             f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache"
         ) from None
+    assert found.documents is not None
     refuse_cut(uri, manifest, folder / "tokenizer", found.documents)
     return found
 

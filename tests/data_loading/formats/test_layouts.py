@@ -283,5 +283,5 @@ def test_what_llm_c_puts_before_a_document_of_llama_3_is_said(tmp_path: Path) ->
         for eot in (128_000, 128_001)
         for source in [set_of([[1, 2]] * 10, eot=eot, vocab_size=128_256)]
     }
-    assert "before each document stands 128001" in notes[128_001]
+    assert "before each document is 128001" in notes[128_001]
     assert "stands" not in notes[128_000]
