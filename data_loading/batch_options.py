@@ -109,8 +109,9 @@ class BatchOptions:
         *,
         shard_windows: int | None = None,
         check: bool = False,
+        is_shared: bool = False,
     ) -> Batches:
-        """check: as packing_of.
+        """check: as packing_of. is_shared: as of `Plain`.
 
         Raises:
             UserError: windows of another number than the kind needs, or an unknown order.
@@ -129,14 +130,18 @@ class BatchOptions:
         if self.kind == "streams":
             if order in ("shuffled_blocks", "shuffled_shards"):
                 raise UserError(f"windows=streams are read in rows. Take order={order} away")
-            return Streams(windows, self.step_windows or 1)
+            streams = Streams(windows, self.step_windows or 1)
+            streams.is_shared = is_shared
+            return streams
         borders = windows.before(np.array(token_set.file_borders))
         ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":
             return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
-        return Plain(windows, ordered)
+        plain = Plain(windows, ordered)
+        plain.is_shared = is_shared
+        return plain
 
 
 def _pad_id(tokens: Tokens, eot_id: int | None) -> int:
