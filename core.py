@@ -82,9 +82,8 @@ def begin(
     with run.stage("load_tokenizer"):
         from training.plan import open_data
 
-        assert plan.data is not None
         # With its data: where it is found nowhere else, it is the copy in their set.
-        data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
+        data = open_data(config.dataset, config.tokenizer, (plan.data or {}).get("sets", ()))
         log.info("tokenizer %s, %s ids", data.tokenizer_name, f"{data.vocab_size:,}")
 
     with run.stage("open_dataset"):

@@ -114,8 +114,9 @@ class BatchOptions:
         *,
         shard_windows: int | None = None,
         check: bool = False,
+        is_shared: bool = False,
     ) -> Batches:
-        """check: as packing_of.
+        """check: as packing_of. is_shared: as of `Plain`.
 
         Raises:
             UserError: windows of another number than the kind needs, or an unknown order.
@@ -135,7 +136,9 @@ class BatchOptions:
         if self.kind == "streams":
             if order in ("shuffled_blocks", "shuffled_shards"):
                 raise UserError(f"windows=streams are read in rows. Take order={order} away")
-            return Streams(windows, self.step_windows or 1)
+            streams = Streams(windows, self.step_windows or 1)
+            streams.is_shared = is_shared
+            return streams
         borders = windows.before(np.array(token_set.file_borders))
         ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
         if self.kind == "shifted":
@@ -144,7 +147,9 @@ class BatchOptions:
             between = _separator(data, split)
             starts = DocumentStarts(token_set, between)
             return Masked(windows, ordered, starts, is_before=between.is_before)
-        return Plain(windows, ordered)
+        plain = Plain(windows, ordered)
+        plain.is_shared = is_shared
+        return plain
 
 
 def _separator(data: Data, split: str) -> Separator:

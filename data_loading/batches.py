@@ -1,5 +1,7 @@
 """Kinds of batches: what is made of windows, and in which order a kind has to read them.
 
+All tensors are contiguous, unless they share one (`Plain.is_shared`).
+
 `plain`: inputs and labels `(batch, seq_len)`, the labels `shift` tokens on; where documents are masked, with
 `position_ids` that begin anew with each document, `cu_seqlens`, and labels of -100 across their borders.
 Where they are separate, a row is whole documents and padding instead (`packing`).
@@ -132,10 +134,15 @@ def _with_borders(batch: Batch) -> Batch:
 
 
 class Plain(WindowBatches):
-    """One tensor read, inputs and labels are views of it."""
+    """Inputs and labels of one gather.
+
+    is_shared: they are views of one tensor `(batch, seq_len + shift)`, of which a GPU is sent one copy. Else
+    each is contiguous: casting the ids a second time costs less than copying a view.
+    """
 
     kind = "plain"
     at_once_tokens = 1 << 19
+    is_shared = False
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         return next(self.read_each(reader, windows, max(1, len(windows))))
@@ -149,8 +156,13 @@ class Plain(WindowBatches):
 
         def batches() -> Iterator[Batch]:
             for first in range(0, max(1, len(found)), batch_size):
-                ids = torch.from_numpy(found[first : first + batch_size].astype(np.int64))
-                yield {"input_ids": ids.narrow(1, 0, seq_len), "labels": ids.narrow(1, shift, seq_len)}
+                part = found[first : first + batch_size]
+                if self.is_shared:
+                    part = part.astype(np.int64)
+                inputs, labels = part[:, :seq_len], part[:, shift : shift + seq_len]
+                if not self.is_shared:
+                    inputs, labels = inputs.astype(np.int64, "C"), labels.astype(np.int64, "C")
+                yield {"input_ids": torch.from_numpy(inputs), "labels": torch.from_numpy(labels)}
 
         return batches()
 
@@ -178,11 +190,10 @@ class Masked(WindowBatches, DocumentBatches):
         at = np.arange(self.windows.width)
         begins = np.maximum.accumulate(np.where(marks, at, 0), axis=1)
         labels = np.where(begins[:, shift:] == begins[:, :-shift], rows[:, shift:], IGNORED_LABEL)
-        ids = torch.from_numpy(rows)
         return {
-            "input_ids": ids[:, :seq_len],
+            "input_ids": torch.from_numpy(np.ascontiguousarray(rows[:, :seq_len])),
             "labels": torch.from_numpy(labels),
-            "position_ids": torch.from_numpy((at - begins)[:, :seq_len]),
+            "position_ids": torch.from_numpy(at[:seq_len] - begins[:, :seq_len]),
             "cu_seqlens": cumulative_lengths(marks[:, :seq_len]),
         }
 
@@ -229,8 +240,8 @@ class Shifted(WindowBatches):
         ids = torch.from_numpy(_gathered(reader, self.windows, windows, seq_len + shift))
         shape = (len(windows), seq_len // shift, shift)
         return {
-            "input_ids": ids[:, :seq_len].reshape(shape),
-            "labels": ids[:, shift:].reshape(shape),
+            "input_ids": ids[:, :seq_len].reshape(shape).contiguous(),
+            "labels": ids[:, shift:].reshape(shape).contiguous(),
             "shift": torch.tensor(shift),
         }
 
@@ -308,6 +319,19 @@ class Rows(Sequential):
         step, row = np.divmod(positions, self.rows)
         windows: np.ndarray = row * self._steps + step
         return windows
+
+
+def unshifted(batch: Batch) -> Batch:
+    """The batch with labels as models of transformers take them, which shift labels themselves.
+
+    labels[:, t] is then the label of input_ids[:, t - 1] before: the token at t, or -100 where a document
+    begins. The first column is -100, so that seq_len - 1 labels of a window count.
+    """
+    import torch
+
+    labels = torch.full_like(batch["labels"], IGNORED_LABEL)
+    labels[:, 1:] = batch["labels"][:, :-1]
+    return {**batch, "labels": labels}
 
 
 def proper_divisors(number: int) -> list[int]:

@@ -105,7 +105,7 @@ class MapStyle(Loadable["Loader"]):
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each, read in one gather.
 
-        input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
+        labels[:, t] is the token after input_ids[:, t] (of `shift_labels=False`: the one at it).
         """
         return WholeBatch(self.read_at(self.epoch, indices))
 

@@ -153,7 +153,7 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
     )
-    raise UserError(
+    raise NothingThere(
         f"{key}={given}: nothing is there (looked for {looked}). Put the text there, or tokenize one from "
         f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy"
     )
@@ -200,8 +200,8 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         base = train.removesuffix("_train")
         if base != train and val in [base + suffix for suffix in _VAL_SUFFIXES]:
             first, second = places[train], places[val]
-            assert first is not None
-            return first, second
+            if first is not None:
+                return first, second
     if places:
         files = sorted(
             str(p)

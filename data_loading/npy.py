@@ -76,7 +76,7 @@ def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
             shape, dtype = _read_header(path, file)
             start, size = file.tell(), file.seek(0, io.SEEK_END)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such token file") from None
+        raise UserError(f"{path}: no such token file. Copy it back, or tokenize its text again") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     _check_kind(path, shape, dtype)

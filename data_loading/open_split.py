@@ -31,7 +31,9 @@ def open_train(
         from data_loading.hub.data import StreamData
 
         assert isinstance(data, StreamData)
-        return data.train_stream(dataset, seq_len, seed)
+        stream = data.train_stream(dataset, seq_len, seed)
+        stream.contiguous = False
+        return stream
     return open_train_of(data, dataset, seq_len, seed, step_windows)
 
 
@@ -55,6 +57,7 @@ def open_train_of(
         reader=dataset.reader,
         max_resident_bytes=dataset.max_resident,
         verify=dataset.verify,
+        contiguous=False,
         ranks=dataset.ranks,
     )
 
@@ -88,4 +91,5 @@ def open_held_out(data: Data, split: str, dataset: Dataset, seq_len: int) -> Str
         reader=dataset.reader,
         max_resident_bytes=dataset.max_resident,
         verify=dataset.verify,
+        contiguous=False,
     )

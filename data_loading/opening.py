@@ -50,7 +50,8 @@ def scheme_of(source: str) -> str | None:
 def open_uri(uri: str, vocab_size: int | None = None) -> Tokens:
     """The tokens of a URI, whose scheme is known. vocab_size: as in `open_tokens`."""
     scheme = scheme_of(uri)
-    assert scheme is not None
+    if scheme is None:
+        raise UserError(f"{uri} is a path; expected a URI with one of {', '.join(SCHEMES)}")
     opened: Tokens = importlib.import_module(SCHEMES[scheme]).open_uri(uri, vocab_size)
     return opened
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from conf import AUTO, UserError
 from data_loading.batch_options import BatchOptions, too_short
+from data_loading.batches import unshifted
 from data_loading.data import Data, split_data
 from data_loading.hub.name import PREFIX as HUB
 from data_loading.loadable import MapStyle
@@ -47,6 +48,10 @@ class StreamingDataset(MapStyle):
     `ds[i]` and `ds.__getitems__(indices)` give the windows at these positions of the current epoch.
     With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`. `reader` says in a
     line how the tokens are read, and why so.
+
+    `labels` are shifted already: labels[:, t] is the token after input_ids[:, t], so that the loss is
+    cross_entropy(logits.view(-1, vocab_size), labels.view(-1)). Models of transformers shift labels
+    themselves: give them batches of `shift_labels=False`.
 
     Of `hf://...` the train split is streamed: that is a `HubStream`, whose loader has the same face.
     """
@@ -82,6 +87,8 @@ class StreamingDataset(MapStyle):
         tokenizer: str | Tokenizer | None = None,
         text_field: str | None = None,
         ranks: str = "distinct",
+        shift_labels: bool = True,
+        contiguous: bool = True,
     ) -> None:
         """source: tokens, or where they are: X.npy, X.txt with X.npy beside it, X, a URI; or prepared data,
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
@@ -102,12 +109,21 @@ class StreamingDataset(MapStyle):
 
         ranks: distinct: each reads its own part of a step; shared: all read the same windows.
 
+        shift_labels: False: labels[:, t] is the token at input_ids[:, t], as `model(**batch)` of transformers
+        expects; the first label of each window, and of each document where borders count, is -100.
+        contiguous: False: input_ids and labels may be views of one tensor, of which a GPU needs one copy.
+
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
             NotTokenized: there is only the text.
         """
         options = BatchOptions(seq_len, windows, stride, shift, step_windows, documents)
         options.check()
+        if not shift_labels and (shift != 1 or windows == "shifted"):
+            raise UserError(
+                "shift_labels=False: models of transformers shift labels by one token. Take shift=1, and "
+                "windows='plain' or 'streams'"
+            )
         if type(seed) is not int or seed < 0:
             raise UserError(f"seed {seed!r}: expected a whole number, 0 or more")
         data = source if isinstance(source, Data) else _open(source, val, test, tokenizer, text_field)
@@ -118,8 +134,10 @@ class StreamingDataset(MapStyle):
             raise UserError(too_short(data, split, options))
         check = verify == "blocks"
         self._batches = options.batches(
-            data, split, order, seed, block_windows, shard_windows=shard_windows, check=check
-        )
+            data, split, order, seed, block_windows, shard_windows=shard_windows, check=check,
+            is_shared=not contiguous,
+        )  # fmt: skip
+        self.shift_labels = shift_labels
         borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         if ranks not in RANKS:
@@ -170,7 +188,8 @@ class StreamingDataset(MapStyle):
         """The batch of these positions of an epoch; those of a range cost least."""
         if len(positions):
             self._reader.reached(epoch, int(positions[0]))
-        return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
+        batch = self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
+        return batch if self.shift_labels else unshifted(batch)
 
     def at_once(self, batch_size: int) -> int:
         """How many batches of that size are best read in one go."""
@@ -185,7 +204,8 @@ class StreamingDataset(MapStyle):
         if taken.world_size > 1:
             parts = windows.reshape(taken.batches, taken.world_size, taken.batch_size)
             windows = parts[:, taken.rank].ravel()
-        return self._batches.read_each(self._reader, windows, taken.batch_size)
+        batches = self._batches.read_each(self._reader, windows, taken.batch_size)
+        return batches if self.shift_labels else map(unshifted, batches)
 
     def read_by(self, processes: int) -> None:
         """So many read from now on. Raises UserError: the budget of a set in a store has no room for them."""
@@ -213,7 +233,8 @@ class StreamingDataset(MapStyle):
     def form(self) -> str:
         """What batches have to share to be joined."""
         shared = ", shared by all ranks" if self.ranks == "shared" else ""
-        return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}{shared}"
+        labels = "" if self.shift_labels else ", labels not shifted"
+        return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}{shared}{labels}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""

@@ -92,7 +92,7 @@ _SIGNATURES: tuple[tuple[str, int, tuple[bytes, ...]], ...] = (
     ("7z", 0, (b"7z\xbc\xaf\x27\x1c",)),
     ("rar", 0, (b"Rar!\x1a\7",)),
     ("tar", 257, (b"ustar",)),
-    ("gzip", 0, (b"\x1f\x8b\x08",)),
+    ("gzip", 0, (b"\x1f\x8b",)),
     ("zstd", 0, (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + i]) + b"\x2a\x4d\x18" for i in range(16)))),
     ("bzip2", 0, tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))),
     ("xz", 0, (b"\xfd7zXZ\0",)),

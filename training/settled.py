@@ -6,14 +6,18 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import AUTO, Config
+from conf import AUTO, Config, UserError
 from conf.quantities import counted
 from training.distributed.place import Place
 from training.ensemble.company import ALONE, Company
 from training.plan import Plan
+
+if TYPE_CHECKING:
+    from conf.schema import Dataset
+    from data_loading import Data, MixedData
 
 log = logging.getLogger("training")
 
@@ -36,7 +40,6 @@ def settle(
     Raises:
         UserError: it cannot run here, or is not what its earlier attempts were.
     """
-    from data_loading import prepare_run
     from models import loss_implementation
     from training.device import resolve_device
     from training.device_facts import device_facts
@@ -58,7 +61,7 @@ def settle(
             "the first attempt was on the CPU, and so is this one: the GPUs of this job (%s) are idle", gpus
         )
     # The data it began with, also where more was appended to them since.
-    prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
+    prepare = partial(_prepared, folder, before)
     after_oom = died_for_memory(folder, before)
     if after_oom:
         kept["checkpoint_writing"] = FOREGROUND
@@ -100,6 +103,37 @@ def settle(
         ensemble=company.to_json(),
     )
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
+
+
+def _prepared(
+    folder: Path, before: dict[str, Any], dataset: Dataset, *arguments: Any, **options: Any
+) -> Data | MixedData:
+    """The data that the run began with, also where more was appended to them since.
+
+    Raises:
+        UserError: as `prepare_run`, or the tokens are gone that were there when the run was submitted.
+    """
+    from data_loading import NotTokenized, prepare_run
+    from data_loading.locate import NothingThere, has_known_suffix, tokens_beside
+    from data_loading.opening import scheme_of
+
+    data = before.get("data") or {}
+    try:
+        return prepare_run(dataset, *arguments, versions=data.get("sets", ()), **options)
+    except UserError as error:
+        is_gone = isinstance(error, NotTokenized | NothingThere)
+        if not is_gone and ("path" not in data or scheme_of(data["path"]) or Path(data["path"]).exists()):
+            raise
+        given = dataset.path or dataset.name
+        gone = data.get("path") or (tokens_beside(Path(given)) if has_known_suffix(given) else given)
+        made_by = f"python pretokenize_dataset.py TEXT --output {gone}"
+        if isinstance(error, NotTokenized):
+            made_by = error.command
+    raise UserError(
+        f"the tokens of this run are gone: {gone}, below {Path.cwd()}. They were there when it was submitted."
+        f" Copy them back there, or make them again: {made_by}. Then start the run again, with the command "
+        f"that started it, or python -m slurm resubmit {folder}"
+    ) from None
 
 
 def ranks_of_last(run: dict[str, Any]) -> int:

@@ -45,7 +45,8 @@ class LitData(Kind):
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         index = read_object(path / "index.json")
-        assert index is not None
+        if index is None:
+            raise self.damaged(path, "its index.json cannot be read")
         config = index["config"]
         dtype, is_bare = self._dtype(path, config), config.get("item_loader") == "TokensLoader"
         if not index["chunks"]:

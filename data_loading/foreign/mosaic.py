@@ -95,7 +95,8 @@ class Mosaic(Kind):
 
     def _shards(self, path: Path) -> list[_Shard]:
         index = read_object(path / "index.json")
-        assert index is not None
+        if index is None:
+            raise self.damaged(path, "its index.json cannot be read")
         facts = index["shards"]
         if index["version"] != 2 or any(
             not isinstance(fact, dict) or fact.get("format") != "mds" for fact in facts

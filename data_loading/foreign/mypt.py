@@ -24,11 +24,9 @@ class MyPT(Kind):
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         state, metadata = read_object(path / _STATE), read_object(path / _METADATA)
-        for name, value in ((_STATE, state), (_METADATA, metadata)):
-            if value is None:
-                raise self.damaged(path, f"its {name} is missing or no JSON object")
-        assert state is not None
-        assert metadata is not None
+        if state is None or metadata is None:
+            name = _STATE if state is None else _METADATA
+            raise self.damaged(path, f"its {name} is missing or no JSON object")
         files = {name: sorted((path / name).glob("*.bin")) for name in ("train", "val")}
         if not files["train"]:
             raise self.damaged(path, "there is no .bin in train/")

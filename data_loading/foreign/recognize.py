@@ -79,7 +79,8 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
     found = {}
     for split, folder in folders.items():
         inner = kind_of(folder)
-        assert inner is not None
+        if inner is None:
+            raise UserError(f"{folder} was changed while it was read. Type the same command again")
         parts = _opened(inner, folder, asked)
         if set(parts) != {"all"}:
             raise UserError(f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path")
@@ -95,7 +96,8 @@ def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
         for file in sorted(path.rglob("*")) if path.is_dir() else [*path.parent.glob(f"{path.stem}.*")]:
             found = file_kind(head_of(file)) if file.is_file() else None
             if found is not None and found.id in NOT_FETCHED:
-                raise UserError(not_expected(file, f"tokens as {kind.name} has them")) from None
+                told = f"{file} is {found.name}; expected tokens as {kind.name} has them"
+                raise UserError(f"{told}. {found.advice_for(file)}") from None
         raise
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import UserError
+from data_loading.batches import unshifted
 from data_loading.hub.stream import HubStream
 from data_loading.hub.windows import PARTS, WindowStream
 from data_loading.rank_loader import RankLoader
@@ -169,4 +170,9 @@ class StreamLoader(RankLoader[HubStream]):
 
         seq_len, shift = self.dataset.seq_len, self.dataset.shift
         ids = torch.from_numpy(np.stack(windows).astype(np.int64))
-        return {"input_ids": ids[:, :seq_len], "labels": ids[:, shift : shift + seq_len]}
+        batch = {"input_ids": ids[:, :seq_len], "labels": ids[:, shift : shift + seq_len]}
+        if not self.dataset.shift_labels:
+            batch = unshifted(batch)
+        return {
+            name: tensor.contiguous() if self.dataset.contiguous else tensor for name, tensor in batch.items()
+        }

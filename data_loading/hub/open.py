@@ -18,6 +18,7 @@ from data_loading.tokens import Tokens
 _ONLY_OF_SETS: dict[str, Any] = {
     "windows": "plain", "documents": "across", "stride": None, "step_windows": None, "test": 0,
     "reader": AUTO, "max_resident_bytes": None, "verify": "set", "ranks": "distinct",
+    "contiguous": True,
 }  # fmt: skip
 """Options of StreamingDataset that need tokens in files, and their defaults, which say nothing."""
 
@@ -34,6 +35,7 @@ def open_stream(
     tokenizer: str | Tokenizer | None = None,
     block_windows: int | None = None,
     text_field: str | None = None,
+    shift_labels: bool = True,
     **of_sets: Any,
 ) -> HubStream:
     """What `StreamingDataset("hf://...")` is. val: in tokens. block_windows: that are shuffled together.
@@ -63,6 +65,7 @@ def open_stream(
         order=order,
         shift=shift,
         buffer_windows=BUFFER_WINDOWS if block_windows is None else block_windows,
+        shift_labels=shift_labels,
     )
 
 

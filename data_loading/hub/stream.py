@@ -53,15 +53,20 @@ class HubStream(Loadable["StreamLoader"]):
         shift: int = 1,
         buffer_windows: int = BUFFER_WINDOWS,
         revision: str | None = None,
+        shift_labels: bool = True,
     ) -> None:
         """source: `hf://...`. revision: the commit, where it is known already. split: of the dataset there,
         that is trained on. val_tokens: how many tokens are held out, of a split that the dataset itself has
         for that, or of its first documents; None: a million. order: shuffled: the files in an order of the
-        seed and the epoch, and each window drawn from `buffer_windows`; or sequential.
+        seed and the epoch, and each window drawn from `buffer_windows`; or sequential. shift_labels: as of
+        StreamingDataset.
 
         Raises:
             UserError: the hub cannot be reached, or has no such dataset, configuration or split.
         """
+        if not shift_labels and shift != 1:
+            raise UserError("shift_labels=False: models of transformers shift labels by one. Take shift=1")
+        self.shift_labels, self.contiguous = shift_labels, True
         self.name = parse(source)
         check_package(source)
         self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else _tokenizer(tokenizer)

@@ -137,7 +137,7 @@ class ByteFile:
                     parts = _aligned(file.read, offset)
                 else:
                     offset = 0
-                    parts = self._decompressed(file.read)
+                    parts = self._decompressed(file.read, self.compression)
                 for data in parts:
                     content.update(data)
                     self.done_bytes = file.tell()
@@ -152,9 +152,8 @@ class ByteFile:
         finally:
             self._note(content, offset, is_whole)
 
-    def _decompressed(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
-        assert self.compression is not None
-        pieces = decompressed(read, self.compression, str(self.path), READ_BYTES)
+    def _decompressed(self, read: Callable[[int], bytes], compression: Compression) -> Iterator[bytes]:
+        pieces = decompressed(read, compression, str(self.path), READ_BYTES)
         try:
             yield from regrouped(pieces)
         except UserError:

@@ -176,6 +176,8 @@ def _named(
 
 def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Part:
     """The source of one file, by its content and its name. Raises UserError."""
+    if path.suffix == ".npy":
+        raise UserError(f"{path} is a token file already; expected a text")
     stream = ByteFile(path)
     kind = kind_of(stream.head)
     if (kind and kind.id in _READ_TABLES) or path.suffix.lower() in TABLE_SUFFIXES:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import durable
+from conf import UserError
 from data_loading.layout import ONE_FILE, Layout
 from data_loading.pretokenizer.blocks import Place
 from data_loading.pretokenizer.writer import Written, crc_of_files
@@ -140,7 +141,8 @@ def read_job(folder: Path) -> str | None:
 def read_progress(folder: Path, dtype: np.dtype, layout: Layout = ONE_FILE) -> tuple[Progress, list[str]]:
     """How far the unfinished set is, and the checksums so far; data behind that do not count."""
     state = _read_state(folder)
-    assert state is not None
+    if state is None:
+        raise UserError(f"{folder} was changed while it was read. Type the same command again")
     progress, checksums = _progress(state), state["checksums"]
     for line in _lines(folder, state["generation"]):
         after = _progress(line)

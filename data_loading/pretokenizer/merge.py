@@ -121,7 +121,10 @@ def _tasks(files: SetFiles, locks: ExitStack) -> list[dict[str, Any]]:
     there, difference = list[dict[str, Any]](), None
     for task in sorted(done):
         manifest = read_task(BlockRange(task, tasks).files(files.tokens))
-        assert manifest is not None, "it is locked and was there"
+        if manifest is None:
+            raise UserError(
+                f"{files.tasks} lost a task while they were merged. Do the task again, then merge"
+            )
         if there:
             difference = difference or difference_of_tasks(there[0], manifest)
             del manifest["inputs"]  # as long as there are inputs, and the same for all tasks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conf import UserError
 from data_loading.pretokenizer.byte_files import ByteStream
-from memory.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of, not_expected
+from memory.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of
 
 _TEXT = "a text, lines of JSON or a table"
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml", ".xml", ".php")
@@ -33,8 +33,10 @@ def refuse_no_text(path: Path, stream: ByteStream, encoding: str, *, may_be_page
         allowed |= WIDE_TEXTS
     try:
         head = stream.at(0, HEAD_BYTES)[0]
-    except UserError:  # a damaged compressed file, which its reader reports
-        return
+    except UserError:
+        if stream.can_continue:  # a damaged compressed file, which its reader reports
+            return
+        raise
     refuse_other_kind(path, _TEXT, head, allowed)
 
 
@@ -48,10 +50,10 @@ def refuse_other_kind(path: Path, expected: str, head: bytes, allowed: Collectio
             f"{path} is {kind.name}. Say so: --encoding {kind.id} (in a configuration "
             f"dataset.encoding={kind.id})"
         )
-    told = not_expected(path, expected, allowed, head)
+    told = f"{path} is {kind.name}; expected {expected}. {kind.advice_for(path)}"
     if kind.id in PAGES and expected == _TEXT:
         told = f"{told}. A page that is meant as text is called .html"
-    raise UserError(str(told))
+    raise UserError(told)
 
 
 def advice_for(data: bytes) -> str | None:

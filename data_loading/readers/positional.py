@@ -112,7 +112,8 @@ class PositionalReader(Reader):
 
     def _path(self, buffer: int) -> Path:
         path = self.extents.paths[buffer]
-        assert path is not None, "tokens in memory are not read by pread"
+        if path is None:
+            raise UserError("reader=pread: these tokens are in memory. Take dataset.reader away")
         return path
 
     def close(self) -> None:

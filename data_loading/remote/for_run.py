@@ -22,7 +22,6 @@ def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[
     Raises:
         UserError: nothing there, or made with another tokenizer than the run's.
     """
-    assert dataset.path is not None
     if dataset.val_path is not None and not is_remote(dataset.val_path):
         raise UserError(
             f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} "

@@ -18,7 +18,8 @@ class Lion(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step of all parameters that have a gradient."""
-        assert closure is None
+        if closure is not None:
+            raise ValueError("closures are not called here: compute gradients, then step()")
         for group in self.param_groups:
             weights = [parameter for parameter in group["params"] if parameter.grad is not None]
             if weights:

@@ -25,7 +25,8 @@ class ScheduleFreeAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step of all parameters that have a gradient."""
-        assert closure is None
+        if closure is not None:
+            raise ValueError("closures are not called here: compute gradients, then step()")
         for group in self.param_groups:
             for weights in self._batches(group):
                 self._move(weights, group)

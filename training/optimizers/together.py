@@ -21,7 +21,8 @@ class Together(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step of each part."""
-        assert closure is None
+        if closure is not None:
+            raise ValueError("closures are not called here: compute gradients, then step()")
         for part in self._parts:
             part.step()
         return None

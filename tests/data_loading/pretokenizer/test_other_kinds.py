@@ -1,0 +1,104 @@
+"""Inputs of another kind than their names say are refused before they are read; a plan refuses them too."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from conf import UserError
+from data_loading import StreamingDataset
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.tokenizer import BytesTokenizer
+from data_loading.tokenizer_files import read_tokenizer
+from memory.file_kinds import COMPRESSIONS, WIDE_TEXTS
+from tests.memory.test_file_kinds import KINDS, write
+
+REFUSED = [kind for kind in KINDS if kind not in COMPRESSIONS | {"parquet", "arrow-stream"}]
+
+
+def opened(path: Path, **options: str) -> object:
+    return open_inputs([str(path)], InputOptions(**options))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x", "x.parquet", "x.txt.gz"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_input_of_another_kind_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, kind)
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(UserError) as told:
+        opened(path)
+    assert str(path) in str(told.value)
+    assert "--skip-bad" not in str(told.value)
+    assert ("--encoding" in str(told.value)) == (kind in WIDE_TEXTS and name != "x.parquet")
+
+
+@pytest.mark.parametrize("kind", sorted(COMPRESSIONS))
+def test_compression_is_read_whatever_the_name(kind: str, tmp_path: Path) -> None:
+    assert opened(write(tmp_path / "x.txt", kind))
+
+
+def test_text_in_utf_16_is_read_with_its_encoding(tmp_path: Path) -> None:
+    assert opened(write(tmp_path / "x.txt", "utf-16"), encoding="utf-16")
+
+
+def test_page_is_read_where_it_is_meant(tmp_path: Path) -> None:
+    assert opened(write(tmp_path / "x.html", "html"))
+    assert opened(write(tmp_path / "x.txt", "html"), document_separator="---")
+
+
+@pytest.mark.parametrize("suffix", ["npy", "bin", "idx", "parquet", "arrow", "txt"])
+@pytest.mark.parametrize("kind", ["zip", "npz", "torch", "pdf", "git-lfs", "html", "sqlite", "utf-16"])
+def test_tokens_of_another_kind_are_refused(kind: str, suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"x.{suffix}", kind)
+    with pytest.raises(UserError) as told:
+        StreamingDataset(str(path), seq_len=4)
+    assert "not tokenized yet" not in str(told.value)
+
+
+@pytest.mark.parametrize("kind", ["zip", "git-lfs", "html", "utf-16", "gzip", "pickle"])
+def test_tokenizer_of_another_kind_is_named(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "tokenizer.json", kind)
+    with pytest.raises(UserError, match=r"tokenizer\.json is ") as told:
+        read_tokenizer(tmp_path, "x")
+    assert str(path) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "advice", "not_advised"),
+    [
+        (b"caf\xe9 \n" * 100, "--encoding latin-1", "Leave it out"),
+        (bytes(range(256)) * 20, "Leave it out", "--encoding"),
+        ("天地玄黄宇宙洪荒。".encode("utf-16-le") * 50, "--encoding utf-16-le", "latin-1"),
+    ],
+)
+def test_encodings_are_advised_where_they_can_help(
+    data: bytes, advice: str, not_advised: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_bytes(b"a" + data if advice == "Leave it out" else data)
+    source = open_inputs([str(tmp_path / "x.txt")], InputOptions())
+    with pytest.raises(UserError) as told:
+        pretokenize(source, BytesTokenizer(), tmp_path / "x.npy", Options(workers=0))
+    assert advice in str(told.value)
+    assert not_advised not in str(told.value)
+
+
+def test_lines_of_ids_say_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"input_ids": [1, 2, 3]}\n')
+    with pytest.raises(UserError, match="save_to_disk"):
+        pretokenize(
+            open_inputs([str(tmp_path / "x.jsonl")], InputOptions()), BytesTokenizer(), tmp_path / "x.npy"
+        )
+
+
+def test_table_of_ids_says_the_way_out(tmp_path: Path) -> None:
+    arrow, tables = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    tables.write_table(arrow.table({"input_ids": [[1, 2], [3]]}), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="save_to_disk"):
+        opened(tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="save_to_disk"):
+        StreamingDataset(str(tmp_path), seq_len=4)
