@@ -93,7 +93,7 @@ def _studies(options: argparse.Namespace) -> list[Study]:
             "of one, such as --by optimizer.lr"
         )
     given = [options.study] if options.by is not None else [[one] for one in options.study]
-    return [only(read_study(one, pattern=options.pattern), options.where) for one in given]
+    return [only(read_study(one, pattern=options.pattern, rows=options.rows), options.where) for one in given]
 
 
 def _groups(studies: list[Study], kept: list[list[Run]], by: str | None) -> list[Group]:
