@@ -78,7 +78,7 @@ def test_a_chart_with_a_column_for_each_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_curves_stay_curves(tmp_path: Path) -> None:
-    """Also with a run's name in each row, after a resume, and without steps where --pattern names the file."""
+    """Also with a run's name in each row, after a resume, and without steps if --pattern names the file."""
     for number, text in enumerate(
         (
             "run,step,loss\na,1,5\na,2,4\n",
