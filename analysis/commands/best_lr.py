@@ -242,7 +242,7 @@ def _row(best: Best, width: int) -> str:
 def _about_noise(noise: Noise | None) -> str:
     if noise is None:
         return (
-            "? no rate near a best has two seeds, so it is not known how much seeds differ: intervals end at "
-            "rates 3 times smaller and larger, or that diverged"
+            "? no rate near a best has two seeds: how much seeds differ is not known, so that intervals "
+            "reach 3 times lower and higher"
         )
     return f"seeds of one rate near the best: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"
