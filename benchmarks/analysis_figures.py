@@ -99,8 +99,8 @@ def coverage() -> str:
         f"Made studies whose truth is known. Goal: {goal:.0%} of the 95% intervals hold it. `best-lr`: "
         f"{found['best_lr'][0]['sweeps']} sweeps of each case; an interval is closed if both ends are known. "
         f"`fit`: {found['fit'][0]['fits']} laws of each case by least squares, {found['fit'][-1]['fits']} "
-        "by Huber's loss. Noisier is ten times over the sizes; skewed is an exponential distribution, of which "
-        "intervals by t hold less than they say. `compare`: "
+        "by Huber's loss. Noisier is ten times over the sizes; skewed is an exponential distribution, of "
+        "which intervals by t hold less than they say. `compare`: "
         f"{found['compare'][0]['comparisons']} of each case, with noise of the two groups 1 to 1 and 1 to 4."
     )
     last = ("goal met",)
