@@ -24,8 +24,7 @@ def summary(study: Study) -> str:
     told = ", ".join(f"{count} {state}" for state, count in states.most_common())
     lost = sum(run.has_diverged for run in study.runs)
     told += f"; {lost} diverged" if lost else ""
-    noun = "run" if study.is_ours else "CSV file"
-    return f"{study.path}: {counted(len(study.runs), noun)}" + (f": {told}" if told else "")
+    return f"{study.path}: {counted(len(study.runs), study.noun)}" + (f": {told}" if told else "")
 
 
 def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) -> list[Run]:

@@ -82,3 +82,51 @@ def _goals(
         for name, limit_s in limits_s.items()
         if name in seconds
     )  # fmt: skip
+
+
+def coverage() -> str:
+    """Of analysis_coverage.py."""
+    found = read("analysis_coverage")
+    goal = found["goal"]
+
+    def met(*shares: float) -> str:
+        return "yes" if min(shares) >= goal else "no"
+
+    rates = [
+        (row["case"], f"{row['holds_the_truth']:.1%}", f"{row['closed']:.0%}",
+         f"{row['closed_ones_hold_the_truth']:.1%}", f"{row['median_width_decades']:g}",
+         f"{row['median_error_decades']:.2f}", met(row["holds_the_truth"], row["closed_ones_hold_the_truth"]))
+        for row in found["best_lr"]
+    ]  # fmt: skip
+    fits = [
+        (row["case"], *(f"{share:.0%}" for share in row["holds"].values()),
+         f"{row['median_width_of_alpha']:.3f}", met(*row["holds"].values()))
+        for row in found["fit"]
+    ]  # fmt: skip
+    compared = [
+        (
+            row["case"],
+            f"{row['holds_the_truth']:.1%}",
+            f"{row['median_width']:.3f}",
+            met(row["holds_the_truth"]),
+        )
+        for row in found["compare"]
+    ]
+    told = (
+        f"Made studies whose truth is known. Goal: {goal:.0%} of the 95% intervals hold it. `best-lr`: "
+        f"{found['best_lr'][0]['sweeps']} sweeps of each case; an interval is closed if both ends are known. "
+        f"`fit`: {found['fit'][0]['fits']} laws of each case by least squares, {found['fit'][-1]['fits']} "
+        "by Huber's loss. Noisier is ten times over the sizes; skewed is an exponential distribution, of "
+        "which intervals by t hold less than they say. `compare`: "
+        f"{found['compare'][0]['comparisons']} of each case, with noise of the two groups 1 to 1 and 1 to 4."
+    )
+    last = ("goal met",)
+    return section(
+        "Do 95% intervals hold the truth", "analysis_coverage", found, told,
+        "\n\n".join((
+            table(("best-lr", "hold it", "closed", "closed ones hold it", "median width, decades",
+                   "median error of the rate, decades", *last), rates),
+            table(("fit", "E", "alpha", "loss at 10 x", "median width of alpha", *last), fits),
+            table(("compare", "hold it", "median width, nats", *last), compared),
+        )),
+    )  # fmt: skip

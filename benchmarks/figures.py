@@ -40,7 +40,8 @@ def page() -> str:
         memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, analysis_figures.table_, analysis_figures.report,
-        analysis_figures.fit, loading.speed, loading.memory, loading.order, loading.resume, loading.limits,
+        analysis_figures.fit, analysis_figures.coverage,
+        loading.speed, loading.memory, loading.order, loading.resume, loading.limits,
         speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
     written = []

@@ -129,10 +129,16 @@ def _runs(
     else:
         left_out += [f"{one.name}: {one.why_not}" for one in runs if not one.counts and not one.has_diverged]
         runs = [one for one in runs if one.counts or one.has_diverged]
+        left_out += [f"{one.name}: it has no number in {y}" for one in runs if _lacks(one, y)]
+        runs = [one for one in runs if not _lacks(one, y)]
     if not options.any_data:
         check_losses_compare([one for one in runs if not one.has_diverged], y)
     used = {one.folder for one in runs}
     return runs, left_out, [one for one in with_rate if one.folder not in used]
+
+
+def _lacks(run: Run, y: str) -> bool:
+    return run.number(y) is None and not run.has_diverged
 
 
 def _json(
@@ -256,7 +262,7 @@ def _row(best: Best, width: int, code: str) -> str:
 def _about_noise(noise: Noise | None) -> str:
     if noise is None:
         return (
-            "? no rate near a best has two seeds, so it is not known how much seeds differ: intervals end at "
-            "rates 3 times smaller and larger, or that diverged"
+            "? no rate near a best has two seeds: how much seeds differ is not known, so that intervals "
+            "reach 3 times lower and higher"
         )
     return f"seeds of one rate near the best: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"

@@ -99,7 +99,7 @@ def _studies(options: argparse.Namespace) -> list[Study]:
             "of one, such as --by optimizer.lr"
         )
     given = [options.study] if options.by is not None else [[one] for one in options.study]
-    return [only(read_study(one, pattern=options.pattern), options.where) for one in given]
+    return [only(read_study(one, pattern=options.pattern, rows=options.rows), options.where) for one in given]
 
 
 def _codes(groups: list[Group], versions: Versions) -> dict[str, list[str]]:

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.columns import y_column
     from analysis.curve_plot import bundles_of, curves_figure
 
-    study = study_of(options)
+    study = study_of(options, with_curves=True)
     x = study.column(options.x) if options.x else "tokens"
     y = study.column(options.y) if options.y else "train_loss" if study.is_ours else y_column(study, None)
     by = study.column(options.color) if options.color else None

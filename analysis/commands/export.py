@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     check_installed(options.to)
     if options.follow:
         return _follow(options)
-    study = study_of(options)
+    study = study_of(options, with_curves=True)
     if options.x:
         study.column(options.x)
     named = _named(study)

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     if not _LEAST_S <= options.every <= _MOST_S:
         raise UserError(f"--every {options.every:g}: expected {_LEAST_S:g} to {_MOST_S:g} seconds")
-    first = study_of(options)
+    first = study_of(options, with_curves=True)
     x, y = (first.column(name) if name else None for name in (options.x, options.y))
     if x and not y and not first.is_ours:
         y = y_column(first, None)

@@ -41,20 +41,25 @@ def new_parser(
         "--pattern", metavar="TEXT",
         help="foreign CSVs: how file names tell facts, such as '{model}_lr_{log10_lr}.csv'",
     )  # fmt: skip
+    parser.add_argument("--rows", action="store_true", help="foreign CSVs: each row is a run")
     parser.add_argument("--x", metavar="COLUMN", help="what the losses are told over")
     parser.add_argument("--y", metavar="COLUMN", help="the loss (default: val_loss)")
     return parser
 
 
-def study_of(options: argparse.Namespace) -> Study:
+def study_of(options: argparse.Namespace, *, with_curves: bool = False) -> Study:
     """What STUDY, --pattern and --where mean together.
 
     Raises:
-        UserError: none of the runs can be read; tells why.
+        UserError: none of the runs can be read, and why; or none has a curve, if `with_curves`.
     """
-    study = read_study(options.study, pattern=options.pattern)
+    study = read_study(options.study, pattern=options.pattern, rows=options.rows)
     if not study.runs:
         raise UserError(f"{study.path}: no run there can be read: {study.notes()[0]}")
+    if with_curves and all(run.is_row for run in study.runs):
+        raise UserError(
+            f"{study.path}: a table with a row for each run has no curves: export each run's history as CSV"
+        )
     return only(study, options.where)
 
 
@@ -62,6 +67,7 @@ def as_typed(options: argparse.Namespace) -> str:
     """STUDY with the options that say which of its runs, for a command that is about the same runs."""
     told = [*options.study, *(word for one in options.where for word in ("--where", one))]
     told += ["--pattern", options.pattern] if options.pattern is not None else []
+    told += ["--rows"] if options.rows else []
     return " ".join(map(shlex.quote, told))
 
 

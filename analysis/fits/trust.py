@@ -1,10 +1,10 @@
 """How far a fit can be trusted: intervals, whether E is in the data at all, what one run does to it.
 
-Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn anew around the curve: each
-point gets the residual of some point, divided by sqrt(1 - leverage) for what the fit took of it, and times
-t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers far less). Huber's fit goes
-through as many points as it has parameters, as that of absolute deviations does: what is left of those points
-is no noise, and is not drawn (else the intervals are too narrow: tests/analysis/fits/test_trust.py).
+Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve. By
+least squares each point keeps its own residual, which is divided by 1 - leverage for what the fit took of it
+(HC3), multiplied by t / z for the few degrees of freedom and by a normal number for each draw: noise that
+differs by size is drawn where it is. Huber's fit goes through as many points as it has parameters, so that a
+residual says nothing of its own point: each point gets that of some point that the fit does not go through.
 """
 
 from __future__ import annotations
@@ -74,36 +74,38 @@ def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS,
     With as many points as parameters there are no residuals: every draw is theta itself.
     """
     fitted = law.predict(theta, x)
-    residuals = _standing_for_all(law, theta, x, y, fitted)
+    residuals, is_own = _to_draw(law, theta, x, y, fitted)
     generator = np.random.default_rng(seed)
     found = []
     for _ in range(draws):
-        moved = residuals[generator.integers(0, len(residuals), len(y))]
+        moved = (
+            residuals * generator.normal(size=len(y))
+            if is_own
+            else residuals[generator.integers(0, len(residuals), len(y))]
+        )
         drawn = fitted * np.exp(moved) if law.is_multiplicative else fitted + moved
         found.append(law.fit(x, np.maximum(drawn, 1e-9), start=theta))
     return np.array(found)
 
 
-def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> Array:
+def _to_draw(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> tuple[Array, bool]:
+    """(residuals, whether each is that of its own point and not of any)."""
     from scipy.special import ndtri, stdtrit
 
     residuals = np.log(y) - np.log(fitted) if law.is_multiplicative else y - fitted
     freedom = len(y) - law.free
     if freedom < 1:
-        return np.zeros_like(y)
+        return np.zeros_like(y), True
     derivatives = law.jacobian(theta, x) / (fitted[:, None] if law.is_multiplicative else 1.0)
-    leverage = np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives))
-    whole = residuals / np.sqrt(1 - np.clip(leverage, 0, _MOST_LEVERAGE))
+    left = 1 - np.clip(np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives)), 0, _MOST_LEVERAGE)
+    tail = (1 + LEVEL) / 2
+    widening = stdtrit(freedom, tail) / ndtri(tail)
     size = np.abs(residuals)
     # where most are smaller than delta, Huber's loss is that of least squares
-    goes_through = law.is_multiplicative and float(np.median(size)) > HUBER_DELTA
-    if goes_through:
-        off = whole[np.argsort(size)[law.free :]]
-        whole = np.concatenate(
-            [off, -off]
-        )  # of one that is left, as of four sizes, nothing would remain else
-    tail = (1 + LEVEL) / 2
-    return (whole - whole.mean()) * stdtrit(freedom, tail) / ndtri(tail)
+    if not (law.is_multiplicative and float(np.median(size)) > HUBER_DELTA):
+        return widening * residuals / left, True
+    off = (residuals / np.sqrt(left))[np.argsort(size)[law.free :]]
+    return widening * np.concatenate([off, -off]), False  # of one that is left, nothing would remain else
 
 
 def interval(value: float, drawn: Sequence[float] | Array) -> Interval:

@@ -140,6 +140,8 @@ def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
 
 
 def _died(study: Study) -> list[Advice]:
+    if not study.is_ours:
+        return []
     others = [run for run in study.once() if run.state not in ("done", None) and not run.has_diverged]
     going = [run for run in others if run.state in GOING_ON]
     died = [run for run in others if run.state not in GOING_ON]

@@ -154,9 +154,9 @@ def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
         here = run.number(lr) or 0.0
         same = next((known for known in (*losses, *lost) if is_same_rate(known, here)), here)
         loss = run.number(y)
-        if run.has_diverged or loss is None or not math.isfinite(loss):
+        if run.has_diverged or (loss is not None and not math.isfinite(loss)):
             lost[same].append(run.name)
-        else:
+        elif loss is not None:  # a blank is no loss, and no divergence either
             losses[same].append(loss)
     return [Rate(one, tuple(losses[one]), tuple(lost[one])) for one in sorted({*losses, *lost})]
 

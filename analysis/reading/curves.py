@@ -26,6 +26,8 @@ def curve(run: Run, names: Sequence[str]) -> dict[str, np.ndarray]:
     import numpy as np
 
     path = run.curve_file
+    if run.is_row:
+        raise UserError(f"{path}: a row of a table of runs has no curve")
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:

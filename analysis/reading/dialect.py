@@ -26,7 +26,27 @@ class Dialect:
                 found = next(csv.reader([line], delimiter=self.separator), [])
             except csv.Error:  # a bare CR behind a quote, as a torn or binary file has it
                 return []
-        told = [field.strip() for field in found]
+        return self._plain(found)
+
+    def records(self, text: str) -> tuple[list[list[str]], int]:
+        """(fields of each record that has some, lines that are none). A quoted field may hold line ends."""
+        if '"' not in text:
+            return [self.fields(line) for line in text.split("\n") if line.strip()], 0
+        reader = csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=self.separator)
+        found, lost = [], 0
+        while True:
+            try:
+                fields = next(reader)
+            except StopIteration:
+                return found, lost
+            except csv.Error:  # a bare CR behind a quote, as a torn or binary file has it
+                lost += 1
+                continue
+            if any(fields):
+                found.append(self._plain(fields))
+
+    def _plain(self, fields: list[str]) -> list[str]:
+        told = [field.strip() for field in fields]
         return [self._pointed(field) for field in told] if self.separator == ";" else told
 
     def _pointed(self, field: str) -> str:
@@ -34,6 +54,14 @@ class Dialect:
 
 
 OURS = Dialect()
+
+
+def number_of(text: str) -> float | None:
+    """The number that a field is; None where it is blank or text."""
+    try:
+        return None if "_" in text else float(text)  # 1_000 is a number to Python alone
+    except ValueError:
+        return None
 
 
 def dialect_of(header: str, first: str) -> Dialect:

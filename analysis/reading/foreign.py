@@ -1,15 +1,16 @@
-"""CSVs that other programs wrote: the last row of each, and facts that its name tells."""
+"""CSVs that other programs wrote: the runs in each, and facts that its name has."""
 
 from __future__ import annotations
 
 import math
 import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.dialect import twice
-from analysis.reading.tail import read_tail
+from analysis.reading.dialect import dialect_of, number_of, twice
+from analysis.reading.foreign_table import is_row_a_run, name_column, settings_among, state_of, why_no_curve
 from conf import UserError
 from memory.file_kinds import not_expected
 
@@ -62,44 +63,92 @@ def writable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def read_foreign(path: Path, pattern: Pattern | None) -> tuple[dict[str, Any] | None, str | None]:
-    """(column to value of the last whole row and the facts of the name, what was passed over for it or None);
-    or (None, why not).
+@dataclass(frozen=True)
+class ForeignRun:
+    """Run of a CSV: its values, and the number of its row if the file is a table of runs."""
+
+    name: str
+    values: dict[str, Any]
+    row: int | None = None
+    state: str | None = None
+    damage: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ForeignFile:
+    """Runs of a CSV. settings: columns that set them apart. why_not: the reason that there are none."""
+
+    runs: tuple[ForeignRun, ...] = ()
+    settings: frozenset[str] = frozenset()
+    why_not: str | None = None
+
+
+def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = False) -> ForeignFile:
+    """Runs that a CSV of another program has: one, whose curve it is, or one in each row.
+
+    A value of a curve is the last one of its column that is not blank: programs write training and
+    validation in rows of their own.
     """
     facts: dict[str, Any] | None = {}
     name = writable(path.name)
     if pattern is not None:
         facts = pattern.facts(name)
         if facts is None:
-            return None, f"its name is not of the pattern {pattern.text}"
+            return ForeignFile(why_not=f"its name is not of the pattern {pattern.text}")
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            return None, "it is no file"
+            return ForeignFile(why_not="it is no file")
         if (other := not_expected(path, "a CSV table")) is not None:
-            return None, other.removeprefix(f"{path} ")
-        tail = read_tail(path, is_foreign=True)
+            return ForeignFile(why_not=other.removeprefix(f"{path} "))
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
-        return None, f"cannot be read: {error.strerror}"
-    if not any(tail.columns):
-        return None, "it is empty"
-    if (column := twice([*tail.columns])) is not None:
-        return None, f"two of its columns are called {column}"
-    if tail.row is None:
-        return None, "it has no whole row below its header"
-    row = {column: _typed(text) for column, text in zip(tail.columns, tail.row, strict=True) if column}
-    told = f"{tail.torn} of its last lines passed over, torn or not of its columns"
-    return {FILE_FACT: name, **row, **(facts or {})}, told if tail.torn else None
+        return ForeignFile(why_not=f"cannot be read: {error.strerror}")
+    header, _, rest = text.partition("\n")
+    dialect = dialect_of(header, rest.partition("\n")[0])
+    columns = dialect.fields(header)
+    if not any(columns):
+        return ForeignFile(why_not="it is empty")
+    if (column := twice(columns)) is not None:
+        return ForeignFile(why_not=f"two of its columns are called {column}")
+    records, torn = dialect.records(rest)
+    rows = [row for row in records if len(row) == len(columns) and not any("\0" in field for field in row)]
+    torn += len(records) - len(rows)
+    if not rows:
+        return ForeignFile(why_not="it has no whole row below its header")
+    told = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
+    known = {FILE_FACT: name, **(facts or {})}
+    if is_row_a_run(columns, rows, asked=rows_are_runs):
+        return _table(writable(path.stem), columns, rows, known, told)
+    why_not = why_no_curve(columns, rows, is_named=pattern is not None)
+    if why_not is not None:
+        return ForeignFile(why_not=why_not)
+    last = {
+        column: _typed(next((row[place] for row in reversed(rows) if row[place]), ""))
+        for place, column in enumerate(columns)
+        if column
+    }
+    return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=told),))
+
+
+def _table(
+    stem: str, columns: list[str], rows: list[list[str]], known: dict[str, Any], told: tuple[str, ...]
+) -> ForeignFile:
+    named = name_column(columns, rows)
+    found = []
+    for number, row in enumerate(rows, 1):
+        values = {column: _typed(field) for column, field in zip(columns, row, strict=True) if column}
+        name = str(values[named]) if named is not None else f"{stem} row {number}"
+        damage = told if number == 1 else ()
+        found.append(ForeignRun(name, {**values, **known}, number, state_of(columns, row), damage))
+    return ForeignFile(tuple(found), settings_among(columns, rows))
 
 
 def _typed(text: str) -> Any:
     """A number where it reads as one, None where it is blank."""
     if not text.strip():
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    if "_" in text:  # a number to Python alone
+    value = number_of(text)
+    if value is None:
         return text
     is_whole = math.isfinite(value) and value == int(value) and abs(value) <= _EXACT
     return int(value) if is_whole and "e" not in text.lower() else value

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.reading.facts import FILES
-from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign, writable
+from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
+from analysis.reading.foreign_formats import other_format
 from analysis.reading.index import read_facts
 from analysis.run_folder import RunFolder
 from conf import UserError
@@ -48,6 +49,8 @@ class Run:
     damage: tuple[str, ...] = ()
     is_ours: bool = True
     codes: tuple[Code | None, ...] = ()
+    is_row: bool = False
+    """Row of a table of another program: it has values and no curve, and its folder is `FILE:ROW`."""
 
     def value(self, column: str) -> Any:
         """Of a column, or of a path of its configuration; None where the run lacks it."""
@@ -104,6 +107,11 @@ class Study:
         return all(run.is_ours for run in self.runs)
 
     @property
+    def noun(self) -> str:
+        """What one of its runs is called."""
+        return "run" if self.is_ours or any(run.is_row for run in self.runs) else "CSV file"
+
+    @property
     def duplicates(self) -> dict[str, list[Run]]:
         found: dict[str, list[Run]] = defaultdict(list)
         for run in self.runs:
@@ -149,6 +157,9 @@ class Study:
             return ends[0]
         if ends:
             raise UserError(f"{name}: several keys end so: {', '.join(ends)}. Give the whole path")
+        ends = [] if self.is_ours else sorted(one for one in columns if one.endswith(f".{name}"))
+        if len(ends) == 1:  # params.lr of MLflow
+            return ends[0]
         near = difflib.get_close_matches(name, sorted(columns | paths), n=3, cutoff=0.6)
         told = f"nearest: {', '.join(near)}. " if near else ""
         there = sorted(columns - {FILE_FACT, "said_state", "said_reason"})
@@ -170,10 +181,13 @@ def named_by_code(runs: Sequence[Run]) -> list[Run]:
     ]
 
 
-def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: str | None = None) -> Study:
+def read_study(
+    given: Sequence[str], *, pattern: str | None = None, rows: bool = False, runs_dir: str | None = None
+) -> Study:
     """Runs below each folder: a run, a study, several studies; or foreign CSVs, where there are no runs.
 
-    given: paths, or names under runs_dir. pattern: how names of CSVs tell facts (foreign.py).
+    given: paths, or names under runs_dir. pattern: how names of CSVs tell facts (foreign.py). rows: each row
+    of a CSV is a run.
 
     Raises:
         UserError: a folder is not there, or has nothing of the kind in it.
@@ -181,20 +195,26 @@ def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: st
     runs: list[Run] = []
     skipped: list[tuple[Path, str]] = []
     names = Pattern(pattern) if pattern is not None else None
+    settings = set(names.names) if names else set()
     for one in given:
         place = _place(one, runs_dir)
-        before = len(runs) + len(skipped)
-        folders = list(_run_folders(place, skipped)) if names is None else []
+        before = len(runs), len(skipped)
+        is_csv = place.is_file() or names is not None or rows
+        folders = [] if is_csv else list(_run_folders(place, skipped))
         if folders:
             runs += _ours(folders)
         else:
-            runs += _foreign(place, names, skipped)
-        if len(runs) + len(skipped) == before:
+            found, apart = _foreign(place, names, rows, skipped)
+            runs += found
+            settings |= apart
+        if len(runs) == before[0] and (hint := other_format(place)) is not None:
+            raise UserError(f"{one}: no runs there, but {hint}")
+        if (len(runs), len(skipped)) == before:
             raise UserError(
                 f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
                 "with a header; `python experiments.py -m study=lr_sweep` makes a study"
             )
-    return Study(" ".join(given), named_by_code(runs), skipped, names.names if names else frozenset())
+    return Study(" ".join(given), named_by_code(runs), skipped, frozenset(settings))
 
 
 def run_folders_of(given: str, *, runs_dir: str | None = None) -> list[Path]:
@@ -211,6 +231,8 @@ def _place(given: str, runs_dir: str | None) -> Path:
         path = path_of(given)
         if path.is_file() and _is_csv(path):
             return path
+        if path.is_file() and (hint := other_format(path)) is not None:
+            raise UserError(f"{given}: no CSV, but {hint}")
         for place in (root_of(runs_dir) / given, path):
             if is_folder(place):
                 return place
@@ -298,22 +320,30 @@ def _truths(folders: Sequence[Path]) -> dict[Path, Any]:
     return {truth.folder: truth for truth in truths(folders)}
 
 
-def _foreign(place: Path, names: Pattern | None, skipped: list[tuple[Path, str]]) -> list[Run]:
+def _foreign(
+    place: Path, names: Pattern | None, rows: bool, skipped: list[tuple[Path, str]]
+) -> tuple[list[Run], set[str]]:
+    """(runs of the CSVs there, columns that are settings of theirs)."""
     try:
         files = [place] if place.is_file() else sorted(filter(_is_csv, place.iterdir()))
     except OSError as error:
         told_already = place in dict(skipped)
         skipped += [] if told_already else [(place, f"cannot be read: {error.strerror}")]
-        return []
-    found = []
+        return [], set()
+    runs: list[Run] = []
+    settings: set[str] = set()
     for path in files:
-        values, told = read_foreign(path, names)
-        if values is None:
-            skipped.append((path, told or ""))
-        else:
-            damage = (told,) if told else ()
-            found.append(Run(writable(path.stem), path, None, None, values, damage=damage, is_ours=False))
-    return found
+        found = read_foreign(path, names, rows_are_runs=rows)
+        if found.why_not is not None:
+            skipped.append((path, found.why_not))
+        settings |= found.settings
+        for one in found.runs:
+            at = path if one.row is None else Path(f"{path}:{one.row}")
+            runs.append(
+                Run(one.name, at, one.state, None, one.values, damage=one.damage, is_ours=False,
+                    is_row=one.row is not None)
+            )  # fmt: skip
+    return runs, settings
 
 
 def _is_csv(path: Path) -> bool:

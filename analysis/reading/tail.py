@@ -1,4 +1,4 @@
-"""The last whole row of a CSV file, without reading what stands before it."""
+"""The last whole row of a metrics.csv, without reading the rows before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.reading.dialect import OURS, Dialect, dialect_of
+from analysis.reading.dialect import OURS
 
 _TAIL_BYTES = 4 << 10
 
@@ -23,21 +23,15 @@ class Tail:
     torn: int = 0
 
 
-def read_tail(path: Path, *, is_foreign: bool = False) -> Tail:
-    """The file's header and last whole row.
-
-    is_foreign: of another program. It may hold texts of any kind (`2026-11-03 10:00`), and may never write
-    the end of its last line, which counts as whole where it has all of its fields. In files of ours it may
-    have lost digits.
+def read_tail(path: Path) -> Tail:
+    """The file's header and last whole row. A last line without its end may have lost digits.
 
     Raises:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
-        told = file.readline().removeprefix(b"\xef\xbb\xbf")
+        header = _fields(file.readline())
         begin, size = file.tell(), os.fstat(file.fileno()).st_size
-        dialect = dialect_of(_text(told), _text(file.readline())) if is_foreign else OURS
-        header = _fields(told, dialect)
         reach = _TAIL_BYTES
         while True:
             at = max(begin, size - reach)
@@ -46,14 +40,12 @@ def read_tail(path: Path, *, is_foreign: bool = False) -> Tail:
             if at > begin:
                 lines[0] = b""  # its first part was not read
             is_cut = at > begin and len(lines) == 1
-            ended = (lines[-1] == b"" or is_foreign) and not is_cut
-            lines = lines if ended and lines[-1] != b"" else lines[:-1]
-            torn = 0 if ended else 1
-            for line in reversed(lines):
+            torn = 0 if lines[-1] == b"" and not is_cut else 1
+            for line in reversed(lines[:-1]):
                 if not line.strip():
                     continue
-                row = _fields(line, dialect)
-                if len(row) == len(header) and all(map(_is_text if is_foreign else _is_value, row)):
+                row = _fields(line)
+                if len(row) == len(header) and all(map(_is_value, row)):
                     return Tail(header, row, torn)
                 torn += 1
             if at == begin:
@@ -85,17 +77,8 @@ def last_of(path: Path, column: str) -> float | None:
     return None
 
 
-def _fields(line: bytes, dialect: Dialect = OURS) -> tuple[str, ...]:
-    return tuple(dialect.fields(_text(line)))
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", errors="replace")
-
-
-def _is_text(field: str) -> bool:
-    """What a full disk leaves is none."""
-    return "\0" not in field
+def _fields(line: bytes) -> tuple[str, ...]:
+    return tuple(OURS.fields(line.decode("utf-8", errors="replace")))
 
 
 def _is_value(field: str) -> bool:

@@ -98,8 +98,7 @@ def new_page(
 def subtitle(study: Study) -> str:
     """`48 runs: 46 done, 1 oom, 1 failed`."""
     told = states(study)
-    noun = "run" if study.is_ours else "CSV file"
-    return counted(len(study.runs), noun) + (f": {told}" if told else "")
+    return counted(len(study.runs), study.noun) + (f": {told}" if told else "")
 
 
 def next_commands(found: Found) -> list[tuple[str, str]]:

@@ -90,7 +90,7 @@ def states(study: Study) -> str:
 def _ran(found: Found) -> list[str]:
     runs = found.study.runs
     if not found.study.is_ours:
-        return [f"{counted(len(runs), 'CSV file')} of another program: their last rows are told"]
+        return [f"{counted(len(runs), found.study.noun)} of another program: the last values are shown"]
     done = sum(run.state == "done" for run in runs)
     others = Counter(run.state for run in runs if run.state not in ("done", None))
     told = ", ".join(f"{count:,} {state}" for state, count in others.most_common())

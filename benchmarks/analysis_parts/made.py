@@ -67,7 +67,7 @@ def real_truths() -> list[Truth]:
 
 
 def cliff_truth(luck: Generator, level: float = 1.0) -> Truth:
-    """Steep below the best rate, flat above it, a cliff 0.15 to 0.9 decades above; seeds differ by more there."""
+    """Steep below the best rate, flat above it, then a cliff, towards which seeds differ by more."""
     best, cliff = luck.uniform(-2.5, -1.5), luck.uniform(0.15, 0.9)
     steep = luck.uniform(0.15, 0.5)
     flat = steep * luck.uniform(0.05, 0.3)
@@ -100,7 +100,7 @@ def made_sweeps(kind: str, step: float, seeds: int, count: int) -> Iterator[tupl
     """Studies with the truth of each size; `count` sweeps in all, the same at each call.
 
     Args:
-        kind: `real` curves or `cliff`, a study of one size; `four sizes`, of cliffs whose noise is 0.5 to 2 times.
+        kind: `real` curves or `cliff`, of one size; `four sizes`, with cliffs, whose noise is 0.5 to 2 times.
         step: of the rates, in decades.
     """
     luck = np.random.default_rng([len(kind), round(100 * step), seeds])

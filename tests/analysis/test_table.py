@@ -150,7 +150,7 @@ def test_a_csv_of_another_program_that_ended_without_a_number_is_told(
     assert main(["table", str(tmp_path)]) == 0
     page = capsys.readouterr().out
     assert "note: a: its loss is nan" in page
-    assert "note: b: 1 of its last lines passed over" in page
+    assert "note: b: 1 of its lines passed over" in page
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.fits.power import LineInLogs, PowerLaw, r_squared
 from analysis.fits.trust import bootstrap, interval, is_identified, leave_one_out, profile_of_e
+from benchmarks.analysis_coverage import fits
 
 X = np.geomspace(7e14, 2e17, 11)
 TRUE = {"E": 2.6, "A": 290.0, "alpha": 0.134}
@@ -128,8 +129,16 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(method: str, rounds: 
             found = interval(value, [one[name] for one in drawn])
             inside[name] += found.low <= TRUE[name] <= found.high
     for name, count in inside.items():
-        least, most = (0.90, 0.98) if rounds >= 200 else (0.85, 1.0)
+        least, most = (0.90, 0.99) if rounds >= 200 else (0.85, 1.0)
         assert least <= count / rounds <= most, (name, count / rounds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["small noisier", "large noisier", "small noisier, skewed"])
+def test_intervals_hold_the_truth_when_noise_differs_by_size(kind: str) -> None:
+    """A part of benchmarks/analysis_coverage.py."""
+    found = fits("least-squares", 11, kind, 100)["holds"]
+    assert min(found["E"], found["alpha"]) >= 0.9
 
 
 @pytest.mark.slow

@@ -56,3 +56,16 @@ def test_bytes_that_are_no_csv_are_skipped_and_told(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("step,loss,loss\n1,3,4\n")
     assert read_study([str(tmp_path)]).skipped[0][1] == "two of its columns are called loss"
+
+
+def test_other_programs_leave_the_last_line_without_an_end(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes('\ufeffstep,"val loss"\r\n1,2.5\r\n2,2.25'.encode())
+    run = read_study([str(tmp_path)]).runs[0]
+    assert (run.value("step"), run.value("val loss"), run.damage) == (2, 2.25, ())
+
+
+def test_lines_that_a_full_disk_left_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"time,loss\n2026-11-03 11:00,2.25\n\0\0\0,\0\0\n")
+    run = read_study([str(tmp_path)]).runs[0]
+    assert run.value("loss") == 2.25
+    assert "1 of its lines passed over" in run.damage[0]

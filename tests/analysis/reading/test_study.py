@@ -155,7 +155,7 @@ def test_no_csv_is_dropped_without_a_word(tmp_path: Path) -> None:
         ("UPPER", 5, 0),
         ("torn", 5, 1),
     ]
-    assert "1 of its last lines passed over" in study.runs[1].damage[0]
+    assert "1 of its lines passed over" in study.runs[1].damage[0]
     assert "pipe.csv (it is no file)" in study.notes()[0]
     assert read_study([str(tmp_path / "UPPER.CSV")]).runs
 

@@ -52,19 +52,6 @@ def test_a_torn_end_longer_than_one_look_is_passed_over(tmp_path: Path) -> None:
     assert found.row == ("7", "5.5", "")
 
 
-def test_other_programs_may_leave_the_last_line_without_an_end(tmp_path: Path) -> None:
-    path = written(tmp_path, '\ufeffstep,"val loss"\r\n1,2.5\r\n2,2.25')
-    found = read_tail(path, is_foreign=True)
-    assert found == Tail(("step", "val loss"), ("2", "2.25"))
-
-
-def test_texts_of_other_programs_are_values(tmp_path: Path) -> None:
-    path = written(tmp_path, 'time,note,loss\n2026-11-03 10:00,"a, b",2.5\n2026-11-03 11:00,45%,2.25\n')
-    assert read_tail(path, is_foreign=True).row == ("2026-11-03 11:00", "45%", "2.25")
-    path = written(tmp_path, b"time,loss\n2026-11-03 11:00,2.25\n\0\0\0,\0\0\n")
-    assert read_tail(path, is_foreign=True).row == ("2026-11-03 11:00", "2.25")
-
-
 def test_the_last_value_of_a_sparse_column(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER + "1,5.5,5.0\n2,5.25,\n3,5.2,4.8\n4,5.1,\n5,5.1,4.")
     assert last_of(path, "val_loss") == 4.8

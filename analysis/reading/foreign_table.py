@@ -1,0 +1,141 @@
+"""Whether a CSV of another program is the curve of one run or a table with a row for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from analysis.reading.dialect import number_of
+
+ROWS_HINT = "if each row is a run, add --rows"
+_NAMES = ("run_id", "run", "run_name", "name", "id", "display_name")
+"""Columns that name a run: each row is one, if each has its own."""
+_STATES = ("state", "status")
+_OF_A_RUN = (
+    "model", "model_name", "model_size", "size", "seed", "n", "params", "parameters", "n_params", "width",
+    "d_model", "optimizer", "dataset",
+)  # fmt: skip
+"""Columns that have one value in all rows of one run."""
+_NO_PROGRESS = ("lr", "rate", "loss", "perplexity", "accuracy", "seed", "batch", "size")
+"""A column with such a word in its name is no count of steps, tokens or time, even if its values grow."""
+_RESULTS = ("loss", "perplexity", "accuracy", "metrics.")
+_NO_SETTINGS = (
+    *_NAMES, *_STATES, "notes", "tags", "user", "created", "updated", "runtime", "sweep", "start_time",
+    "end_time",
+)  # fmt: skip
+"""Columns of trackers that make no other run of one."""
+_MOSTLY = 2 / 3
+"""Share of rows in which a count of steps grows; it falls where a run was resumed from a checkpoint."""
+
+
+def is_row_a_run(columns: Sequence[str], rows: Sequence[Sequence[str]], *, asked: bool) -> bool:
+    """Whether each row is a run.
+
+    Args:
+        asked: --rows.
+    """
+    if asked:
+        return True
+    if len(rows) < 2:
+        return False
+    by_name = _by_name(columns, rows)
+    if any(_are_all_different(by_name.get(name, ())) for name in _NAMES):
+        return True
+    return "name" in by_name and any(state in by_name for state in _STATES)  # W&B: names may be there twice
+
+
+def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_named: bool) -> str | None:
+    """Why rows that are not one run each are no curve of one run either; None where they are.
+
+    Args:
+        is_named: --pattern says that a file is a run.
+    """
+    if any(f"{name}__MIN" in columns and f"{name}__MAX" in columns for name in columns):
+        return "a chart of W&B with a column for each run: export the table of runs, or each run's history"
+    if len(rows) < 2:
+        return None
+    by_name = _by_name(columns, rows)
+    for name in _NAMES:
+        if len(set(by_name.get(name, ()))) > 1:
+            return f"it has several rows of several runs, by its column {name}: write a CSV for each run"
+    for name in _OF_A_RUN:
+        values = {value for value in by_name.get(name, ()) if value}
+        if len(values) > 1:
+            return (
+                f"its rows have {len(values)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
+            )
+    grows = any(_grows(column, [row[place] for row in rows]) for place, column in enumerate(columns))
+    if not grows and not is_named:
+        return (
+            f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
+            "curve of one run, name its facts with --pattern"
+        )
+    return None
+
+
+def settings_among(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[str]:
+    """Columns that are settings of runs: no results or notes, and each value is there twice on average."""
+    found = set()
+    for place, column in enumerate(columns):
+        name, values = _plain(column), [row[place] for row in rows if row[place]]
+        is_other = name in _NO_SETTINGS or any(word in name for word in _RESULTS)
+        is_other = is_other or not column or column.startswith(("_", "tags."))
+        if not is_other and 1 < len(set(values)) <= len(values) / 2:
+            found.add(column)
+    return frozenset(found)
+
+
+def name_column(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """Column whose value names each row, if there is one."""
+    found = [
+        column
+        for place, column in enumerate(columns)
+        if _plain(column) in _NAMES and _are_all_different([row[place] for row in rows])
+    ]
+    return min(found, key=lambda column: "id" in _plain(column), default=None)  # a name says more than an id
+
+
+def state_of(columns: Sequence[str], row: Sequence[str]) -> str | None:
+    """State of the run that a tracker's row has; None where it finished or no column says."""
+    for column, value in zip(columns, row, strict=True):
+        if _plain(column) in _STATES and value.isalpha():
+            return None if value.lower() in ("finished", "done", "completed") else value.lower()
+    return None
+
+
+def _by_name(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    return {_plain(column): [row[place] for row in rows] for place, column in enumerate(columns) if column}
+
+
+def _plain(column: str) -> str:
+    """`Model Size` as `model_size`; `params.seed`, as MLflow writes it, as `seed`."""
+    return column.strip().lower().replace(" ", "_").removeprefix("params.")
+
+
+def _are_all_different(values: Sequence[str]) -> bool:
+    return bool(values) and all(values) and len(set(values)) == len(values) and not _count_up(values)
+
+
+def _count_up(values: Sequence[str]) -> bool:
+    """Whether they number the rows, as an index does."""
+    numbers = [number_of(value) for value in values]
+    return numbers[0] in (0, 1) and numbers == [numbers[0] + place for place in range(len(numbers))]
+
+
+def _grows(name: str, values: Sequence[str]) -> bool:
+    """Whether a column counts steps, tokens or time: a grid of settings has few values and falls often."""
+    if not name or name.startswith("params.") or any(word in name.lower() for word in _NO_PROGRESS):
+        return False
+    there = [value for value in values if value]
+    if 2 * len(set(there)) < len(there):
+        return False
+    numbers = [found for value in there if (found := number_of(value)) is not None]
+    if len(numbers) == len(there):
+        return _mostly_grow(numbers)
+    return all(value[0].isdigit() for value in there) and _mostly_grow(there)  # dates
+
+
+def _mostly_grow(values: Sequence[Any]) -> bool:
+    changed = [(one, other) for one, other in pairwise(values) if one != other]
+    return bool(changed) and sum(one < other for one, other in changed) >= _MOSTLY * len(changed)
