@@ -170,10 +170,26 @@ def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
     return is_wanted and graph_obstacle(config) is None
 
 
+_GRAPHS = "CUDA graphs"
+
+
 def _of_graphs(of_model: Iterable[Part]) -> Part:
     """Memory that CUDA graphs of a step keep while something else is computed: all that a step makes."""
-    made = Estimate.of(part for part in of_model if part.when != ALWAYS)
-    return Part("CUDA graphs", 0, max(map(made.gpu_at, STEP)), when=("checkpoint", "evaluate"))
+    of_model = [part for part in of_model if part.when != ALWAYS]
+    made = Estimate.of(of_model)
+    most = max(made.gpu_at(phase) + _split_block(of_model, phase) for phase in STEP)
+    return Part(_GRAPHS, 0, most, when=("checkpoint", "evaluate"))
+
+
+def _split_block(of_model: Iterable[Part], phase: str) -> int:
+    """Memory of a second block for logits, which torch's allocator takes once small tensors lie in the first.
+
+    What else a step has computed and freed leaves room for those. Measured on an H100 with 50,257 ids:
+    876 MB reserved for 506 MB of tensors at 32d, 938 for 586 at 64d, 6,592 for 6,575 at 512d.
+    """
+    parts = [part for part in of_model if part.when != ALWAYS and phase in part.when and part.name != _GRAPHS]
+    logits = sum(part.gpu_bytes for part in parts if part.name == "logits and loss")
+    return max(0, 2 * logits - sum(part.gpu_bytes for part in parts))
 
 
 def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
@@ -290,7 +306,8 @@ def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
     yield Part("cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes)
     for phase in PHASES:
         held = sum(part.gpu_bytes for part in of_model if phase in part.when)
-        yield Part("allocator's cache", 0, int(constants.CUDA_CACHE_SHARE.value * held), when=(phase,))
+        cache = int(constants.CUDA_CACHE_SHARE.value * held) + _split_block(of_model, phase)
+        yield Part("allocator's cache", 0, cache, when=(phase,))
 
 
 def _of_process(of_model: list[Part], step: StepSizes, family: str, *, are_several: bool) -> Iterator[Part]:

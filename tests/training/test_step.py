@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import os
-import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from tiny_run import tiny_config
-from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from conf.schema import Arch, Model, Optimizer
@@ -267,37 +265,6 @@ def test_without_room_for_the_product_there_is_no_peak(
 
     monkeypatch.setattr(torch, "randn", full)
     assert measure_peak_flops(Device("cuda", "fp32", 1)) is None
-
-
-def test_first_step_on_a_gpu_keeps_room_for_the_moments_until_they_are_made(
-    simulated_gpu: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.manual_seed(0)
-    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
-    optimizer = build_optimizer(model, Optimizer(), "cpu")
-    step = Step(model, optimizer, Device("cuda", "fp32", 1), accumulation=1, loss_chunk=256, grad_clip=1.0)
-    monkeypatch.setattr(Device, "put", lambda self, tensor: tensor)
-    kept: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
-    empty_like = torch.empty_like
-
-    def noted(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
-        made = empty_like(tensor, **options)
-        if isinstance(tensor, nn.Parameter):
-            kept.add(made)
-        return made
-
-    def held_bytes() -> int:
-        return sum(tensor.nbytes for tensor in kept)
-
-    seen = []
-    clip, move = step.clip, optimizer.step
-    monkeypatch.setattr(torch, "empty_like", noted)
-    monkeypatch.setattr(step, "clip", lambda: (seen.append(held_bytes()), clip())[1])
-    monkeypatch.setattr(optimizer, "step", lambda: (seen.append(held_bytes()), move())[1])
-    for number in range(2):
-        step.take(iter(batches(4, 4)), 0.01, number)
-    moments = [one for state in optimizer.state.values() for name, one in state.items() if name != "step"]
-    assert seen == [sum(one.nbytes for one in moments), 0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
