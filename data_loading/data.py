@@ -107,6 +107,8 @@ class Data:
         """Facts for run.json and for people."""
         sets = [self.train] if self.val is self.train else [self.train, self.val]
         documents = [len(s.documents) for s in sets if s.documents is not None]
+        options = (getattr(self.train, "manifest", None) or {}).get("options", {})
+        chosen = {name: options[name] for name in ("eos", "bos") if name in options}
         return {
             "path": self.train.name,
             "val_path": self.val.name if self.val is not self.train else None,
@@ -121,6 +123,7 @@ class Data:
             "vocab_size": self.vocab_size,
             "fingerprint": self.fingerprint,
             "sets": [found.fingerprint for found in sets],
+            **({"document_ends": chosen} if chosen else {}),
         }
 
 

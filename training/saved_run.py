@@ -114,6 +114,7 @@ class SavedRun:
             UserError: found nowhere, or another one by now.
         """
         from data_loading import load_tokenizer, prepare_run
+        from data_loading.pretokenizer.document_ends import recorded_ends
 
         config = self.config
         with self.at_home():
@@ -131,7 +132,7 @@ class SavedRun:
                 f"with {self.vocab_size:,}: bring back the one that it had, or name it in "
                 f"{self.folder}/config.yaml"
             )
-        return found
+        return recorded_ends(found, (self.facts.get("data") or {}).get("document_ends", {}))
 
 
 def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) -> SavedRun:

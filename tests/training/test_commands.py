@@ -167,6 +167,17 @@ class TestSample:
     ) -> None:
         assert told(capsys, "sample", finished, "--tokens", "5")["prompt"] == ""
 
+    def test_documents_begin_and_end_with_the_ids_of_the_set(
+        self, finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        run = shutil.copytree(finished, tmp_path / "run")
+        facts = json.loads((run / "run.json").read_text())
+        plain = told(capsys, "sample", run, "--tokens", "5", "--temperature", "0")
+        assert plain["ids"]
+        facts["data"]["document_ends"] = {"eos": plain["ids"][0], "bos": 256}
+        (run / "run.json").write_text(json.dumps(facts))
+        assert told(capsys, "sample", run, "--tokens", "5", "--temperature", "0")["ids"] == []
+
     def test_the_draw_follows_the_choice(self) -> None:
         logits = torch.tensor([0.0, 3.0, 1.0, 2.0])
         generator = torch.Generator().manual_seed(0)

@@ -58,12 +58,13 @@ def run(options: argparse.Namespace) -> int:
     tokenizer = saved.tokenizer()
     prompt = [int(number) for number in tokenizer.encode(options.prompt)]
     if not prompt:
-        if tokenizer.eot_id is None:
+        begin = tokenizer.eot_id if tokenizer.bos_id is None else tokenizer.bos_id
+        if begin is None:
             raise UserError(
                 f"--prompt: tokenizer {tokenizer.name} has no end of text that a document could begin "
                 'after: give a beginning, for example --prompt "The"'
             )
-        prompt = [tokenizer.eot_id]
+        prompt = [begin]
 
     import torch
 
@@ -99,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 def _until_end(ids: Iterator[int], tokenizer: Tokenizer, drawn: list[int]) -> Iterator[int]:
     """Up to the end of text; drawn: gets them."""
     for number in ids:
-        if number == tokenizer.eot_id:
+        if number in (tokenizer.eot_id, tokenizer.bos_id):
             return
         drawn.append(number)
         yield number

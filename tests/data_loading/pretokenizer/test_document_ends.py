@@ -131,6 +131,7 @@ def test_run_reads_a_set_with_chosen_ends(tmp_path: Path) -> None:
     dataset = schema.Dataset(source="text", path=str(tmp_path / "a.npy"))
     data = prepare_data(dataset, schema.Tokenizer(name="bytes"), tokenize=False)
     assert data.eot_id == 7
+    assert data.describe()["document_ends"] == {"eos": 7, "bos": 5}
     assert data.train.tokens[data.val_ranges[0].start] == 5
 
 
