@@ -25,6 +25,11 @@ def problem_of(error: Exception, text: str, files: IConfigRepository, composed: 
     text: its first line. composed: config paths (`study/mine`) of the files that were chosen, to find
     the one whose list it is: Hydra blames the main file for an override that stands in another.
     """
+    if isinstance(error, UnicodeDecodeError):
+        at = next((file for file in (_file(files, path) for path in composed) if not _is_text(file)), "")
+        return Problem(
+            at, f"is no YAML in UTF-8 ({error.reason}). Text in UTF-16: iconv -f UTF-16 -t UTF-8 {at} > OUT"
+        )
     found = _OF_FILE.match(text)
     at, what = (found["file"], found["what"]) if found else (None, text)
     missing = getattr(error, "missing_cfg_file", None)
@@ -76,6 +81,16 @@ def _names(entry: Any, group: str, option: str) -> bool:
     if option not in (value if isinstance(value, list) else [value, getattr(entry, "path", None)]):
         return False
     return str(getattr(entry, "group", None) or group).lstrip("/") == group
+
+
+def _is_text(file: str) -> bool:
+    try:
+        Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _file(files: IConfigRepository, config_path: str) -> str:

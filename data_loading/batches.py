@@ -158,11 +158,12 @@ class Plain(WindowBatches):
             for first in range(0, max(1, len(found)), batch_size):
                 part = found[first : first + batch_size]
                 if self.is_shared:
-                    part = part.astype(np.int64)
-                inputs, labels = part[:, :seq_len], part[:, shift : shift + seq_len]
-                if not self.is_shared:
-                    inputs, labels = inputs.astype(np.int64, "C"), labels.astype(np.int64, "C")
-                yield {"input_ids": torch.from_numpy(inputs), "labels": torch.from_numpy(labels)}
+                    ids = torch.from_numpy(part.astype(np.int64))
+                    yield {"input_ids": ids.narrow(1, 0, seq_len), "labels": ids.narrow(1, shift, seq_len)}
+                    continue
+                both = part[:, :seq_len], part[:, shift : shift + seq_len]
+                inputs, labels = (torch.from_numpy(ids.astype(np.int64, "C")) for ids in both)
+                yield {"input_ids": inputs, "labels": labels}
 
         return batches()
 

@@ -272,8 +272,11 @@ def test_a_file_that_holds_itself(own_folder: Path, text: str) -> None:
 
 def test_a_file_that_is_no_utf8_is_the_users_error(own_folder: Path) -> None:
     (own_folder / "model" / "broken.yaml").write_bytes(b"name: \xff\n")
-    with pytest.raises(UserError, match=r"utf-8|codec"):
+    with pytest.raises(UserError) as raised:
         read_run(["model=broken"], Composer(own_folder))
+    (problem,) = raised.value.problems
+    assert problem.where == str(own_folder / "model" / "broken.yaml")
+    assert "UTF-8" in problem.what
 
 
 def test_places_that_are_not_there(tmp_path: Path) -> None:

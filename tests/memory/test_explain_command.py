@@ -12,6 +12,7 @@ import pytest
 from evidence_builder import killed, oom, ours, outcome, ramp, record, write
 
 from memory.__main__ import main
+from tests.memory.test_file_kinds import write as write_kind
 from training.provenance import job_ids
 
 ROOT = Path(__file__).parents[2]
@@ -200,3 +201,13 @@ def test_an_empty_folder_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "error: " in capsys.readouterr().err
     (tmp_path / "log.txt").write_text("x\n")
     assert main(["explain", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("how", [[], ["--log"]])
+@pytest.mark.parametrize("kind", ["gzip", "zip", "utf-16", "html", "git-lfs"])
+def test_a_log_of_another_kind_is_named(
+    kind: str, how: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write_kind(tmp_path / "slurm-4242.out", kind)
+    assert main(["explain", *how, str(log)]) == 2
+    assert f"{log} is " in capsys.readouterr().err

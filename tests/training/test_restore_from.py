@@ -248,3 +248,17 @@ def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_pat
 )
 def test_rules(given: dict[str, Any], wrong: str | None) -> None:
     assert [problem.where for problem in check(given)[1]] == ([] if wrong is None else [wrong])
+
+
+def test_a_file_of_another_program_is_named(trunk: Path, tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "model.pt")
+    with pytest.raises(UserError, match=r"torch\.save"):
+        make_plan(after(tmp_path / "model.pt", trunk_config(trunk.parents[2])), tokenize=False)
+
+
+def test_a_pointer_in_a_checkpoint_is_named(trunk: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(trunk, tmp_path / "copied", symlinks=True))
+    newest = checkpoint_folder(copied / "checkpoints", 20)
+    (newest / "state.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 9\n")
+    with pytest.raises(UserError, match="git lfs pull"):
+        make_plan(after(copied, trunk_config(trunk.parents[2])), tokenize=False)

@@ -11,6 +11,7 @@ from made_sweeps import make_sweep
 from analysis.reading import curve, read_study
 from analysis.reading.filters import only
 from conf import UserError
+from tests.memory.test_file_kinds import write
 
 
 @pytest.fixture
@@ -231,3 +232,13 @@ def test_another_name_of_a_run_is_no_second_run(tmp_path: Path) -> None:
     study = read_study([str(tmp_path / "s")])
     assert [run.name for run in study.runs] == [folders[0].name, folders[1].name, "moved"]
     assert not study.duplicates
+
+
+@pytest.mark.parametrize("kind", ["zip", "utf-16", "parquet", "html", "git-lfs"])
+def test_table_of_another_kind_is_skipped_and_named(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_text("step,loss\n1,2.0\n")
+    bad = write(tmp_path / "bad.csv", kind)
+    ((path, why),) = read_study([str(tmp_path)]).skipped
+    assert path == bad
+    assert why.startswith("is ")
+    assert "expected a CSV table" in why

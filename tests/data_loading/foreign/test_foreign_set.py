@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -276,3 +277,23 @@ def test_a_run(tmp_path: Path) -> None:
     assert wrong.returncode == 2
     assert "dataset.dtype=uint16 or dataset.dtype=uint32" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_index_of_fairseq_is_named(tmp_path: Path) -> None:
+    """The same begin as Megatron's, without document indices (fairseq/data/indexed_dataset.py)."""
+    sizes = np.array([4, 5, 6], "<i4")
+    header = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, 4, len(sizes))
+    pointers = ((np.cumsum(sizes) - sizes) * 4).astype("<i8")
+    (tmp_path / "x.idx").write_bytes(header + sizes.tobytes() + pointers.tobytes())
+    np.arange(15, dtype="<i4").tofile(tmp_path / "x.bin")
+    with pytest.raises(UserError, match="fairseq") as told:
+        open_tokens(tmp_path / "x")
+    assert "dataset.dtype=int32" in str(told.value)
+
+
+def test_pointers_in_a_set_are_named(tmp_path: Path) -> None:
+    folder = write_litdata(tmp_path / "s", some_items())
+    chunk = min(folder.glob("*.bin"))
+    chunk.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 9\n")
+    with pytest.raises(UserError, match="git lfs pull"):
+        open_tokens(folder)
