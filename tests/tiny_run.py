@@ -55,6 +55,15 @@ def tiny_config(folder: Path, **training: Any) -> Config:
     )
 
 
+def with_documents(config: Config, documents: str = "masked") -> Config:
+    """Its text in documents of some lines each, which are told apart."""
+    path = Path(str(config.dataset.path))
+    lines = [line for line in path.read_text().splitlines() if line != "--"]
+    path.write_text("\n--\n".join("\n".join(lines[at : at + 4]) for at in range(0, len(lines), 4)) + "\n")
+    dataset = dataclasses.replace(config.dataset, documents=documents, document_separator="--")
+    return dataclasses.replace(config, dataset=dataset)
+
+
 def mixed_config(folder: Path, dataset: dict[str, Any] | None = None, **training: Any) -> Config:
     """`tiny_config` over two texts, one of them a sixth of the other."""
     for name, words in (("long", 9600), ("short", 1600)):

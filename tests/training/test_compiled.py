@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import column, make_run, run_here, tiny_config
+from tiny_run import column, make_run, run_here, tiny_config, with_documents
 
 import core
 import experiment_utils
@@ -88,6 +88,8 @@ REFUSED = {"family", "n_experts", "experts_per_token", "balance_loss", "state_re
 
 def config_of(case: dict[str, Any], folder: Path, **training: Any) -> Config:
     config = tiny_config(folder, **({"max_steps": 3, "evals": 1} | case.get("training", {}) | training))
+    if "documents" in case.get("dataset", {}):
+        config = with_documents(config)
     named = {name: case.get(name, {}) for name in ("optimizer", "schedule", "dataset")}
     groups = {name: dataclasses.replace(getattr(config, name), **given) for name, given in named.items()}
     size = Model(name="tiny", d_model=32, n_layers=2, n_heads=2)

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import copy_of, make_run, metrics_without_clock, mixed_config, outcome, run_here, tiny_config
+from tiny_run import (
+    copy_of,
+    make_run,
+    metrics_without_clock,
+    mixed_config,
+    outcome,
+    run_here,
+    tiny_config,
+    with_documents,
+)
 
 import experiment_utils
 from conf import Config
@@ -143,7 +152,7 @@ CASES: dict[str, Callable[[Path], Config]] = {
         Arch(family="lstm", bias="linear", state_reset=0.2),
         windows="streams",
     ),
-    "masked": lambda folder: with_data(tiny_config(folder, **SHORT), documents="masked"),
+    "masked": lambda folder: with_documents(tiny_config(folder, **SHORT)),
     "mixture": lambda folder: mixed_config(folder, **SHORT),
     "workers": lambda folder: with_data(tiny_config(folder, **SHORT), num_workers=1),
 }

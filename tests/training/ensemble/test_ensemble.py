@@ -20,6 +20,7 @@ from tiny_run import (
     outcome,
     run_here,
     tiny_config,
+    with_documents,
 )
 
 import core
@@ -113,6 +114,8 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
 )
 def test_so_it_is_with_other_windows(dataset: dict[str, Any], tmp_path: Path) -> None:
     base = short_config(tmp_path)
+    if "documents" in dataset:
+        base = with_documents(base)
     base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, **dataset))
     configs = ensemble(base, seed=["0", "1"])
     folders = [make_run(config) for config in configs]
@@ -202,10 +205,7 @@ def test_so_it_is_with_other_optimizers(name: str, tmp_path: Path) -> None:
 def test_so_it_is_with_other_data_and_what_a_step_does_besides(kind: str, tmp_path: Path) -> None:
     base = mixed_config(tmp_path) if kind == "mixture" else tiny_config(tmp_path)
     if kind == "masked":
-        separated = dataclasses.replace(base.dataset, documents="masked", document_separator="")
-        text = Path(str(base.dataset.path))
-        text.write_text(text.read_text().replace("\n", "\n<end>\n"))
-        base = dataclasses.replace(base, dataset=dataclasses.replace(separated, document_separator="<end>"))
+        base = with_documents(base)
     if kind == "average":
         base = dataclasses.replace(base, training=dataclasses.replace(base.training, ema=0.9))
     if kind == "skips":
