@@ -60,7 +60,7 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
         UserError: something is not there, is given twice, or an option has nothing to say something of.
     """
     tolerance = Tolerance(options.skip_bad)
-    parts: list[Part] = []
+    opens: list[Callable[[], Part]] = []
     seen: dict[object, str] = {}
     empty: list[str] = []
     left_out = LeftOut()
@@ -71,7 +71,8 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
             raise UserError(f"{name} is given twice{other}: its documents would count double")
         seen[identity] = name
         taken.add(Path(name))
-        parts.append(open_part())
+        opens.append(open_part)
+    parts = [open_part() for open_part in opens]
     if not parts:
         raise UserError(f"{' '.join(arguments)}: all files there are empty ({_some(empty)})")
     _check_options(parts, options)

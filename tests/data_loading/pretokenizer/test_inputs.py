@@ -294,7 +294,7 @@ class TestWhichFiles:
         [
             ("sub", "sub/e.txt, sub/z.txt"),
             ("sub/*", "sub/_SUCCESS, sub/e.txt, sub/z.txt"),
-            ("sub/**", "sub/e.txt, sub/z.txt, sub/_SUCCESS"),
+            ("sub/**", "sub/_SUCCESS, sub/e.txt, sub/z.txt"),
         ],
     )
     def test_empty_files_that_nobody_named_are_left_out_with_a_line(
