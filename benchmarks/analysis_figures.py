@@ -117,7 +117,8 @@ def coverage() -> str:
         f"{found['best_lr'][0]['sweeps']} sweeps of each case; an interval is closed if both ends are known. "
         f"`fit`: {found['fit'][0]['fits']} laws of each case by least squares, {found['fit'][-1]['fits']} "
         "by Huber's loss. Noisier is ten times over the sizes; skewed is an exponential distribution, of "
-        "which intervals by t hold less than they say. `compare`: "
+        "which intervals by t hold less than they say, and whose median Huber's loss follows, not its mean. "
+        "`compare`: "
         f"{found['compare'][0]['comparisons']} of each case, with noise of the two groups 1 to 1 and 1 to 4."
     )
     last = ("goal met",)

@@ -33,7 +33,8 @@ class Dialect:
         if '"' not in text:
             return [self.fields(line) for line in text.split("\n") if line.strip()], 0
         reader = csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=self.separator)
-        found, lost = [], 0
+        found: list[list[str]] = []
+        lost = 0
         while True:
             try:
                 fields = next(reader)
