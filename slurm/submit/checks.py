@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from conf import Config, Problem, UserError
+from conf.keys import keys
 from conf.names import or_list
 from conf.overrides import Setting
 from conf.request import SLURM_LAUNCHER, Launcher
@@ -63,15 +65,17 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
 
 def check_swept(settings: Mapping[str, Setting]) -> None:
     """Raises UserError for swept keys that make no runs of their own: all but one value would be lost."""
-    wrong = [
-        Problem(
-            key,
-            f"cannot be swept: {or_list([value.text for value in setting.values], 'and')} make one and the "
-            f"same run. Give one value, such as {key}={setting.values[0].text}",
-        )
-        for key, setting in settings.items()
-        if len(setting.values) > 1 and not makes_another_run(key)
-    ]
+    wrong = []
+    for key, setting in settings.items():
+        if len(setting.values) < 2 or makes_another_run(key):
+            continue
+        values = [value.text for value in setting.values]
+        what = f"cannot be swept: {or_list(values, 'and')} make one and the same run. Give one value"
+        known = keys().get(key)
+        if known is not None and known.is_text:
+            one = f'{key}="{",".join(values)}"'
+            what += f"; one text with commas is typed as {shlex.quote(one)}"
+        wrong.append(Problem(key, what))
     if wrong:
         raise UserError(*wrong)
 

@@ -125,10 +125,10 @@ def test_where_arrays_are_off_each_task_is_a_plain_job(type_: Type, cluster: Fak
     assert [job["options"].get("array") for job in cluster.jobs] == [None] * 5
 
 
-def test_classes_of_resources_are_arrays_of_their_own(type_: Type, cluster: FakeSlurm) -> None:
-    assert type_("-m", "seed=0,1", "slurm.mem=1GB,2GB", "training.max_steps=2") == 0
-    # another size of memory is no other run: each runs once, with the first one asked for
-    assert [job["options"]["mem"] for job in cluster.jobs] == ["1024M"]
+def test_a_sweep_of_what_makes_no_other_run_is_refused(type_: Type, cluster: FakeSlurm) -> None:
+    """One of the sizes of memory would be lost."""
+    assert type_("-m", "seed=0,1", "slurm.mem=1GB,2GB", "training.max_steps=2") == 2
+    assert cluster.jobs == []
 
 
 def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_all_that_is_wrong_is_told_at_once(
     type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the command alone tells, what the data and the memory tell, what the cluster would say."""
-    wrong = ("slurm.mem=1MB,900GB", "training.effective_batch=4", "slurm.nodes=3")
+    wrong = ("slurm.mem=900GB", "training.effective_batch=4", "slurm.nodes=3")
     assert type_("-m", *wrong, "slurm.gpu_type=a100", "notify=nobody", "seed=0,1") == 2
     found = [line.partition(":")[0] for line in errors(capsys)]
     assert set(found) == {"notify", "training.effective_batch", "slurm.gpu_type"}
