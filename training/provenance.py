@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def provenance(folder: Path) -> dict[str, Any]:
-    """Of this process, for an attempt of the run of this folder: code, versions of packages, Slurm's names for
-    the job.
-    """
+    """Code, versions of packages and Slurm's names for the job, of an attempt that this process begins."""
     return {"job_ids": job_ids(), "code": record_code(folder), "versions": versions()}
 
 
