@@ -89,7 +89,7 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
 
 def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | None:
     """The code that an attempt of run.json computed with; None for one made before code was recorded."""
-    code = attempt.get("code")
+    code = attempt.get("code") if isinstance(attempt, Mapping) else None
     found = code.get("hash") if isinstance(code, dict) else None
     if not isinstance(code, dict) or not isinstance(found, str):
         return None

@@ -52,8 +52,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert sorted(path.name for path in finished.iterdir()) == [
-        "checkpoints", "code", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv", "run.json",
-        "status.json",
+        "checkpoints", "code", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv",
+        "run.json", "status.json",
     ]  # fmt: skip
     status = experiment_utils.read_status(finished)
     assert (status["state"], status["step"], status["total_steps"], status["attempt"]) == ("done", 40, 40, 1)
