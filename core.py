@@ -25,6 +25,7 @@ from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
 from memory import black_box, polled_limit_is, record_to, stage
 from memory.attribute.attribution import largest
+from memory.earlier_attempts import keep_earlier
 from memory.typed_here import print_as_typed_here
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
@@ -368,6 +369,9 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
         experiment_utils.run_lock(folder) if place.is_first else nullcontext(),
         log_to(folder / place.file("log.txt"), terminal=terminal and place.is_first),
     ):
+        if place.is_first:
+            experiment_utils.finish_beginning_again(folder)
+        experiment_utils.check_code(folder, experiment_utils.code_allowed(folder), quiet=not place.is_first)
         attempt = experiment_utils.next_attempt(folder)
         before = experiment_utils.read_status(folder)
         if before.get("state") == "running" and place.is_first:
@@ -376,6 +380,8 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
                 before.get("attempt"),
                 before.get("stage"),
             )
+        if place.is_first:
+            keep_earlier(folder, attempt, experiment_utils.FILES_OF_ATTEMPT)
         status = experiment_utils.Status(folder, attempt, is_written=place.is_first)
         echo = logging.getLogger("memory").info
         with (

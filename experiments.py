@@ -16,6 +16,7 @@ from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from conf import Config
     from conf.arguments import Arguments
@@ -27,7 +28,18 @@ def main(argv: list[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
     signal.signal(signal.SIGTERM, _stop)
     arguments = sys.argv[1:] if argv is None else argv
-    return exit_status(lambda: _main(arguments), "interrupted; type the same command again to go on")
+    return exit_status(lambda: _main(arguments), f"interrupted; {_how_to_resume(arguments)}")
+
+
+def _how_to_resume(argv: list[str]) -> str:
+    """Typed again as it is, `again=true` would begin again."""
+    if _without_again(argv) == argv:
+        return "type the same command again to go on"
+    return "to go on, type the command again without again=true"
+
+
+def _without_again(argv: list[str]) -> list[str]:
+    return [argument for argument in argv if argument.lstrip("+").partition("=")[0] != "again"]
 
 
 def _main(argv: list[str]) -> int:
@@ -93,19 +105,40 @@ def version() -> str:
 
 
 def _run(request: Request, arguments: Arguments) -> int:
+    from experiment_utils import CodeChanged
     from slurm import run_one
 
-    outcome = run_one(request.runs[0].config, quiet=arguments.json)
+    try:
+        outcome = run_one(request.runs[0].config, quiet=arguments.json)
+    except CodeChanged as changed:
+        typed = {key: _command_with(key, arguments, request) for key in ("code=any", "again=true")}
+        raise UserError(
+            f"{changed}\n  resume it:      {typed['code=any']}\n  begin it again: {typed['again=true']}"
+        ) from changed
     if arguments.json:
         _print(outcome.to_json())
+        _tell_earlier_code([outcome.folder], arguments, request)
         return outcome.exit_code
     if outcome.exit_code != USER_ERROR:  # else nothing ran, and the child said why
         from analysis.summary import render_run
 
         _print(render_run(outcome.folder))
+        _tell_earlier_code([outcome.folder], arguments, request)
         if outcome.reason is not None:
             print(f"{outcome.state}: {outcome.folder}: {outcome.reason}", file=sys.stderr)
     return outcome.exit_code
+
+
+def _tell_earlier_code(folders: Iterable[Path], arguments: Arguments, request: Request) -> None:
+    """Say which of the results were made by code that has changed since."""
+    from slurm.earlier_code import earlier_code
+
+    for line in earlier_code(folders, _command_with("again=true", arguments, request)):
+        print(line, file=sys.stderr if arguments.json else sys.stdout)
+
+
+def _command_with(override: str, arguments: Arguments, request: Request) -> str:
+    return arguments.command([*_without_again(arguments.overrides), override], multirun=request.multirun)
 
 
 def _plan(
@@ -194,7 +227,7 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
     from slurm import run_sweep
 
-    command = arguments.command(arguments.overrides, multirun=request.multirun)
+    command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     runs = run_sweep(request, composer, rules, quiet=arguments.json, command=command)
     outcomes = list(runs.outcomes.values())
     if arguments.json:
@@ -203,8 +236,9 @@ def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: 
         from analysis.summary import render_sweep
 
         _print(render_sweep(runs.folders))
+    _tell_earlier_code(runs.folders, arguments, request)
     if runs.interrupted is not None:
-        print("stopped; type the same command again to go on", file=sys.stderr)
+        print(f"stopped; {_how_to_resume(arguments.overrides)}", file=sys.stderr)
         return runs.interrupted.exit_code
     return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
 
@@ -214,7 +248,7 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
     from slurm.submit import WaitInterrupted
     from slurm.submit.runs import render
 
-    command = arguments.command(arguments.overrides, multirun=request.multirun)
+    command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     try:
         runs = submit_sweep(request, composer, rules, quiet=arguments.json, command=command)
     except WaitInterrupted as stopped:
@@ -233,6 +267,7 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
         _print(render_sweep(runs.folders, told=words))
     else:
         _print("\n".join(render(runs.submitted)))
+    _tell_earlier_code(runs.folders, arguments, request)
     if any(one.not_sent for one in runs.submitted):
         return FAILED
     return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED

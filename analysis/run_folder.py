@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import durable
 from conf import UserError
+from memory.earlier_attempts import earlier_attempts
 
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
 _T = TypeVar("_T")
@@ -108,7 +109,9 @@ class RunFolder:
     @cached_property
     def memory(self) -> list[dict[str, Any]]:
         """memory.jsonl: one record at the begin and one at the end of each stage, all attempts."""
-        return [record for record in self._records("memory.jsonl") if _is_stage_record(record)]
+        places = (*earlier_attempts(self.path), self.path)
+        names = [str((place / "memory.jsonl").relative_to(self.path)) for place in places]
+        return [record for name in names for record in self._records(name) if _is_stage_record(record)]
 
     @property
     def last_attempt_memory(self) -> list[dict[str, Any]]:

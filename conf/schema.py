@@ -321,6 +321,12 @@ class Config:
     runs_dir: str = key("runs", "where studies and their runs go", kind="path")
     plan: bool = key(False, "say what would run and what it costs, run nothing")
     wait: bool = key(False, "after submitting: wait for the jobs and show how they go; Ctrl-C leaves them")
+    code: str = key(
+        "same",
+        "same: resume an unfinished run only with the code of its last attempt; any: also with changed code",
+        choices=("same", "any"),
+    )
+    again: bool = key(False, "begin again from step 0, also a finished run; attempts/N/ keeps what it has")
     then: str | None = key(None, "submitted to run when the sweep has ended", choices=("analysis",))
     notify: str | None = key(None, "told at the end of a study: a mail address, or an https:// webhook")
     tags: list[str] = key([], "words to find the run by")

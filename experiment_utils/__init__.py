@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from experiment_utils.beginning import (
+    FILES_OF_ATTEMPT,
+    CodeChanged,
+    begin_again,
+    check_code,
+    code_allowed,
+    create_run,
+    describe_changes,
+    finish_beginning_again,
+)
 from experiment_utils.budget import (
     AUTO_MICRO_BATCH_TOKENS,
     Budget,
@@ -15,7 +25,6 @@ from experiment_utils.folder import (
     RUN_FOLDER_VERSION,
     STALLED_AFTER_S,
     Status,
-    create_run,
     holder_of,
     next_attempt,
     read_config,
@@ -42,18 +51,25 @@ from experiment_utils.seeding import seed_all, seeds
 
 __all__ = [
     "AUTO_MICRO_BATCH_TOKENS",
+    "FILES_OF_ATTEMPT",
     "HOW_IT_IS_COMPUTED",
     "RUN_FOLDER_VERSION",
     "STALLED_AFTER_S",
     "WHERE_IT_RUNS",
     "Budget",
     "Code",
+    "CodeChanged",
     "Status",
     "Versions",
     "batch_of_rank",
+    "begin_again",
+    "check_code",
+    "code_allowed",
     "codes_of",
     "create_run",
+    "describe_changes",
     "effective_batch",
+    "finish_beginning_again",
     "holder_of",
     "identity",
     "is_in_identity",

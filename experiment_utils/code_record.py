@@ -23,7 +23,7 @@ from experiment_utils.code_version import COUNTED, ROOT, Change, CodeVersion, ch
 
 FOLDER = "code"
 SNAPSHOT_MANIFEST, SNAPSHOT_DIFF, SNAPSHOTS = ".snapshot.json", ".snapshot.diff", ".snapshots"
-"""In a copy of the code that was made for a job, and below runs_dir where such copies are (`slurm.snapshot`)."""
+"""Of a copy of the code that was made for a job, and the folder below runs_dir with all of them."""
 _GIT_TIMEOUT_S = 60
 _DIFF = (
     "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-ext-diff", "--no-color",
@@ -89,7 +89,7 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
 
 def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | None:
     """The code that an attempt of run.json computed with; None for one made before code was recorded."""
-    code = attempt.get("code")
+    code = attempt.get("code") if isinstance(attempt, Mapping) else None
     found = code.get("hash") if isinstance(code, dict) else None
     if not isinstance(code, dict) or not isinstance(found, str):
         return None

@@ -1,7 +1,7 @@
 """Content hash of the code that decides a run's numbers. Standard library only.
 
-Comments, docstrings and layout do not count: a file is hashed by its syntax tree. Parsing all files takes half a
-second, so hashes are kept in the user's cache, by content.
+Comments, docstrings and layout do not count: a file is hashed by its syntax tree. Parsing all files takes
+half a second, so hashes are kept in the user's cache, by content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ NOT_COUNTED = (
     # estimates of memory
     "models/memory_loss.py", "models/memory_lstm.py", "models/memory_parts.py", "models/memory_saved.py",
     "models/memory_sizes.py", "training/distributed/memory_parts.py", "training/ensemble/memory_parts.py",
-    "training/gpu_check.py", "training/memory_parts.py", "training/memory_plan.py", "training/memory_trace.py",
+    "training/gpu_check.py", "training/memory_parts.py", "training/memory_plan.py",
+    "training/memory_trace.py",
     # commands
     "data_loading/__main__.py", "data_loading/audit.py", "data_loading/audit_documents.py",
     "data_loading/audit_samples.py", "data_loading/cut_documents.py",
@@ -147,7 +148,8 @@ def _merged(parts: list[Any]) -> list[Any]:
     """Parts of an f-string, text next to text joined: versions of Python divide it differently."""
     found: list[Any] = []
     for is_text, group in groupby(parts, key=lambda part: isinstance(part, ast.Constant)):
-        found += ["".join(part.value for part in group)] if is_text else group
+        each = list(group)
+        found += ["".join(part.value for part in each)] if is_text else each
     return [part for part in found if part != ""]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from conf import Config, Problem, UserError
+from conf import Config, UserError
 from experiment_utils.run_identity import run_name
 
 log = logging.getLogger("experiment_utils")
@@ -24,36 +24,6 @@ STALLED_AFTER_S = 300.0
 def run_folder(config: Config, run_identity: str) -> Path:
     """Where the run of this identity lies: runs_dir / study / name."""
     return Path(config.runs_dir) / (config.study.name or "default") / run_name(config, run_identity)
-
-
-def create_run(config: Config, run_identity: str) -> Path:
-    """Make the run's folder and write the resolved config into it. Safe to call again.
-
-    A finished run is left as it is. Keys of the second tuple (`HOW_IT_IS_COMPUTED`) may have changed
-    since the last attempt: the new ones are written.
-
-    Raises:
-        LockHeld: when a process is running in this folder.
-        UserError: when the folder cannot be written.
-    """
-    from conf.check import to_config, to_yaml
-
-    folder = run_folder(config, run_identity)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if read_status(folder).get("state") == "done":
-            return folder
-        with run_lock(folder):
-            durable.write_text(folder / "config.yaml", to_yaml(config))
-    except OSError as error:
-        raise UserError(
-            Problem(
-                "runs_dir", f"cannot write {folder}: {error.strerror}. Choose another place with runs_dir="
-            )
-        ) from error
-    if to_config(read_config(folder)) != config:
-        raise AssertionError(f"{folder / 'config.yaml'} does not read back as the config that was written")
-    return folder
 
 
 def run_lock(folder: Path) -> Any:
@@ -172,6 +142,7 @@ def record_attempt(
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "cwd": str(Path.cwd()),
+            **({"again": True} if run.get("again") else {}),
             **provenance,
             "how": {
                 **{

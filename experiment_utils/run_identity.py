@@ -16,7 +16,7 @@ from experiment_utils.seeding import seeds
 
 WHERE_IT_RUNS = (
     "hydra", "plan", "wait", "then", "notify", "study", "runs_dir", "tags", "notes", "slurm", "memory",
-    "logging", "ensemble",
+    "logging", "ensemble", "code", "again",
 )  # fmt: skip
 """Keys that do not change what a run computes: not in its identity."""
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from memory.earlier_attempts import earlier_attempts
 from memory.kept_records import KeptRecords
 from memory.plain_files import plain_only, read_plain_text
 from memory.ring import Ring, read_ring
@@ -112,8 +113,10 @@ class Evidence:
         of them `records` need not be read again.
         """
         kept = KeptRecords()
-        own = "memory*.jsonl" if self._rank is None else f"../memory.rank{self._rank}.jsonl"
-        for path in sorted(self.folder.glob(own)):
+        own = "memory*.jsonl" if self._rank is None else f"memory.rank{self._rank}.jsonl"
+        run = self.folder if self._rank is None else self.folder / ".."
+        paths = [path for place in (*earlier_attempts(run), run) for path in sorted(place.glob(own))]
+        for path in paths:
             for record in self._lines(path):
                 if isinstance(record.get("rank"), int) and isinstance(record.get("stage"), str):
                     kept.add(record)

@@ -143,14 +143,14 @@ class LocalRuns(RequestedRuns):
         return outcome.val_loss
 
     def _folder(self, plan: Plan) -> Path:
-        """The run's folder, made; where another process runs in it, the run counts as failed."""
+        """The run's folder, made; if a process runs in it, or its code has changed, the run has failed."""
         assert plan.identity is not None
         try:
             remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
             return experiment_utils.create_run(plan.config, plan.identity)
-        except durable.LockHeld as held:
+        except (durable.LockHeld, experiment_utils.CodeChanged) as refused:
             folder = experiment_utils.run_folder(plan.config, plan.identity)
-            self._note(Outcome(folder, 2, "failed", None, str(held), 0.0))
+            self._note(Outcome(folder, 2, "failed", None, str(refused), 0.0))
             return folder
 
     def _value(self, folders: Sequence[Path]) -> float | RunFailed:

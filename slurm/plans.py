@@ -54,7 +54,7 @@ def plan_all(
         try:
             plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare, **place(config))
             plan = _begun_before(plan, config, prepare, place(config)) or plan
-            if tokenize and plan.state != "done":
+            if tokenize and (plan.state != "done" or config.again):
                 plan.memory.check(refuse=config.memory.refuse)  # the run itself tells what to be warned of
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
@@ -123,7 +123,8 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
 
     The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
     """
-    waiting = {plan.folder or id(plan): plan for plan in plans if plan.state != "done"}.values()
+    to_run = (plan for plan in plans if plan.state != "done" or plan.config.again)
+    waiting = {plan.folder or id(plan): plan for plan in to_run}.values()
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None

@@ -52,8 +52,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert sorted(path.name for path in finished.iterdir()) == [
-        "checkpoints", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv", "run.json",
-        "status.json",
+        "checkpoints", "code", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv",
+        "run.json", "status.json",
     ]  # fmt: skip
     status = experiment_utils.read_status(finished)
     assert (status["state"], status["step"], status["total_steps"], status["attempt"]) == ("done", 40, 40, 1)
@@ -66,7 +66,7 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert run["attempts"][0]["resumed_from_step"] == 0
     seconds = run["attempts"][0]["seconds"]
     assert 0 < seconds["batch"] < seconds["step"] < seconds["first_step"] + seconds["train"]
-    assert run["attempts"][0]["code"].keys() == {"commit", "dirty"}
+    assert run["attempts"][0]["code"].keys() == {"commit", "dirty", "hash"}
     device = run["attempts"][0]["device"]
     assert (device["kind"], device["torch"], device["cuda"]) == ("cpu", torch.__version__, torch.version.cuda)
     assert device["name"]

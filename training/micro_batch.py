@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 Result = TypeVar("Result")
 
-OUTCOMES = ("outcome.json", "outcome.previous.json")
-"""What a supervisor wrote of the attempt before; that of the attempt which runs may have moved it aside."""
+OUTCOMES = ("outcome.json", "attempts/{attempt}/outcome.json", "outcome.previous.json")
+"""Where a supervisor's word on the attempt before may be: as it ended, since the next one began, and in run
+folders of earlier versions."""
 
 _OUT_OF_MEMORY = (
     "OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory",
@@ -43,14 +44,15 @@ def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
     run: run.json. What the supervisor wrote of an earlier attempt does not count.
     """
     attempts = run.get("attempts") or []
-    if not attempts:
+    if not attempts or run.get("again"):
         return False
     status = experiment_utils.read_status(folder)
     if status.get("state") == "oom":
         return True
     if status.get("state") == "failed" and any(word in str(status.get("reason")) for word in _OUT_OF_MEMORY):
         return True
-    return any(_was_killed(folder / name, attempts[-1].get("attempt")) for name in OUTCOMES)
+    last = attempts[-1].get("attempt")
+    return any(_was_killed(folder / name.format(attempt=last), last) for name in OUTCOMES)
 
 
 def _was_killed(path: Path, attempt: Any) -> bool:

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from training.plan import Plan
 
 
-def provenance(folder: Path) -> dict[str, Any]:
-    """Of this process, for an attempt of the run of this folder: code, versions of packages, Slurm's names for
-    the job.
+def provenance(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """Code, versions of packages and Slurm's names for the job, of an attempt that this process begins.
+
+    Args:
+        before: run.json as the last attempt left it, empty without one.
     """
-    return {"job_ids": job_ids(), "code": record_code(folder), "versions": versions()}
+    code = record_code(folder)
+    last = (before.get("attempts") or [{}])[-1]
+    earlier = (last.get("code") or {}).get("hash")
+    if earlier not in (None, code["hash"]) and not before.get("again"):
+        code["differs_from_attempt"] = last.get("attempt")
+    return {"job_ids": job_ids(), "code": code, "versions": versions()}
 
 
 def versions() -> dict[str, str]:

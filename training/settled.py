@@ -98,7 +98,7 @@ def settle(
         plan.to_json(),
         auto,
         implementation,
-        {**provenance(folder), "device": device_facts(device)},
+        {**provenance(folder, before), "device": device_facts(device)},
         ranks=ranks,
         ensemble=company.to_json(),
     )

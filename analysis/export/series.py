@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.export.clock import WallClock
 from analysis.export.growing import GrowingCsv, GrowingRecords
+from memory.earlier_attempts import earlier_attempts
 
 _OF_A_ROW = ("train_loss", "val_loss", "lr", "grad_norm", "flops", "seconds", "tokens_per_s", "mfu")
 _OF_AN_EVALUATION = {"loss": "val_loss", "perplexity": "perplexity", "bits_per_byte": "bits_per_byte"}
@@ -41,6 +42,7 @@ class Series:
         self._sources_path = folder / "sources.csv"
         self._sources = GrowingCsv(self._sources_path)
         self._evals = GrowingRecords(folder / "evals.jsonl")
+        self._earlier = [GrowingRecords(place / "memory.jsonl") for place in earlier_attempts(folder)]
         self._memory = GrowingRecords(folder / "memory.jsonl")
         self._clock = WallClock(attempts, _changed_s(folder / "metrics.csv"))
         self._after, self._every = after, every
@@ -101,7 +103,8 @@ class Series:
             for key, name in _OF_AN_EVALUATION.items():
                 if isinstance(record.get(key), int | float):
                     self._of_evals.setdefault(step, {})[name + behind] = float(record[key])
-        for record in self._memory.records():
+        of_earlier, self._earlier = self._earlier, []
+        for record in chain(*(one.records() for one in of_earlier), self._memory.records()):
             self._clock.add(record)
             snapshot = record.get("snapshot")
             held = snapshot.get("unreclaimable_bytes") if isinstance(snapshot, dict) else None

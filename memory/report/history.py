@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from memory.earlier_attempts import earlier_attempts
 from memory.evidence import Evidence
 from memory.explain.attempts import Newest, Records, newest
 from memory.report.moments import COLUMNS, Moment, finite, of_sample, of_snapshot, whole
@@ -146,6 +147,9 @@ def read_history(folder: Path) -> History:
         notes.append(
             "what an earlier process left in this folder under the same number of its attempt is left out"
         )
+    for place in earlier_attempts(folder):
+        if (of_earlier := int(place.name)) != number:
+            _add_kept(attempts, of_earlier, Evidence(place), notes)
     if ring is not None and ring.samples and not is_left_aside:
         attempt = attempts.setdefault(number, Attempt(number))
         _add_samples(attempt, ring, notes)
@@ -212,6 +216,15 @@ def _from_there_on(
             del waiting[key]
         if key not in waiting:
             yield record
+
+
+def _add_kept(attempts: dict[int, Attempt], number: int, evidence: Evidence, notes: list[str]) -> None:
+    """The samples and the end of an earlier attempt, from its own folder."""
+    ring = evidence.ring
+    if ring is not None and ring.samples:
+        _add_samples(attempts.setdefault(number, Attempt(number)), ring, notes)
+    if number in attempts:
+        _see_end(attempts[number], evidence.outcome, (number,))
 
 
 def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from memory.asking import shown_path
 from memory.cgroup import read_cgroup
+from memory.earlier_attempts import keep_earlier
 from memory.files import Reserved
 from memory.host import dev_shm_space
 from memory.process import read_process
@@ -34,7 +35,7 @@ from memory.supervision.outcome import (
 from memory.supervision.pace import SLOWEST_S, Allowance, next_interval_s
 from memory.supervision.sampler import Clock, Look, look
 
-RING, OUTCOME, PREVIOUS = "memory.ring", "outcome.json", "outcome.previous.json"
+RING, OUTCOME = "memory.ring", "outcome.json"
 _ANSWERS_AWAITED_S = 0.02
 _OUTCOME_BYTES = 32 << 10
 """Several times what one has; the command may be long."""
@@ -186,10 +187,10 @@ class Watch:
 
     def _forget_what_was(self) -> None:
         """An outcome of an earlier attempt would be taken for this one's, if everything is killed. It is kept
-        by another name: a run looks how its last attempt ended.
+        in the folder of that attempt; that of a start with the same number is not.
         """
         attempt = self.options.attempt
-        _renamed(os.path.join(self.folder, OUTCOME), os.path.join(self.folder, PREVIOUS))
+        keep_earlier(self.folder, attempt, (OUTCOME, RING))
         boxes = (shown_path(self.folder, attempt), shown_path(self.folder, attempt, "json"))
         for path in (*(os.path.join(self.folder, name) for name in (OUTCOME, RING)), *boxes):
             try:
@@ -334,14 +335,6 @@ class Watch:
             if note not in self.notes and len(self.notes) < _MOST_NOTES:
                 self.notes.append(note)
             return None
-
-
-def _renamed(path: str, other: str) -> bool:
-    try:
-        os.replace(path, other)
-    except OSError:
-        return False
-    return True
 
 
 def growth_bytes_per_s(before: Look | None, after: Look) -> float:

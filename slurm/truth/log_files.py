@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory.earlier_attempts import earlier_attempts
 from slurm.records import SLURM, places, read_submission
 from slurm.truth.attempts import read_attempts
 
@@ -20,13 +21,14 @@ _BLACK_BOX = re.compile(r"^memory\.blackbox\.(\d+)\.txt$")
 @dataclass(frozen=True)
 class LogFile:
     """title: for people. path: the file. attempt: it is of that one alone; None: of several, or not known.
-    repeats: it holds lines of log.txt too, which are left out.
+    repeats: it holds lines of log.txt too, which are left out. first: attempt of its first lines.
     """
 
     title: str
     path: Path
     attempt: int | None = None
     repeats: bool = False
+    first: int = 1
 
 
 def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
@@ -34,7 +36,12 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
 
     attempt: only what is of this one, or may be.
     """
-    own = [LogFile(path.name, path) for path in sorted(folder.glob("log*.txt"), key=_log_first)]
+    own, first = [], 1
+    for place in (*earlier_attempts(folder), folder):
+        paths = sorted(place.glob("log*.txt"), key=_log_first)
+        own += [LogFile(str(path.relative_to(folder)), path, first=first) for path in paths]
+        if (place / "log.txt").exists() and place != folder:
+            first = int(place.name) + 1
     jobs = {one.job: one.number for one in read_attempts(folder) if one.job}
     shared = len({one.number for one in read_attempts(folder)}) > len(jobs)
     of_jobs = []
@@ -42,7 +49,8 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
         number = None if shared else jobs.get(job)
         of_jobs.append(LogFile(title, path, number, repeats=True))
     boxes = []
-    for path in sorted(folder.glob("memory.blackbox.*.txt")):
+    boxes_of = (place.glob("memory.blackbox.*.txt") for place in (*earlier_attempts(folder), folder))
+    for path in [path for found in boxes_of for path in sorted(found)]:
         match = _BLACK_BOX.match(path.name)
         boxes.append(
             LogFile(f"{path.name}: stacks when memory was nearly out", path, int(match[1]) if match else None)
@@ -58,7 +66,7 @@ class Sieve:
 
     def __init__(self, file: LogFile, known: set[str], attempt: int | None = None) -> None:
         self._file, self._known, self._attempt = file, known, attempt
-        self._current = 1
+        self._current = file.first
 
     def passes(self, line: str) -> bool:
         """Asked of each line of the file, in their order."""

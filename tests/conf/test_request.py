@@ -261,7 +261,7 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytest.
         "optimizer.lrr: no such key; nearest: optimizer.lr",
         "model.d_modell: no such key; nearest: model.d_model (in mine/model/mine.yaml)",
         "optimizer.lr: expected a number above 0, got `fast` (in mine/optimizer/mine.yaml)",
-        "modle: no such key; nearest: model (in mine/study/mine.yaml)",
+        "modle: no such key; nearest: model, code (in mine/study/mine.yaml)",
         "seed: must be at least 0, got -1 (in the sweep of the study, in 1 of 2 runs: seed=-1)",
     ]
 

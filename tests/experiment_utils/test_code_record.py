@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,7 @@ def test_changes_count_lines_since_a_copy_of_the_code(checkout: Path, run: Path)
     edit(checkout, "core.py", "x = 2\n")
     assert told(run, attempt, checkout) == [("core.py", "changed", 1, 1)]
     for path in sorted(copy.path.rglob("*"), reverse=True):
-        os.chmod(path.parent, 0o755)
+        path.parent.chmod(0o755)
         path.unlink() if path.is_file() else path.rmdir()
     copy.path.rmdir()
     assert told(run, attempt, checkout) == [("core.py", "changed", 1, 1)]  # of its commit

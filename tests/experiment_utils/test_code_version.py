@@ -72,7 +72,7 @@ def test_what_trains_is_counted_and_commands_are_not(root: Path) -> None:
         lambda text: text.replace("Docstring.", "Another."),
         lambda text: text.replace("# a comment", "# another"),
         lambda text: text.replace("Meaning", "The meaning"),
-        lambda text: text.replace("[x * self.SCALE, words]", "[\n            x*self.SCALE,\n            words,\n        ]"),
+        lambda text: text.replace("[x * self.SCALE, words]", "[\n  x*self.SCALE,\n  words,\n  ]"),
         lambda text: text.replace("    ", "  "),
     ],
 )  # fmt: skip

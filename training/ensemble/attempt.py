@@ -15,6 +15,7 @@ from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
 from memory import black_box, record_to
 from memory.attribute.attribution import largest
+from memory.earlier_attempts import keep_earlier
 from training.checkpoints import Checkpoints
 from training.distributed.place import place_of
 from training.ending import ending_of
@@ -57,6 +58,8 @@ def run_members(
     with ExitStack() as locks:
         for folder in waiting:
             locks.enter_context(experiment_utils.run_lock(folder))
+            experiment_utils.finish_beginning_again(folder)
+            experiment_utils.check_code(folder, experiment_utils.code_allowed(folder), quiet=True)
         attempt = _Attempt({folder.name: folder for folder in waiting}, names, begin)
         with log_to_each(waiting, terminal=terminal):
             code = attempt.run()
@@ -122,7 +125,9 @@ class _Attempt:
                         before.get("attempt"),
                         before.get("stage"),
                     )
+                experiment_utils.check_code(folder, experiment_utils.code_allowed(folder))
                 attempt = experiment_utils.next_attempt(folder)
+                keep_earlier(folder, attempt, experiment_utils.FILES_OF_ATTEMPT)
                 self._statuses[name] = experiment_utils.Status(folder, attempt)
 
     def _run_groups(self, interrupt: Interrupt) -> None:

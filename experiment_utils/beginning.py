@@ -1,0 +1,186 @@
+"""How an attempt of a run begins: its folder made, resumed with the same code, or begun again from step 0.
+
+Beginning again moves what the run has to RUN/attempts/N/, N being its last attempt. again.json lists what is
+to be moved and is there until all is done, so that the next start finishes a move that a kill interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import Config, Problem, UserError
+from experiment_utils.code_record import changes_since, code_of_attempt
+from experiment_utils.code_version import ROOT, Change, code_version
+from experiment_utils.folder import read_config, read_run, read_status, run_folder, run_lock
+
+log = logging.getLogger("experiment_utils")
+
+ATTEMPTS, PENDING = "attempts", "again.json"
+_STAYS = re.compile(
+    r"\..*|attempts|again\.json|code|config\.yaml|jobs\.json|run\.json|run\.lock|starts\.json|rank\d+"
+)
+"""Names of what is of all attempts, or is a rank's own folder."""
+_MADE_AGAIN = ("auto", "ensemble", "implementation", "results")
+"""Keys of run.json that say what became of earlier attempts."""
+FILES_OF_ATTEMPT = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json", "logger.txt")
+"""Files of one attempt alone; they move to its folder as the next one begins (`memory.earlier_attempts`)."""
+_MOST_FILES = 10
+
+
+class CodeChanged(UserError):
+    """An unfinished run would be resumed with changed code. changes: since its last attempt."""
+
+    def __init__(self, folder: Path, attempt: int, changes: list[Change]) -> None:
+        self.folder, self.changes = folder, changes
+        super().__init__(
+            f"{folder} is not finished, and the code has changed since attempt {attempt}: "
+            f"{describe_changes(changes)}. To resume it with the changed code, add code=any to the command; "
+            f"to begin again from step 0, add again=true ({ATTEMPTS}/{attempt}/ then keeps what it has)"
+        )
+
+
+def describe_changes(changes: list[Change]) -> str:
+    """`models/blocks.py (+3 -1), training/step.py (+1 -1)`."""
+    told = [str(change) for change in changes[:_MOST_FILES]]
+    if len(changes) > _MOST_FILES:
+        told.append(f"{len(changes) - _MOST_FILES} more")
+    return ", ".join(told) or "which files is not known"
+
+
+def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
+    """Make the run's folder and write the resolved config into it. Safe to call again.
+
+    A finished run is left as it is; with `again=true` what it has is moved, and it begins again. Keys of the
+    second tuple (`HOW_IT_IS_COMPUTED`) may have changed since the last attempt: the new ones are written.
+
+    Args:
+        code: checkout, or copy of it, that the run will be computed with.
+
+    Raises:
+        LockHeld: when a process is running in this folder.
+        CodeChanged: it is unfinished, and its last attempt had other code.
+        UserError: when the folder cannot be written.
+    """
+    from conf.check import to_config, to_yaml
+
+    folder = run_folder(config, run_identity)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if read_status(folder).get("state") == "done" and not config.again and not is_to_be_moved(folder):
+            return folder
+        with run_lock(folder):
+            finish_beginning_again(folder)
+            if config.again:
+                begin_again(folder)
+                config = replace(config, again=False)  # of this command alone, not of each start of a job
+            check_code(folder, config.code, code, quiet=True)
+            durable.write_text(folder / "config.yaml", to_yaml(config))
+    except OSError as error:
+        raise UserError(
+            Problem(
+                "runs_dir", f"cannot write {folder}: {error.strerror}. Choose another place with runs_dir="
+            )
+        ) from error
+    if to_config(read_config(folder)) != config:
+        raise AssertionError(f"{folder / 'config.yaml'} does not read back as the config that was written")
+    return folder
+
+
+def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = False) -> None:
+    """Check that a run resumes with the code of its last attempt. A run without a checkpoint resumes nothing.
+
+    Args:
+        allowed: `code` of its config: same, or any.
+        code: checkout, or copy of it, that it will be computed with.
+        quiet: log nothing.
+
+    Raises:
+        CodeChanged: it does not.
+    """
+    try:
+        run = read_run(folder)
+    except UserError:  # the run itself says what is wrong with it
+        return
+    attempts = run.get("attempts") or []
+    if not attempts or run.get("again") or not any((folder / "checkpoints").glob("step-*")):
+        return
+    number, before = _number(attempts), code_of_attempt(folder, attempts[-1])
+    if before is None:
+        if not quiet:
+            log.info("attempt %s was made before code was recorded: resuming with the code of now", number)
+        return
+    if before.version.hash == code_version(code).hash:
+        return
+    if allowed == "any" and quiet:
+        return
+    changes = changes_since(folder, before, code)
+    if allowed != "any":
+        raise CodeChanged(folder, number, changes)
+    log.warning(
+        "resuming with code that has changed since attempt %s (code=any): %s",
+        number,
+        describe_changes(changes),
+    )
+
+
+def code_allowed(folder: Path) -> str:
+    """`code` of a run's config. An unreadable config gives `same`: what reads it next says what is wrong."""
+    try:
+        return str(read_config(folder).get("code", "same"))
+    except UserError:
+        return "same"
+
+
+def begin_again(folder: Path) -> None:
+    """Move what the run has to attempts/N/, so that the next attempt begins at step 0. The caller holds its
+    lock. Nothing is moved where no attempt was recorded since the last time.
+    """
+    run = read_run(folder)
+    names = sorted(name for name in os.listdir(folder) if not _STAYS.fullmatch(name))
+    if not run.get("attempts") or run.get("again") or not names:
+        return
+    names.sort(key=lambda name: name != "status.json")  # else it would be done without results
+    durable.write_json(folder / PENDING, {"version": 1, "attempt": _number(run["attempts"]), "names": names})
+    finish_beginning_again(folder)
+
+
+def is_to_be_moved(folder: Path) -> bool:
+    """Whether a kill interrupted `begin_again`."""
+    return (folder / PENDING).exists()
+
+
+def finish_beginning_again(folder: Path) -> None:
+    """Do what a kill left undone of `begin_again`. The caller holds the lock of the run."""
+    try:
+        pending = json.loads((folder / PENDING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    place = folder / ATTEMPTS / str(int(pending["attempt"]))
+    place.mkdir(parents=True, exist_ok=True)
+    run = read_run(folder)
+    if not run.get("again"):
+        durable.write_json(place / "run.json", run)
+    for name in pending["names"]:
+        durable.point(f"again:{name}")
+        if os.path.lexists(folder / name) and not os.path.lexists(place / name):
+            os.rename(folder / name, place / name)
+    durable.point("again:moved")
+    durable.fsync_folder(place)
+    kept = {key: value for key, value in run.items() if key not in _MADE_AGAIN}
+    durable.write_json(folder / "run.json", {**kept, "again": True})
+    durable.point("again:run.json")
+    (folder / PENDING).unlink()
+    durable.fsync_folder(folder)
+    log.info("%s begins again; what it had is in %s", folder, place)
+
+
+def _number(attempts: list[Any]) -> int:
+    last = attempts[-1].get("attempt") if isinstance(attempts[-1], dict) else None
+    return last if isinstance(last, int) else len(attempts)

@@ -1,0 +1,73 @@
+"""RUN/attempts/N/: files of attempt N. Those of the newest attempt are in the run folder itself.
+
+Each file says which attempt it is of and is moved by one rename(2): a kill between two of them loses
+nothing, and the next start moves the rest. Older run folders have all attempts in one memory.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from memory.ring import read_head
+
+FOLDER = "attempts"
+_LAST_LINE_BYTES = 64 << 10
+
+
+def keep_earlier(folder: str | os.PathLike[str], attempt: int, names: Iterable[str]) -> None:
+    """Move files of an earlier attempt to its folder, as `attempt` begins. A file that does not name its
+    attempt counts as of the one before. Never raises: a file that cannot be moved stays.
+    """
+    for name in names:
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            continue
+        number = _attempt_of(path) or attempt - 1
+        if number in (0, attempt):
+            continue
+        place = os.path.join(folder, FOLDER, str(number))
+        try:
+            os.makedirs(place, exist_ok=True)
+            if not os.path.lexists(os.path.join(place, name)):
+                os.rename(path, os.path.join(place, name))
+        except OSError:
+            continue
+
+
+def earlier_attempts(folder: Path) -> Iterator[Path]:
+    """Folders of earlier attempts, oldest first."""
+    try:
+        found = [path for path in (folder / FOLDER).iterdir() if path.name.isdecimal()]
+    except OSError:
+        return
+    yield from sorted(found, key=lambda path: int(path.name))
+
+
+def _attempt_of(path: str) -> int | None:
+    try:
+        if path.endswith(".ring"):
+            head = read_head(path)
+            found = head[0] if head else {}
+        else:
+            found = json.loads(_last_line(path) if path.endswith(".jsonl") else _whole(path))
+        attempt = found.get("attempt")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return attempt if isinstance(attempt, int) and attempt > 0 else None
+
+
+def _whole(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+
+def _last_line(path: str) -> bytes:
+    """The last whole one."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LAST_LINE_BYTES))
+        lines = file.read().split(b"\n")[:-1]
+    return next((line for line in reversed(lines) if line.startswith(b"{") and line.endswith(b"}")), b"")
