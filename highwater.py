@@ -17,6 +17,9 @@ ROOMS = {
 }
 """Each has a `__main__` with `main(arguments) -> int`; none is imported before it is asked for."""
 
+COMMANDS = {"stale": ("analysis", "the runs of a study that a change of the code has outdated")}
+"""Name to the room that has the command, and what it does."""
+
 _HELP = "usage: highwater {rooms} ...\n\n{lines}\n\nexamples:\n  highwater memory\n  {first}\n  {second}\n"
 
 
@@ -25,8 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] in ([], ["-h"], ["--help"]):
         return _print_help()
+    if given[0] in COMMANDS:
+        given = [COMMANDS[given[0]][0], *given]
     if given[0] not in ROOMS:
-        choices = ", ".join(ROOMS)
+        choices = ", ".join([*ROOMS, *COMMANDS])
         print(f"error: highwater {given[0]}: no such room: expected one of {choices}", file=sys.stderr)
         return 2
     _find_rooms_here(given[0])
@@ -55,10 +60,11 @@ def _print_help() -> int:
 
 
 def _help() -> str:
-    width = max(map(len, ROOMS))
+    words = {**ROOMS, **{name: what for name, (_, what) in COMMANDS.items()}}
+    width = max(map(len, words))
     return _HELP.format(
-        rooms="{" + ",".join(ROOMS) + "}",
-        lines="\n".join(f"  {room:<{width}}  {what}" for room, what in ROOMS.items()),
+        rooms="{" + ",".join(words) + "}",
+        lines="\n".join(f"  {word:<{width}}  {what}" for word, what in words.items()),
         first="highwater memory run --output mem -- python train.py",
         second="highwater slurm status lr_sweep",
     )

@@ -20,6 +20,7 @@ COMMANDS: tuple[str, ...] = (
     "report",
     "live",
     "export",
+    "stale",
 )
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 

@@ -60,9 +60,13 @@ def to_config(plain: Mapping[str, Any]) -> Config:
 
 def to_yaml(config: Config) -> str:
     """The file of a configuration, which gives it back when it is read."""
+    return plain_to_yaml(to_plain(config))
+
+
+def plain_to_yaml(plain: dict[str, Any]) -> str:
+    """`to_yaml` of nested plain values."""
     import yaml
 
-    plain = to_plain(config)
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # five times as fast
     text = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True)
     # U+0085 is a line break for YAML 1.1: PyYAML writes it as it is and reads a space.

@@ -30,13 +30,21 @@ class Code:
 
 
 def codes_of(run: Mapping[str, Any]) -> list[Code | None]:
-    """The code of each attempt, oldest first; None for an attempt without a record. Never raises.
+    """The code of each attempt since the run last began at step 0, oldest first. Never raises.
 
     Args:
         run: the content of run.json.
+
+    Returns:
+        None for an attempt without a record.
     """
     attempts = run.get("attempts")
-    return [_code(attempt) for attempt in attempts] if isinstance(attempts, list) else []
+    codes: list[Code | None] = []
+    for attempt in attempts if isinstance(attempts, list) else []:
+        if isinstance(attempt, dict) and attempt.get("again") is True:
+            codes = []
+        codes.append(_code(attempt))
+    return codes
 
 
 def _code(attempt: Any) -> Code | None:

@@ -137,14 +137,18 @@ def plan_for_cluster(
     keys = [str(plan.folder or f"run{n}") for n, plan in enumerate(plans)]
     runs: dict[str, PlannedRun] = {}
     every: list[tuple[Config, Ask]] = []
-    states = _states(plans, cluster)
+    held = _states(plans, cluster)
+    states = {
+        key: held.get(key, None if plan.state == "done" and plan.config.again else plan.state)
+        for key, plan in zip(keys, plans, strict=True)
+    }
     for key, plan in zip(keys, plans, strict=True):
         asked = ask(plan.config, plan, cluster, speeds)
-        if states.get(key, plan.state) not in THERE:
+        if states[key] not in THERE:
             every.append((plan.config, asked))
         if key not in runs:  # one that was asked for twice runs once
             name = experiment_utils.run_name(plan.config, plan.identity or "?")
-            runs[key] = PlannedRun(name, plan, asked, states.get(key, plan.state))
+            runs[key] = PlannedRun(name, plan, asked, states[key])
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
     asked_for = check_request(configs, Launcher(SLURM_LAUNCHER), is_open=is_open)

@@ -145,9 +145,9 @@ def say(folder: Path, **keys: Any) -> None:
 def made_by(folder: Path, *codes: dict[str, Any] | None) -> None:
     """Give the run one attempt for each of these, which the code is recorded of; None: not recorded."""
     told = json.loads((folder / "run.json").read_text())
-    (attempt,) = told["attempts"]
+    attempt = told["attempts"][0]
     told["attempts"] = [
-        attempt | {"attempt": number, "started_s": attempt["started_s"] + number, "code": code or {}}
+        attempt | {"attempt": number, "started_s": 1.8e9 + number, "code": code or {}}
         for number, code in enumerate(codes, start=1)
     ]
     write(folder, "run.json", told)

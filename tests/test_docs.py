@@ -22,8 +22,6 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").g
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)\)")
 NOT_RUN = (
-    "git clone",
-    "cd highwater",
     "sudo ",
     "apt ",
     "make test",
@@ -69,6 +67,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_runs_of_the_readme_have_a_study_each() -> None:
+    """`fit`, `compare` and `report` of a study refuse runs of different data or budgets."""
+    text = "\n".join(BLOCK.findall((ROOT / "README.md").read_text())).replace("\\\n", " ")
+    commands = [line for line in text.splitlines() if line.startswith("python experiments.py")]
+    trained = [line for line in commands if "plan=true" not in line and "--help" not in line]
+    studies = [re.findall(r"study\.name=(\w+)", line) for line in trained]
+    assert len(trained) >= 4
+    assert [len(names) for names in studies] == [1] * len(trained)
+    assert len({name for names in studies for name in names}) == len(trained)
 
 
 def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> None:

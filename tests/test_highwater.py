@@ -43,7 +43,7 @@ def test_no_such_room(capsys: pytest.CaptureFixture[str]) -> None:
     assert highwater.main(["memroy"]) == 2
     assert capsys.readouterr().err == (
         "error: highwater memroy: no such room: expected one of memory, data_loading, training, slurm, "
-        "analysis\n"
+        "analysis, stale\n"
     )
 
 

@@ -6,12 +6,18 @@ import argparse
 import json
 import shlex
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
 from slurm.finding import find_token_jobs, study_and_names
 from slurm.records import LOCAL, SLURM, typed_study
+from slurm.submit.frozen import CHOICES as CODES
+from slurm.submit.frozen import FROZEN, NOW, MovedOn
+
+if TYPE_CHECKING:
+    from slurm.submit.batch import Submitted
 
 EXAMPLES = """\
 examples:
@@ -19,11 +25,13 @@ examples:
   python -m slurm resubmit lr_sweep --only oom --mem x2      # those that ran out of memory, with twice of it
   python -m slurm resubmit lr_sweep --only timeout --time x2
   python -m slurm resubmit lr_sweep 1a2b3c4d slurm.partition=long
+  python -m slurm resubmit lr_sweep --again --code now       # all, with the code of the checkout
   python -m slurm resubmit lr_sweep --dry-run --json
   python -m slurm resubmit Datasets/huge --mem x2            # the tasks of a token set that are missing
 
 Runs go on from their last checkpoint, with the configuration that they were submitted with; only keys that
-make no other run of it (slurm, memory, micro-batch, ...) can be changed. The code is that of now."""
+make no other run of it (slurm, memory, micro-batch, ...) can be changed. The code is the copy that they were
+submitted with, whatever changed in the checkout since; --code now takes a copy of the checkout."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,6 +50,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--time", metavar="x2|TIME", help="time limit: a factor of the last, or a time")
     parser.add_argument("--launcher", choices=(SLURM, LOCAL), help="other than the last time")
     parser.add_argument("--jobs", type=int, metavar="N", help="of the local launcher: runs side by side")
+    parser.add_argument(
+        "--code",
+        choices=CODES,
+        default=FROZEN,
+        help="the copy they were submitted with, or the checkout (frozen)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="begin again from step 0, runs that are done too; as again=true"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say which, and submit nothing")
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     parser.set_defaults(run=run)
@@ -49,7 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(options: argparse.Namespace) -> int:
     """Find them, submit them, say so. Raises UserError."""
-    from slurm.submit.again import Again, find, submit_again
+    from slurm.submit.again import Again, find, frozen_code, submit_again
     from slurm.submit.runs import render
 
     if options.jobs is not None and options.jobs < 1:
@@ -64,7 +81,9 @@ def run(options: argparse.Namespace) -> int:
     typed = typed_study(study)
     names = [*meant, *(word for word in options.rest if "=" not in word)]
     only = None if options.only is None else [word.strip() for word in options.only.split(",")]
-    found, left = find(study, names, only)
+    again = options.again or "again=true" in options.rest
+    found, left = find(study, names, only, again=again)
+    moved = [one for one in frozen_code(found) if one] if options.code == FROZEN else []
     if options.dry_run or not found:
         if options.json:
             print(
@@ -76,7 +95,8 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {words or 'nothing'} to be submitted again")
-        print("\n".join(_left(study.name, left)), end="\n" if left else "")
+        lines = [*_left(study.name, left), *map(_moved, moved)]
+        print("\n".join(lines), end="\n" if lines else "")
         for one in found:
             print(f"  {one.folder.name}  {one.state}  {one.reason or ''}".rstrip())
         again = [word for word in _typed(options) if word != "--dry-run"]
@@ -93,16 +113,28 @@ def run(options: argparse.Namespace) -> int:
             launcher=options.launcher,
             jobs=options.jobs,
             command=shlex.join(_typed(options)),
+            code=options.code,
+            again=again,
         ),
     )
     if options.json:
-        print(json.dumps([one.to_json() for one in submitted], indent=2, ensure_ascii=False))
+        code = {str(one.copy): one.to_json() for one in moved}
+        plain = [{**one.to_json(), "code": code.get(_copy(one) or "")} for one in submitted]
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
     else:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {counted(len(found), 'run')} again: {words}")
-        print("\n".join([*_left(study.name, left), *render(submitted)]))
+        print("\n".join([*_left(study.name, left), *map(_moved, moved), *render(submitted)]))
     return FAILED if any(one.not_sent for one in submitted) else DONE
+
+
+def _moved(code: MovedOn) -> str:
+    return f"the checkout has moved on since the submission ({code.words}): the copy runs; else --code {NOW}"
+
+
+def _copy(submitted: Submitted) -> str | None:
+    return submitted.submission.snapshot if submitted.submission is not None else None
 
 
 def _left(study: str, left: dict[str, str]) -> list[str]:
@@ -118,4 +150,5 @@ def _typed(options: argparse.Namespace) -> list[str]:
     for name in ("only", "mem", "time", "launcher", "jobs"):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value is not None else []
+    words += [*["--again"] * options.again, *["--code", NOW] * (options.code == NOW)]
     return words + (["--dry-run"] if options.dry_run else [])

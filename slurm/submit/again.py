@@ -34,12 +34,13 @@ from slurm.records import (
 )
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
+from slurm.submit.frozen import FROZEN, MovedOn, copy_of, moved_on
 from slurm.submit.in_flight import in_flight
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.runs import check_and_plan, submit_plans
 
 CHOICES = tuple(state for state in ENDED if state != "done")
-_LIVE = ("done", "queued", "running", "stalled", "blocked", "unreadable")
+_LIVE = ("queued", "running", "stalled", "blocked", "unreadable")
 _NOT_HERE = {
     "plan": "--dry-run says which runs would be submitted, and submits nothing",
     "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",
@@ -53,6 +54,8 @@ _NOT_HERE = {
 class Again:
     """What is to be submitted again. only: states; None: all that are not done. mem, time: `x2`, or a value.
     overrides: `KEY=VALUE` for all of them. launcher: None: of each run's last submission. command: as typed.
+    code: FROZEN: the copy that each run was submitted with last; NOW: a copy of the checkout. again: whether
+    the runs begin again from step 0.
     """
 
     only: Sequence[str] | None = None
@@ -62,6 +65,8 @@ class Again:
     launcher: str | None = None
     jobs: int | None = None
     command: str = ""
+    code: str = FROZEN
+    again: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,27 +79,34 @@ class Found:
     last: tuple[Submission, Array] | None
 
 
-def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple[list[Found], dict[str, str]]:
+def find(
+    study: Path, names: Sequence[str], only: Sequence[str] | None, *, again: bool = False
+) -> tuple[list[Found], dict[str, str]]:
     """The runs of a study that have ended, and not as done; of these those of the names and states. And those
     that are left, since they are `queued`, `running` or `stalled`; where states are named, none are told.
+
+    again: those that are done too, since they are to begin again.
 
     Raises:
         UserError: a name or state that there is not; or Slurm does not answer.
     """
     folders = {folder.name: folder for folder in run_folders(study)}
     chosen = [named(name, list(folders)) for name in names] or list(folders)
-    wrong = [state for state in only or () if state not in CHOICES]
+    choices = list(ENDED if again else CHOICES)
+    wrong = [state for state in only or () if state not in choices]
     if wrong:
-        raise UserError(*(Problem("--only", no_such("state", state, list(CHOICES))) for state in wrong))
+        raise UserError(*(Problem("--only", no_such("state", state, choices)) for state in wrong))
     closed = [name for name in chosen if _is_closed(folders[name])]
     held = in_flight(study, [name for name in chosen if name not in closed])
     found, left = [], {}
     for outcome in outcomes_of(study, chosen):
         name, state = outcome.folder.name, outcome.state
-        if state != "done" and (name in held or state in _LIVE):
+        if state == "done" and not again:
+            continue
+        if name in held or state in _LIVE:
             if not only:
                 left[name] = state if state in _LIVE else held[name]
-        elif state != "done" and (not only or state in only):
+        elif not only or state in only:
             found.append(Found(outcome.folder, state, outcome.reason, _last(outcome.folder)))
     return found, left
 
@@ -118,7 +130,7 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
     """
     submitted = []
     with _standing_where(found):
-        for launcher, runs in _by_launcher(study, found, again).items():
+        for (launcher, copy), runs in _by_launcher(study, found, again).items():
             configs = [_config(study, run, again, len(runs)) for run in runs]
             then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
             configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
@@ -129,12 +141,32 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
                         f"{run.folder.name}: its data or the changed keys make another run of it, which "
                         "resubmit does not start. Type the command of the sweep again"
                     )
-            submitted += submit_plans(plans, cluster, launcher, again.command)
+            copies = {} if copy is None else {config.runs_dir: copy for config in configs}
+            submitted += submit_plans(
+                plans, cluster, launcher, again.command, copies=copies, is_frozen=copy is not None
+            )
     return submitted
 
 
-def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Launcher, list[Found]]:
-    groups: dict[Launcher, list[Found]] = {}
+def frozen_code(found: Sequence[Found]) -> list[MovedOn]:
+    """Copies of the code that these runs were submitted with last, and how the checkout has moved on since.
+
+    Raises:
+        UserError: a copy is gone.
+    """
+    runs = {copy: run.folder for run in reversed(found) if (copy := _copy_of(run)) is not None}
+    return [moved_on(copy, run) for copy, run in runs.items()]
+
+
+def _copy_of(run: Found) -> Path | None:
+    return copy_of(run.last[0]) if run.last is not None else None
+
+
+def _by_launcher(
+    study: Path, found: Sequence[Found], again: Again
+) -> dict[tuple[Launcher, Path | None], list[Found]]:
+    """Runs by how they are started and by the copy of the code that they run; None: a new copy."""
+    groups: dict[tuple[Launcher, Path | None], list[Found]] = {}
     is_on_slurm = any(submission.launcher == SLURM for submission in submissions(study))
     for run in found:
         kind = again.launcher or _launcher_of(run, is_on_slurm)
@@ -143,11 +175,12 @@ def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Laun
             launcher = Launcher(LOCAL_LAUNCHER, jobs, detach=True)
         else:
             launcher = Launcher(SLURM_LAUNCHER)
-        groups.setdefault(launcher, []).append(run)
-    if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher in groups):
+        copy = _copy_of(run) if again.code == FROZEN else None
+        groups.setdefault((launcher, copy), []).append(run)
+    if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher, _ in groups):
         raise UserError(Problem("--jobs", "is of the local launcher; on a cluster: slurm.parallel=N"))
     of_slurm = [f"--{name}" for name in ("mem", "time") if getattr(again, name) is not None]
-    if of_slurm and all(launcher.target == LOCAL_LAUNCHER for launcher in groups):
+    if of_slurm and all(launcher.target == LOCAL_LAUNCHER for launcher, _ in groups):
         what = "is asked of Slurm, and these runs are started on this machine; to send them: --launcher slurm"
         raise UserError(*(Problem(option, what) for option in of_slurm))
     return groups
@@ -194,7 +227,7 @@ def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
 
 
 def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, Any]:
-    changes = _overrides(again.overrides)
+    changes = _overrides(again.overrides) | ({"again": True} if again.again else {})
     asked, shared = _last_job(run)
     # A job's memory is for all that share it: one of eight that is left would ask for that of eight,
     # which its node may not have.

@@ -48,7 +48,7 @@ _LATER = "Type the same command again in a minute; scontrol ping tells whether i
 
 
 def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked], Limits]:
-    """What each run that is not done asks for, by its name, and what the cluster takes at most.
+    """What each run that is to be submitted asks for, by its name, and what the cluster takes at most.
 
     Raises:
         UserError: every refusal, each once; by what the cluster has told of itself, and by `sbatch
@@ -57,8 +57,9 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     speeds = Speeds()
     every: list[Asked] = []  # what a run is asked for with a second time too: it may be a mistake
     found = []
-    for plan in plans:
-        if plan.folder is None or plan.state == "done":
+    to_run = [plan for plan in plans if plan.state != "done" or plan.config.again]
+    for plan in to_run:
+        if plan.folder is None:
             continue
         one = ask(plan.config, plan, cluster, speeds)
         found.append((plan.config, one))
@@ -66,7 +67,7 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
         every.append(
             Asked(plan.folder.name, one.options, one.setup, slurm.parallel, slurm.pack, slurm.workers)
         )
-    wrong = problems(found, cluster) + unreachable(plan for plan in plans if plan.state != "done")
+    wrong = problems(found, cluster) + unreachable(to_run)
     if wrong:
         raise UserError(*wrong)
     queues, ends = {one.queue for one in every}, _ends(plans)

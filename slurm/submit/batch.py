@@ -26,6 +26,7 @@ from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, read_submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.submit.follow_up import follow_up, send_follow_up
+from slurm.submit.frozen import keep_known_keys
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
@@ -45,7 +46,8 @@ class Order:
     """How runs are to be submitted. launcher: SLURM or LOCAL. jobs: side by side, of LOCAL. command: as it
     was typed. asked: what each run asks of the cluster, by its name. limits: of the cluster. snapshot: of the
     code. ensembles: of each run in one, its name. waiter: the process that will submit what the queue has no
-    room for now, as others end; earlier: ids of what it has submitted of the study so far.
+    room for now, as others end; earlier: ids of what it has submitted of the study so far. is_frozen: whether
+    the snapshot is that of an earlier submission.
     """
 
     launcher: str
@@ -59,6 +61,7 @@ class Order:
     ensembles: Mapping[str, str] = field(default_factory=dict)
     waiter: str | None = None
     earlier: tuple[str, ...] = ()
+    is_frozen: bool = False
 
     def at_its_end(self, late: Sequence[Asked]) -> dict[str, str | None]:
         """What is to come after the submission; of one that others follow, after the last of these."""
@@ -144,9 +147,10 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
     study = plans[0].folder.parent
     with study_lock(study):
         reconcile(study)
-        left = _left_alone(study, runs, order.waiter)
+        again = {run for run in runs if by_run[run].config.again}
+        left = _left_alone(study, runs, order.waiter, again)
         durable.point("submit:before_folders")
-        made = _make_folders([by_run[run] for run in runs if run not in left], left)
+        made = _make_folders([by_run[run] for run in runs if run not in left], left, order)
         asked = [_asked(run, order) for run in made]
         missing, no_room = _those_that_fit(study, asked, order)
         late = [one for one in asked if one.run in no_room]
@@ -192,11 +196,14 @@ def was_cancelled(run: Path, waiter: str | None) -> bool:
     return (array.error, array.waiter) == (NO_ROOM, waiter) and array.cancelled_at(task) is not None
 
 
-def _left_alone(study: Path, runs: Sequence[str], waiter: str | None) -> dict[str, str]:
-    """Runs that are done, that somebody works on, or that were cancelled while they waited: to which."""
+def _left_alone(study: Path, runs: Sequence[str], waiter: str | None, again: set[str]) -> dict[str, str]:
+    """Runs that are done, that a process works on, or that were cancelled while they waited: to which.
+
+    again: runs that begin again from step 0, also if they are done.
+    """
     states = {run: experiment_utils.state_of(study / run) for run in runs}
     found = {run: "cancelled" for run in runs if was_cancelled(study / run, waiter)}
-    found |= {run: "done" for run in runs if states[run] == "done"}
+    found |= {run: "done" for run in runs if states[run] == "done" and run not in again}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
     # whatever its status says: an attempt can be killed between its lock and its first word
     locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
@@ -207,15 +214,20 @@ def _left_alone(study: Path, runs: Sequence[str], waiter: str | None) -> dict[st
     return found
 
 
-def _make_folders(plans: Sequence[Plan], left: dict[str, str]) -> list[str]:
+def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> list[str]:
     """Make them, and return the runs' names; one that a process has taken meanwhile goes to `left`."""
+    code = {} if order.snapshot is None else {"code": order.snapshot}
 
     def make(plan: Plan) -> bool:
         assert plan.identity is not None
+        assert plan.folder is not None
+        before = experiment_utils.read_config(plan.folder) if order.is_frozen else None
         try:
-            experiment_utils.create_run(plan.config, plan.identity)
+            experiment_utils.create_run(plan.config, plan.identity, **code)
         except durable.LockHeld:
             return False
+        if before is not None:
+            keep_known_keys(plan.folder, before)
         return True
 
     names = [plan.folder.name for plan in plans if plan.folder is not None]

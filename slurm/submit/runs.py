@@ -324,10 +324,11 @@ def submit_plans(
     ensembles: Mapping[str, str] | None = None,
     copies: dict[str, Path] | None = None,
     earlier: tuple[str, ...] = (),
+    is_frozen: bool = False,
 ) -> list[Submitted]:
     """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
     the code, by runs_dir, that this command has made already: what it submits later runs the same.
-    earlier: as of `Order`.
+    earlier, is_frozen: as of `Order`.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -356,6 +357,7 @@ def submit_plans(
                 ensembles=ensembles or {},
                 waiter=this_process() if config.wait else None,
                 earlier=earlier,
+                is_frozen=is_frozen,
             )
             submitted.append(submit(of_study, order))
             limits = limits.less(submitted[-1].tasks)

@@ -12,6 +12,7 @@ from conf import Problem, UserError
 from slurm.finding import set_of
 from slurm.records import Submission, submissions
 from slurm.submit.again import new_mem, new_time
+from slurm.submit.frozen import FROZEN
 from slurm.tokens.script import MERGE
 
 ENTRY = Path(__file__).resolve().parent.parent.parent / "pretokenize_dataset.py"
@@ -29,7 +30,11 @@ def submit_again(study: Path, options: argparse.Namespace) -> int:
     if last is None:
         raise UserError(f"{set_of(study)}: what was submitted of it cannot be read: type its command again")
     names = [word for word in options.rest if "=" not in word]
-    for flag, given in (("RUN", names), ("--only", options.only), ("--launcher", options.launcher)):
+    has_code = options.code != FROZEN
+    for flag, given in (
+        ("RUN", names), ("--only", options.only), ("--launcher", options.launcher), ("--code", has_code),
+        ("--again", options.again),
+    ):  # fmt: skip
         if given:
             raise UserError(
                 Problem(flag, "is for runs: of a token set all that is missing is submitted. Leave it away")

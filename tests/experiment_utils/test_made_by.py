@@ -32,6 +32,7 @@ def test_versions_are_in_the_order_of_their_first_use() -> None:
 
 
 def test_commit_is_named_only_if_the_tree_had_no_changes() -> None:
+    assert [one["name"] for one in versions(run(A | {"dirty": True})).to_json()] == ["aaaaaaa"]
     found = versions(run(A | {"dirty": True}), run(A, started_s=5.0), run(A | {"dirty": None}))
     assert [(one["name"], one["commit"]) for one in found.to_json()] == [("aaaaaaa@1111111", "1" * 40)]
 
@@ -45,6 +46,13 @@ def test_run_whose_attempts_differ_names_all_its_versions() -> None:
 
 def test_code_of_a_run_is_that_of_its_newest_attempt() -> None:
     assert [one["runs"] for one in versions(run(A, B), run(B)).to_json()] == [[], ["run0", "run1"]]
+
+
+def test_attempts_before_the_run_began_again_do_not_count() -> None:
+    told = run(A, B)
+    told["attempts"][1]["again"] = True
+    assert [one["name"] for one in versions(told).to_json()] == ["bbbbbbb"]
+    assert versions(told).notes() == []
 
 
 def test_unknown_is_reported_once_and_only_next_to_known_versions() -> None:

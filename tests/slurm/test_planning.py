@@ -71,6 +71,17 @@ def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch
     assert "there already: 1 queued" in render(plan_for_cluster(configs, cluster=recorded("20.11")))
 
 
+def test_what_is_done_is_asked_for_again_if_it_begins_again(configs: list[Config]) -> None:
+    plan = planned(configs[0])
+    assert plan.folder is not None
+    plan.folder.mkdir(parents=True)
+    (plan.folder / "status.json").write_text('{"state": "done"}')
+    config = with_slurm(configs[0], time="2h", mem=GB)
+    for again in (False, True):
+        (run,) = plan_for_cluster([dataclasses.replace(config, again=again)], cluster=recorded("20.11")).runs
+        assert run.is_there is not again
+
+
 @pytest.mark.parametrize(("wait", "room", "fit"), [(False, 2, 1), (True, 1, 1), (True, 2, 1), (True, 3, 2)])
 def test_room_for_what_comes_at_the_end_is_kept_where_it_is_sent(
     configs: list[Config], monkeypatch: pytest.MonkeyPatch, wait: bool, room: int, fit: int

@@ -11,6 +11,7 @@ from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
 import durable
+import slurm.submit.again
 import slurm.submit.reconciling
 import slurm.submit.runs
 import slurm.submit.waiting
@@ -31,6 +32,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     found = FakeSlurm(tmp_path / "cluster")
     monkeypatch.setenv("PATH", found.path)
     monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: ROOT)
+    monkeypatch.setattr(slurm.submit.again, "copy_of", lambda submission: ROOT)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
     return found
 

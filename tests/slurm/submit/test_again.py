@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -16,20 +17,26 @@ from fake_slurm import FakeSlurm
 from forked import killed_at
 
 import durable
+import slurm.submit.again
+import slurm.submit.runs
 from conf import UserError
 from conf.check import to_config
 from conf.exit_status import exit_status
 from conf.quantities import parse_size
 from experiment_utils import read_config
+from experiment_utils.code_version import code_version
+from slurm import snapshot
 from slurm.commands import cancel, resubmit
 from slurm.in_front import noted
 from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
-from slurm.submit import cancelling
+from slurm.submit import cancelling, frozen
 from slurm.submit.again import new_mem, new_time
 from slurm.submit.ask import NoAnswer
 from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type, one_room
+
+real_snapshot = slurm.submit.runs._snapshot
 
 
 def command(*words: str) -> int:
@@ -580,3 +587,86 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     assert "submitted 2 runs as job 102" in capsys.readouterr().out
     told = [submission.launcher for submission in submissions(place / "runs" / "default")]
     assert told == ["slurm", "local", "slurm", "slurm"]
+
+
+@pytest.fixture
+def with_copies(
+    type_: Type, cluster: FakeSlurm, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run that failed, submitted with a copy of the code; returns a checkout that has moved on since."""
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", real_snapshot)
+    monkeypatch.setattr(slurm.submit.again, "copy_of", frozen.copy_of)
+    assert type_("seed=0") == 0
+    (run,) = runs(place)
+    status(run, "failed")
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    (first,) = submissions(place / "runs" / "default")
+    now = Path(shutil.copytree(str(first.snapshot), tmp_path / "now"))
+    (now / "core.py").chmod(0o644)
+    with open(now / "core.py", "a") as file:
+        file.write("\nMOVED_ON = True\n")
+    monkeypatch.setattr(slurm.submit.again, "moved_on", functools.partial(frozen.moved_on, root=now))
+    monkeypatch.setattr(slurm.submit.runs, "take", lambda runs_dir: snapshot.take(runs_dir, root=now))
+    return now
+
+
+@pytest.mark.parametrize("code", ["frozen", "now"])
+def test_resubmit_runs_the_frozen_copy_or_the_checkout(
+    with_copies: Path, place: Path, capsys: pytest.CaptureFixture[str], code: str
+) -> None:
+    capsys.readouterr()
+    assert command("resubmit", "default", "--code", code, "--dry-run") == 0
+    assert ("core.py (+2 -0)" in capsys.readouterr().out) is (code == "frozen")
+    assert command("resubmit", "default", "--code", code, "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    first, second = submissions(place / "runs" / "default")
+    assert (second.snapshot == first.snapshot) is (code == "frozen")
+    assert (answer["code"] or {}).get("changes") == (["core.py (+2 -0)"] if code == "frozen" else None)
+
+
+def test_resubmit_names_a_copy_that_is_gone(
+    with_copies: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first,) = submissions(place / "runs" / "default")
+    shutil.rmtree(str(first.snapshot))
+    assert command("resubmit", "default") == 2
+    assert "--code now" in capsys.readouterr().err
+    assert command("resubmit", "default", "--code", "now") == 0
+
+
+@pytest.mark.parametrize("typed", ["--again", "again=true"])
+def test_resubmit_again_begins_at_step_0_also_runs_that_are_done(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    done = ended[0]
+    durable.write_json(done / "run.json", {"attempts": [{"attempt": 1}], "results": {"val_loss": 2.0}})
+    (done / "checkpoints" / "step-00000002").mkdir(parents=True)
+    assert command("resubmit", "default", done.name, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [], "it is done"
+    assert command("resubmit", "default", done.name, typed, "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["submitted"] == [done.name]
+    assert cluster.jobs[-1]["options"]["mem"] == "1024M"
+    assert read_config(done)["again"] is False, "a job that is requeued does not begin again"
+    assert not (done / "checkpoints").exists()
+    assert (done / "attempts" / "1" / "checkpoints" / "step-00000002").is_dir()
+    assert json.loads((done / "attempts" / "1" / "status.json").read_text())["state"] == "done"
+
+
+def test_resubmit_refuses_to_resume_with_other_code(
+    with_copies: Path, place: Path, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = runs(place)
+    (first,) = submissions(place / "runs" / "default")
+    before = code_version(Path(str(first.snapshot)))
+    attempt = {"attempt": 1, "code": {"hash": before.hash}}
+    durable.write_json(run / "run.json", {"attempts": [attempt]})
+    (run / "code").mkdir()
+    durable.write_json(run / "code" / f"{before.hash}.json", {"files": before.files})
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    jobs = len(cluster.jobs)
+    assert command("resubmit", "default", "--code", "now") == 2
+    assert "core.py" in capsys.readouterr().err
+    assert len(cluster.jobs) == jobs
+    assert command("resubmit", "default", "code=any", "--code", "now") == 0
+    assert len(cluster.jobs) == jobs + 1

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import experiment_utils
+from experiment_utils.code_version import code_version
 from slurm.records import submissions
 from slurm.snapshot import PACKAGE
 from slurm.truth import study_truth
@@ -206,6 +207,43 @@ def test_what_was_composed_is_what_runs(calm: Cluster, home: Path, own_code: Pat
     folder = home / "runs" / "default" / answer["submitted"][0]
     assert experiment_utils.read_config(folder)["optimizer"]["lr"] != 12.5
     assert max(column(folder, "lr")) < 1
+
+
+def test_resubmit_runs_the_frozen_copy_and_begins_again_with_the_code_of_now(
+    calm: Cluster, home: Path, own_code: Path
+) -> None:
+    def resubmit(*words: str) -> Any:
+        around_it = around(calm, home)
+        around_it["env"] = around_it["env"] | {"PYTHONPATH": str(own_code)}
+        typed = [sys.executable, "-P", "-m", "slurm", "resubmit", "default", *words, "--json"]
+        done = subprocess.run(typed, **around_it)
+        assert done.returncode == 0, done.stderr
+        (answer,) = json.loads(done.stdout)
+        return answer
+
+    def attempts() -> list[dict[str, Any]]:
+        return list(experiment_utils.read_run(folder)["attempts"])
+
+    first = subprocess.run(command("seed=0", HELD, "--json", root=own_code), **around(calm, home))
+    assert first.returncode == 0, first.stderr
+    (run,) = json.loads(first.stdout)[0]["submitted"]
+    folder = home / "runs" / "default" / run
+    calm.say("scancel", "--me")
+    until(lambda: [state for state, _ in told(home)] == ["cancelled"], "the end of the job")
+    before = (own_code / "core.py").read_text()
+    (own_code / "core.py").write_text(f"{before}\nraise SystemExit('the code of now')\n")
+    assert resubmit("slurm.options=[]")["code"]["changes"] == ["core.py (+2 -0)"]
+    until(lambda: told(home) == [("done", None)], "the run with the copy of its submission")
+    until(lambda: queued(calm) == [], "the job to leave")
+    frozen = attempts()[0]["code"]["hash"]
+    assert frozen == code_version(ROOT).hash
+    (own_code / "core.py").write_text(f"{before}\nMOVED_ON = True\n")
+    assert resubmit(run, "--again", "--code", "now")["code"] is None
+    until(lambda: told(home) == [("done", None)] and len(attempts()) == 2, "the run with the code of now")
+    assert attempts()[1]["code"]["hash"] != frozen
+    assert attempts()[1]["again"] is True
+    assert column(folder, "step") == column(folder / "attempts" / "1", "step") == [1, 2, 3, 4, 5]
+    assert_same_numbers(folder, folder / "attempts" / "1")
 
 
 def test_a_queue_that_is_fed_as_others_end(calm: Cluster, home: Path, type_: Type) -> None:
