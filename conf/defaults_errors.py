@@ -26,9 +26,10 @@ def problem_of(error: Exception, text: str, files: IConfigRepository, composed: 
     the one whose list it is: Hydra blames the main file for an override that stands in another.
     """
     if isinstance(error, UnicodeDecodeError):
-        at = next((file for file in (_file(files, path) for path in composed) if not _is_text(file)), "")
+        file = next((file for file in (_file(files, path) for path in composed) if not _is_text(file)), "")
         return Problem(
-            at, f"is no YAML in UTF-8 ({error.reason}). Text in UTF-16: iconv -f UTF-16 -t UTF-8 {at} > OUT"
+            file,
+            f"is no YAML in UTF-8 ({error.reason}). Text in UTF-16: iconv -f UTF-16 -t UTF-8 {file} > OUT",
         )
     found = _OF_FILE.match(text)
     at, what = (found["file"], found["what"]) if found else (None, text)

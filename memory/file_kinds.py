@@ -118,6 +118,14 @@ _SIGNATURES: tuple[tuple[str, int, tuple[bytes, ...]], ...] = (
     ("git-annex", 0, (b"/annex/objects/", b"../.git/annex/objects/")),
 )
 """(id, byte at which it is, signatures)"""
+_ELSEWHERE = [entry for entry in _SIGNATURES if entry[1]]
+_MAY_BEGIN = {
+    first[:1]: [entry for entry in _SIGNATURES if entry[1] or any(s[:1] == first[:1] for s in entry[2])]
+    for _, offset, signatures in _SIGNATURES
+    for first in signatures
+    if not offset
+}
+"""Signatures by the first byte of a file."""
 _NEEDS_CONTROLS = frozenset({"media", "parquet", "gguf"})
 """Their signatures are letters: a text that begins so has no control characters."""
 _OPCODES = b"}](cKXUJM\x8aN)\x88\x89G\x8c\x95"
@@ -139,7 +147,7 @@ def kind_of(head: bytes) -> FileKind | None:
 
     Plain UTF-8 text and ids without a header have no signature.
     """
-    for id_, offset, signatures in _SIGNATURES:
+    for id_, offset, signatures in _MAY_BEGIN.get(head[:1], _ELSEWHERE):
         if head.startswith(signatures, offset) and (id_ not in _NEEDS_CONTROLS or controls_in(head)):
             return _named(_kind_of_zip(head) if id_ == "zip" else id_)
     if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5" and head[2:3] in _OPCODES:

@@ -77,7 +77,8 @@ class ByteFile:
 
     def __post_init__(self) -> None:
         try:
-            check_name(str(self.path.resolve()))
+            self._resolved = str(self.path.resolve())
+            check_name(self._resolved)
         except RuntimeError:  # what pathlib makes of it before Python 3.13
             raise UserError(f"{self.path} is a link that leads back to itself: remove it (rm)") from None
         try:
@@ -214,12 +215,12 @@ class ByteFile:
         return found[:length]
 
     def state(self) -> Any:
-        return [str(self.path.resolve()), self.total_bytes, self._stat.st_mtime_ns]
+        return [self._resolved, self.total_bytes, self._stat.st_mtime_ns]
 
     def facts(self) -> dict[str, Any]:
         """Of what was read; `read_bytes`: where that is not all. `text_bytes`: of a compressed file."""
         return {
-            "path": str(self.path.resolve()),
+            "path": self._resolved,
             "bytes": self.total_bytes,
             "mtime_ns": self._stat.st_mtime_ns,
             **self._facts,
