@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.reading.dialect import dialect_of, number_of, twice
-from analysis.reading.foreign_table import is_row_a_run, name_column, settings_among, state_of, why_no_curve
+from analysis.reading.foreign_table import (
+    blank_at_the_end,
+    is_row_a_run,
+    name_column,
+    settings_among,
+    state_of,
+    why_no_curve,
+)
 from conf import UserError
 from memory.file_kinds import not_expected
 
@@ -87,7 +94,8 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     """Runs that a CSV of another program has: one, whose curve it is, or one in each row.
 
     A value of a curve is the last one of its column that is not blank: programs write training and
-    validation in rows of their own.
+    validation in rows of their own. A column that is blank in far more rows at the end than between its
+    values counts as nan there: pandas writes nan as a blank field.
     """
     facts: dict[str, Any] | None = {}
     name = writable(path.name)
@@ -115,7 +123,7 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     torn += len(records) - len(rows)
     if not rows:
         return ForeignFile(why_not="it has no whole row below its header")
-    told = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
+    told: tuple[str, ...] = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
     known = {FILE_FACT: name, **(facts or {})}
     if is_row_a_run(columns, rows, asked=rows_are_runs):
         return _table(writable(path.stem), columns, rows, known, told)
@@ -127,6 +135,12 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
         for place, column in enumerate(columns)
         if column
     }
+    ended = blank_at_the_end(columns, rows)
+    if ended:
+        last.update(dict.fromkeys(ended, math.nan))
+        told += (
+            f"{_some(ended)} blank in far more rows at the end than between values: nan, as pandas writes it",
+        )
     return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=told),))
 
 
@@ -141,6 +155,12 @@ def _table(
         damage = told if number == 1 else ()
         found.append(ForeignRun(name, {**values, **known}, number, state_of(columns, row), damage))
     return ForeignFile(tuple(found), settings_among(columns, rows))
+
+
+def _some(columns: list[str]) -> str:
+    """The first two names, and how many more there are."""
+    more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
+    return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
 
 
 def _typed(text: str) -> Any:

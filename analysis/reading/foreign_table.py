@@ -28,6 +28,12 @@ _NO_SETTINGS = (
 _MOSTLY = 2 / 3
 """Share of rows in which a count of steps grows; it falls where a run was resumed from a checkpoint."""
 
+_COUNTS = ("step", "iter", "token", "sample")
+"""A column with such a word in its name counts how far a run is."""
+_LONGER = 2
+"""Times the longest gap between two values of a column that blank rows at its end can reach; milestones
+of evaluations on a log axis double their gaps."""
+
 
 def is_row_a_run(columns: Sequence[str], rows: Sequence[Sequence[str]], *, asked: bool) -> bool:
     """Whether each row is a run.
@@ -71,7 +77,37 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
             f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
             "curve of one run, name its facts with --pattern"
         )
-    return None
+    return _why_out_of_order(columns, rows)
+
+
+def blank_at_the_end(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of numbers that are blank at the end for longer than between any two of their values."""
+    found = []
+    for place, column in enumerate(columns):
+        there = [number for number, row in enumerate(rows) if row[place].strip()]
+        if not column or len(there) < 2 or number_of(rows[there[-1]][place]) is None:
+            continue
+        gap = max(later - one for one, later in pairwise(there))
+        if len(rows) - 1 - there[-1] > _LONGER * gap:
+            found.append(column)
+    return found
+
+
+def _why_out_of_order(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """Why the last row is not where the run ended: no count of steps or tokens is at its highest there."""
+    behind = []
+    for place, column in enumerate(columns):
+        name, values = column.lower(), [row[place] for row in rows]
+        if not any(word in name for word in _COUNTS) or "per" in name or not _grows(column, values):
+            continue
+        numbers = [found for value in values if (found := number_of(value)) is not None]
+        if numbers[-1] == max(numbers):
+            return None
+        behind.append(
+            f"its rows are not in order: {column} is {numbers[-1]:g} in the last one and {max(numbers):g} "
+            f"before: sort them by {column}, or remove those of an earlier attempt"
+        )
+    return behind[0] if behind else None
 
 
 def settings_among(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[str]:
