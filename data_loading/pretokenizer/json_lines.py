@@ -107,6 +107,8 @@ class JsonLines(OfStream):
                         f"{name} begins with a byte order mark, which is not JSON. "
                         f"{without_mark(self.encoding)} leaves it out, of files without one too"
                     ) from None
+                if offset == 0 and not self.tolerance.allowed and (other := not_lines(line)) is not None:
+                    raise UserError(f"{name} {other}") from None
                 try:
                     self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
                 except UserError as error:
@@ -228,6 +230,19 @@ def text_of(found: dict[str, Any], text_field: str) -> bytes:
     if text_field not in found:
         raise BadLine(f"has no field {text_field!r}; fields: {_names(found)} (--text-field NAME)")
     raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
+
+
+def not_lines(first: bytes) -> str | None:
+    """What a file of JSON is that does not have one object a line, by its first line; None where it may."""
+    line = first.strip()
+    if line.startswith(b"["):
+        return (
+            "holds one JSON array; expected one object a line. Write it so: python -c 'import json, sys; "
+            "[print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > OUT.jsonl"
+        )
+    if line == b"{":
+        return "holds JSON over several lines; expected one object a line. Write it so: jq -c . FILE > OUT.jsonl"
+    return None
 
 
 def ids_field(found: dict[str, Any]) -> str | None:

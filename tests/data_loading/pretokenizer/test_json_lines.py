@@ -86,6 +86,23 @@ def test_a_line_that_is_no_document(line: bytes, message: str, tmp_path: Path) -
     assert source.facts()[0]["skipped"] == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "todo"),
+    [
+        (b'[{"text": "a"}, {"text": "b"}]', "json.load"),
+        (b'[\n{"text": "a"}\n]\n', "json.load"),
+        (b'[{"text": "a"},\n{"text": "b"}]\n', "json.load"),
+        (b'{\n  "text": "a"\n}\n', "jq -c"),
+    ],
+)
+def test_json_that_is_not_one_object_a_line(content: bytes, todo: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=todo) as refused:
+        documents(JsonLines(path))
+    assert "--skip-bad" not in str(refused.value)
+
+
 def test_more_bad_lines_than_are_tolerated(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", *([b'{"text": "good"}', b"bad"] * 4))
     assert documents(JsonLines(path, tolerance=Tolerance(4))) == [b"good"] * 4
