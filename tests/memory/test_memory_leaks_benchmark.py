@@ -62,4 +62,4 @@ def test_a_result_makes_a_section_and_a_picture(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(figures, "read", lambda name: found | about)
     text = figures.leaks()
     assert "| simulated | LeakWatch, every 20 steps | 8 | " in text
-    assert "last changes: recycled workers " in text
+    assert "kinds written before its last changes | 0% | at most 5% | yes |" in text
