@@ -49,7 +49,9 @@ def notes_on_ends(tokenizer: Tokenizer) -> Iterator[str]:
             f"tokenizer {tokenizer.name} names no end of text: nothing is put between documents. "
             "--eos TOKEN puts an id after each, --bos TOKEN before each"
         )
-    added = _added_before(tokenizer) if tokenizer.bos_id is None else None
+    added = None
+    if tokenizer.bos_id is None:
+        added = _added_before(tokenizer) or _named_bos(tokenizer, only_if_added=True)
     if added is not None and added != _text_of(tokenizer, tokenizer.eot_id):
         yield (
             f"tokenizer {tokenizer.name} puts {added!r} before a text where transformers encodes it; "
@@ -121,11 +123,13 @@ def named_bos_id(tokenizer: Tokenizer) -> int | None:
     return None if named is None else _tokens(tokenizer).get(named)
 
 
-def _named_bos(tokenizer: Tokenizer) -> str | None:
+def _named_bos(tokenizer: Tokenizer, *, only_if_added: bool = False) -> str | None:
+    """The `bos_token` of a file. only_if_added: of one that says `add_bos_token`."""
     files = tokenizer.files if isinstance(tokenizer, JsonTokenizer) else ()
     for path in files:
         if path.name in _NAMING_FILES:
-            token = json.loads(path.read_text(encoding="utf-8")).get("bos_token")
+            said = json.loads(path.read_text(encoding="utf-8"))
+            token = None if only_if_added and said.get("add_bos_token") is not True else said.get("bos_token")
             content = token.get("content") if isinstance(token, dict) else token
             if isinstance(content, str):
                 return content

@@ -261,6 +261,10 @@ def _check_options(parts: Sequence[Part], options: InputOptions) -> None:
             raise UserError(f"--{flag}: none of the inputs is {kind}, so it would do nothing")
     if text_encoding(options.encoding) != InputOptions.encoding and "encoding" not in used:
         raise UserError("--encoding: none of the inputs is a text in a file, so it would do nothing")
+    if options.errors != InputOptions.errors and all(
+        part.options.get("errors") != options.errors for part in parts
+    ):
+        raise UserError("--errors: none of the inputs has bytes to decode, so it would do nothing")
     is_hub = any(isinstance(part, HubDataset) for part in parts)
     if options.subset is not None and not is_hub:
         raise UserError("--subset: none of the inputs is a dataset of the hub, so it would do nothing")

@@ -241,7 +241,9 @@ def not_lines(first: bytes) -> str | None:
             "[print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > OUT.jsonl"
         )
     if line == b"{":
-        return "holds JSON over several lines; expected one object a line. Write it so: jq -c . FILE > OUT.jsonl"
+        return (
+            "holds JSON over several lines; expected one object a line. Write it so: jq -c . FILE > OUT.jsonl"
+        )
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from conf import UserError
 from data_loading.pretokenizer.byte_files import ByteStream
+from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from memory.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of
 
 _TEXT = "a text, lines of JSON or a table"
@@ -49,6 +50,10 @@ def refuse_other_kind(path: Path, expected: str, head: bytes, allowed: Collectio
         raise UserError(
             f"{path} is {kind.name}. Say so: --encoding {kind.id} (in a configuration "
             f"dataset.encoding={kind.id})"
+        )
+    if path == Path(STANDARD_INPUT):
+        raise UserError(
+            f"standard input is {kind.name}; expected {expected}. Save it as FILE. {kind.advice_for('FILE')}"
         )
     told = f"{path} is {kind.name}; expected {expected}. {kind.advice_for(path)}"
     if kind.id in PAGES and expected == _TEXT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from conf import UserError, schema
 from data_loading.mixture.data import prepare_mixture
 from data_loading.prepare import prepare_data
+from data_loading.pretokenizer import find_inputs
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.input_flags import open_sources
 from data_loading.pretokenizer.job import pretokenize
@@ -93,6 +94,18 @@ def test_flags_are_refused_for_stdlib(flags: list[str]) -> None:
     assert inputs("stdlib")
     with pytest.raises(UserError, match=flags[0].partition("=")[0]):
         inputs("stdlib", *flags)
+
+
+@pytest.mark.parametrize("name", ["errors", "encoding"])
+def test_flags_are_refused_for_decoded_inputs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Decoded:
+        argument = "hf://a/b"
+        options: ClassVar = {"errors": "strict", "text_field": "text"}
+
+    monkeypatch.setattr(find_inputs, "_open_hub", lambda *_: Decoded())
+    value = {"errors": "replace", "encoding": "latin-1"}[name]
+    with pytest.raises(UserError, match=f"--{name}"):
+        open_inputs(["hf://a/b"], InputOptions(**{name: value}))
 
 
 def test_flags_are_refused_for_tables(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,16 @@ def test_begin_of_text_that_transformers_adds_is_noted(tokenizer_folder: Folder)
     chosen = choose_ends(changed, None, AUTO)
     assert chosen.bos_id == changed.definition["model"]["vocab"]["a"]
     assert list(notes_on_ends(chosen)) == []
+
+
+@pytest.mark.parametrize(("is_added", "notes"), [(True, 1), (False, 0)])
+def test_add_bos_token_of_the_configuration_is_noted(
+    is_added: bool, notes: int, tmp_path: Path, tokenizer_folder: Folder
+) -> None:
+    shutil.copy(tokenizer_folder("gpt2") / "tokenizer.json", tmp_path)
+    said = {"bos_token": "a", "add_bos_token": is_added}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    assert ["--bos auto" in note for note in notes_on_ends(read_tokenizer(tmp_path, "t"))] == [True] * notes
 
 
 def test_flags_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

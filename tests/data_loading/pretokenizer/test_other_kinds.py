@@ -9,9 +9,11 @@ import pytest
 
 from conf import UserError
 from data_loading import StreamingDataset
+from data_loading.pretokenizer import find_inputs
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from memory.file_kinds import COMPRESSIONS, WIDE_TEXTS
@@ -102,3 +104,11 @@ def test_table_of_ids_says_the_way_out(tmp_path: Path) -> None:
         opened(tmp_path / "x.parquet")
     with pytest.raises(UserError, match="save_to_disk"):
         StreamingDataset(str(tmp_path), seq_len=4)
+
+
+def test_advice_for_standard_input_names_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_bytes(b"PAR1\0\0\0\0" * 9)
+    with (tmp_path / "x").open("rb") as file:
+        monkeypatch.setattr(find_inputs, "StandardInput", lambda: StandardInput(file.fileno()))
+        with pytest.raises(UserError, match=r"standard input is a parquet file; .* FILE"):
+            open_inputs(["-"], InputOptions())
