@@ -119,6 +119,8 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     if (column := twice(columns)) is not None:
         return ForeignFile(why_not=f"two of its columns are called {column}")
     records, torn = dialect.records(rest)
+    if any(len(row) > 1 and row[:2] == columns[:2] for row in records):
+        return ForeignFile(why_not="it has a second header below the first: write a CSV for each attempt")
     rows = [row for row in records if len(row) == len(columns) and not any("\0" in field for field in row)]
     torn += len(records) - len(rows)
     if not rows:

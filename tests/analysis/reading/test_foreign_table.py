@@ -181,3 +181,14 @@ def test_a_resumed_run_that_went_further_counts(tmp_path: Path) -> None:
     )
     (run,) = read_study([written(tmp_path, "step,row,val_loss\n" + rows)]).runs
     assert run.value("val_loss") == 3.87
+
+
+@pytest.mark.parametrize("second", ["step,loss", "step,loss,val_loss"])
+def test_a_second_header_is_refused(tmp_path: Path, second: str) -> None:
+    """A logger that appends writes its header again, with other columns when a metric was added."""
+    more = ",3.5" * (second.count(",") - 1)
+    rows = "".join(f"{step},{4 - step / 100}{more}\n" for step in range(5, 10))
+    written(tmp_path, f"step,loss\n0,4\n1,3.9\n{second}\n" + rows)
+    study = read_study([str(tmp_path)])
+    assert not study.runs
+    assert "second header" in study.skipped[0][1]
