@@ -133,11 +133,7 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     why_not = why_no_curve(columns, rows, is_named=pattern is not None)
     if why_not is not None:
         return ForeignFile(why_not=why_not)
-    last = {
-        column: _last([row[place] for row in rows])
-        for place, column in enumerate(columns)
-        if column
-    }
+    last = {column: _last([row[place] for row in rows]) for place, column in enumerate(columns) if column}
     return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=told),))
 
 

@@ -74,7 +74,7 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
     }
     if growing and all(map(_starts_again, growing.values())):
         return (
-            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each run; if "
+            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
             "it is the curve of one run, name its facts with --pattern"
         )
     if not growing:

@@ -73,7 +73,9 @@ def test_rows_of_several_runs_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["lr", "experiment"])
 def test_curves_one_below_the_other_are_refused(setting: str, tmp_path: Path) -> None:
-    given = written(tmp_path, f"{setting},step,loss\n1e-3,1,5\n1e-3,2,4\n1e-2,1,5\n1e-2,2,3\n")
+    one, other = ("0.1", "0.2") if setting == "lr" else ("a", "b")
+    rows = f"{one},1,5\n{one},2,4\n{other},1,5\n{other},2,3\n"
+    given = written(tmp_path, f"{setting},step,loss\n{rows}")
     assert "starts again" in read_study([given]).skipped[0][1]
     assert read_study([given], pattern="{name}.csv").runs[0].value("loss") == 3
 
