@@ -26,6 +26,8 @@ LONGEST_DOCUMENTS = 8
 """Of those, the longest ones: a fault that cuts documents shows in them first."""
 ENCODED_BYTES = 16 << 20
 """Text of a set that is encoded again: the reference takes some ten seconds for it."""
+SMALL_BYTES = 4 << 20
+"""Inputs of a set of which all documents are encoded again."""
 _READ_STARTS = 1 << 20
 _ANY = 1 << 40
 
@@ -47,7 +49,9 @@ def documents_again(
     errors = manifest["options"].get("errors", "strict")
     encoder = BlockEncoder(engine, tokenizer.eot_id, tokenizer.vocab_size, errors, tokenizer.bos_id)
     budget, before = _Budget(ENCODED_BYTES), 0
-    chosen = _chosen(starts, len(tokens))
+    is_plain = not any("compression" in source or "bytes" not in source for source in sources)
+    is_small = is_plain and sum(source["bytes"] for source in sources) <= SMALL_BYTES
+    chosen = range(len(starts)) if is_small else _chosen(starts, len(tokens))
     for source in sources:
         path, count = files.tokens.parent / source["path"], source["documents"]
         here = [number for number in chosen if before <= number < before + count]

@@ -40,15 +40,22 @@ _LOOK_EVERY_S = 0.2
 
 
 def read_checked(files: Kept) -> dict[str, Any]:
-    """What an earlier reading found out; empty where nothing did."""
+    """What the latest reading found out; empty where there was none.
+
+    Next to tokens that cannot be written there may be facts from before they were copied.
+    """
+    found = []
     for place in filter(None, (files.checked, _in_cache(files))):
         try:
+            written_ns = place.stat().st_mtime_ns
             facts = json.loads(place.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(facts, dict):
-            return facts
-    return _known_here.get(files.checked.absolute(), {})
+            found.append((written_ns, facts))
+    if not found:
+        return _known_here.get(files.checked.absolute(), {})
+    return max(found, key=lambda one: one[0])[1]
 
 
 def write_checked(files: Kept, facts: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from analysis.reading.dialect import dialect_of, number_of, twice
 from analysis.reading.foreign_table import (
     blank_at_the_end,
+    has_no_names,
     is_row_a_run,
     name_column,
     settings_among,
@@ -26,6 +27,8 @@ _PART = re.compile(r"\{(\w+)\}|(\*)")
 _EXACT = 2**53
 """Whole numbers beyond it are counts that a float holds as well as anything."""
 _MOST_LOG10 = 300
+_NO_VALUE = ("na", "n/a", "#n/a", "null", "none", "-")
+"""What R, spreadsheets and JSON write where a row has no value; nan is a loss that diverged."""
 
 
 class Pattern:
@@ -116,6 +119,8 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     columns = dialect.fields(header)
     if not any(columns):
         return ForeignFile(why_not="it is empty")
+    if has_no_names(columns):
+        return ForeignFile(why_not="its first line has numbers and no names of columns: add a line of names")
     if (column := twice(columns)) is not None:
         return ForeignFile(why_not=f"two of its columns are called {column}")
     records, torn = dialect.records(rest)
@@ -132,11 +137,7 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     why_not = why_no_curve(columns, rows, is_named=pattern is not None)
     if why_not is not None:
         return ForeignFile(why_not=why_not)
-    last = {
-        column: _typed(next((row[place] for row in reversed(rows) if row[place]), ""))
-        for place, column in enumerate(columns)
-        if column
-    }
+    last = {column: _last([row[place] for row in rows]) for place, column in enumerate(columns) if column}
     ended = blank_at_the_end(columns, rows)
     if ended:
         last.update(dict.fromkeys(ended, math.nan))
@@ -163,6 +164,14 @@ def _some(columns: list[str]) -> str:
     """The first two names, and how many more there are."""
     more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
     return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
+
+
+def _last(values: list[str]) -> Any:
+    """The last value that is not blank; of a column of numbers also not a word for no value, such as NA."""
+    there = [value for value in values if value]
+    if any(number_of(value) is not None for value in there):
+        there = [value for value in there if value.lower() not in _NO_VALUE]
+    return _typed(there[-1] if there else "")
 
 
 def _typed(text: str) -> Any:

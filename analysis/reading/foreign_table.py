@@ -71,8 +71,19 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
             return (
                 f"its rows have {len(values)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
             )
-    grows = any(_grows(column, [row[place] for row in rows]) for place, column in enumerate(columns))
-    if not grows and not is_named:
+    if is_named:
+        return None
+    growing = {
+        column: values
+        for place, column in enumerate(columns)
+        if _grows(column, values := [row[place] for row in rows if row[place]])
+    }
+    if growing and all(map(_starts_again, growing.values())):
+        return (
+            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
+            "it is the curve of one run, name its facts with --pattern"
+        )
+    if not growing:
         return (
             f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
             "curve of one run, name its facts with --pattern"
@@ -122,6 +133,11 @@ def settings_among(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> fro
     return frozenset(found)
 
 
+def has_no_names(header: Sequence[str]) -> bool:
+    """Whether a first line is a row of numbers."""
+    return all(number_of(field) is not None for field in header)
+
+
 def name_column(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
     """Column whose value names each row, if there is one."""
     found = [
@@ -159,12 +175,17 @@ def _count_up(values: Sequence[str]) -> bool:
     return numbers[0] in (0, 1) and numbers == [numbers[0] + place for place in range(len(numbers))]
 
 
-def _grows(name: str, values: Sequence[str]) -> bool:
+def _starts_again(values: Sequence[str]) -> bool:
+    """Whether a count falls back to where it began; a run that resumes falls back to a checkpoint."""
+    numbers = [number for value in values if (number := number_of(value)) is not None]
+    return any(later <= numbers[0] < before for before, later in pairwise(numbers))
+
+
+def _grows(name: str, there: Sequence[str]) -> bool:
     """Whether a column counts steps, tokens or time: a grid of settings has few values and falls often."""
     if not name or name.startswith("params.") or any(word in name.lower() for word in _NO_PROGRESS):
         return False
-    there = [value for value in values if value]
-    if 2 * len(set(there)) < len(there):
+    if "epoch" not in name.lower() and 2 * len(set(there)) < len(there):
         return False
     numbers = [found for value in there if (found := number_of(value)) is not None]
     if len(numbers) == len(there):

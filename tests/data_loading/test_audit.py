@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from conf import UserError
+from data_loading import audit_documents
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
@@ -279,11 +280,27 @@ def test_deep_encodes_documents_of_every_kind_of_input_again(tmp_path: Path) -> 
     assert [f.ok for f in found if f.what == "whole documents"] == [True, False, None, True, False]
 
 
+@pytest.mark.parametrize("number", range(0, 200, 23))
+def test_deep_finds_each_change_in_a_small_set(number: int, tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"Document {number} has some words."}) for number in range(200)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    source = open_inputs([str(tmp_path / "a.jsonl")], InputOptions())
+    pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(workers=0))
+    tokens, starts = np.load(tmp_path / "a.npy"), np.load(tmp_path / "a.docs.npy")
+    tokens[int(starts[number]) + 2] = 32
+    np.save(tmp_path / "a.npy", tokens)
+    assert "whole documents" in wrong(tmp_path / "a.npy", deep=True)
+
+
 @pytest.mark.parametrize("engine", ["bytes", "gpt2"])
 def test_deep_finds_a_document_that_was_cut(
-    engine: str, tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+    engine: str,
+    tmp_path: Path,
+    tokenizer_folder: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is lost is nowhere to be decoded: only the text tells. Long ones are looked at first."""
+    monkeypatch.setattr(audit_documents, "SMALL_BYTES", 0)
     texts = [f"Document {number} has some words. " * (50 if number == 700 else 2) for number in range(1000)]
     lines = [json.dumps({"text": text}) for text in texts]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

@@ -56,6 +56,17 @@ def test_facts_of_a_read_only_set_are_kept_in_the_cache(
     assert read_checked(Place(place.checked.with_name("other.json"))) == {}
 
 
+def test_facts_that_came_with_a_copy_do_not_hide_later_ones(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checked(place, {"a": "before it was copied"})
+    os.utime(place.checked, (1, 1))
+    refuse(place, monkeypatch)
+    write_checked(place, {"a": "here"})
+    monkeypatch.setattr(checked, "_known_here", {})
+    assert read_checked(place) == {"a": "here"}
+
+
 def _rank(folder: Path, read: Path) -> None:
     place = Place(folder / "checked.json")
     with one_reads(place, "the set"):

@@ -72,6 +72,32 @@ def test_rows_of_several_runs_are_refused(tmp_path: Path) -> None:
     assert "several runs" in read_study([given]).skipped[0][1]
 
 
+@pytest.mark.parametrize("setting", ["lr", "experiment"])
+def test_curves_one_below_the_other_are_refused(setting: str, tmp_path: Path) -> None:
+    one, other = ("0.1", "0.2") if setting == "lr" else ("a", "b")
+    rows = f"{one},1,5\n{one},2,4\n{other},1,5\n{other},2,3\n"
+    given = written(tmp_path, f"{setting},step,loss\n{rows}")
+    assert "starts again" in read_study([given]).skipped[0][1]
+    assert read_study([given], pattern="{name}.csv").runs[0].value("loss") == 3
+
+
+def test_batches_that_are_counted_within_an_epoch_are_a_curve(tmp_path: Path) -> None:
+    rows = [f"{epoch},{batch},{5 - epoch}" for epoch in range(3) for batch in range(4)]
+    given = written(tmp_path, "\n".join(["epoch,batch,loss", *rows]))
+    assert [run.value("loss") for run in read_study([given]).runs] == [3]
+
+
+def test_a_first_line_of_numbers_is_refused(tmp_path: Path) -> None:
+    assert "names" in read_study([written(tmp_path, "1,5\n2,4\n3,3\n")]).skipped[0][1]
+
+
+@pytest.mark.parametrize("word", ["NA", "N/A", "null", "None", "-"])
+def test_words_for_no_value_are_gaps_of_a_column_of_numbers(word: str, tmp_path: Path) -> None:
+    given = written(tmp_path, f"step,val_loss,schedule\n1,5,none\n2,4,none\n3,{word},none\n")
+    run = read_study([given]).runs[0]
+    assert (run.value("val_loss"), run.value("schedule")) == (4, "none")
+
+
 def test_a_chart_with_a_column_for_each_run_is_refused(tmp_path: Path) -> None:
     given = written(tmp_path, "Step,a - loss,a - loss__MIN,a - loss__MAX\n1,5,5,5\n2,4,4,4\n")
     assert "chart" in read_study([given]).skipped[0][1]
