@@ -164,8 +164,8 @@ def _plan(
         from slurm.planning import plan_for_cluster, render
 
         found = plan_for_cluster(configs, is_open=goes_on)
-        needs = [need for run in found.missing for need in run.plan.needs]
-        is_refused = found.refused or any(need.startswith(REFUSED_HERE) for need in needs)
+        of_runs = (need for run in found.missing for need in run.plan.needs)
+        is_refused = found.refused or any(need.startswith(REFUSED_HERE) for need in of_runs)
         submit = "When that is mended, submit it" if is_refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     jobs = request.launcher.jobs

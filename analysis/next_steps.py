@@ -112,14 +112,10 @@ def after_sweep(
 
 def _has_other_code(run: RunFolder) -> bool:
     """Whether it is not done and not resumed, because its code has changed."""
-    if run.status.get("state") == "done":
-        return False
     try:
         check_code(run.path, str(run.setting("code")), quiet=True)
     except CodeChanged:
         return True
-    except UserError:  # unreadable
-        return False
     return False
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from experiment_utils.beginning import (
     FILES_OF_ATTEMPT,
     CodeChanged,
-    begin_again,
     check_code,
     code_allowed,
     create_run,
@@ -62,7 +61,6 @@ __all__ = [
     "Status",
     "Versions",
     "batch_of_rank",
-    "begin_again",
     "check_code",
     "code_allowed",
     "codes_of",

@@ -94,7 +94,8 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
 
 
 def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = False) -> None:
-    """Check that a run resumes with the code of its last attempt. A run without a checkpoint resumes nothing.
+    """Check that a run resumes with the code of its last attempt. A run that is done, without a checkpoint or
+    to be begun again resumes nothing.
 
     Args:
         allowed: `code` of its config: same, or any.
@@ -105,8 +106,10 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
         CodeChanged: it does not.
     """
     try:
-        run = read_run(folder)
+        run, state = read_run(folder), read_status(folder).get("state")
     except UserError:  # the run itself says what is wrong with it
+        return
+    if state == "done" or is_to_be_moved(folder):
         return
     attempts = run.get("attempts") or []
     if not attempts or run.get("again") or not any((folder / "checkpoints").glob("step-*")):

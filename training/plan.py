@@ -402,12 +402,9 @@ def _of_other_code(config: Config, folder: Path | None) -> Iterator[str]:
     if folder is None or config.again:
         return
     try:
-        if experiment_utils.state_of(folder) != "done":
-            experiment_utils.check_code(folder, config.code, quiet=True)
+        experiment_utils.check_code(folder, config.code, quiet=True)
     except experiment_utils.CodeChanged as changed:
         yield f"{REFUSED_HERE}: {changed}"
-    except UserError:  # the run itself says what is wrong with it
-        return
 
 
 def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -> Iterator[str]:

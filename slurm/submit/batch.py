@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import durable
 import experiment_utils
+from conf import Problem, UserError
 from conf.quantities import counted
 from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, read_submission
@@ -217,6 +218,15 @@ def _left_alone(study: Path, runs: Sequence[str], waiter: str | None, again: set
 def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> list[str]:
     """Make them, and return the runs' names; one that a process has taken meanwhile goes to `left`."""
     code = {} if order.snapshot is None else {"code": order.snapshot}
+    changed: list[Problem] = []
+    for plan in plans:
+        try:
+            if plan.folder is not None and not plan.config.again:
+                experiment_utils.check_code(plan.folder, plan.config.code, **code, quiet=True)
+        except experiment_utils.CodeChanged as refused:
+            changed += refused.problems
+    if changed:  # no folder was made: a run that is not submitted is not in the study
+        raise UserError(*changed)
 
     def make(plan: Plan) -> bool:
         assert plan.identity is not None

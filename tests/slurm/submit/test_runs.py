@@ -96,6 +96,21 @@ def test_a_study_elsewhere_is_told_by_its_path(
     assert find_study("else where/far") == Path("else where/far")
 
 
+def test_refused_for_changed_code_no_folder_is_made_for_the_others(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("seed=0", "study.name=s") == 0
+    (run,) = (path.parent for path in place.glob("runs/s/*/config.yaml"))
+    end(cluster, place, {0: "cancelled"})
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (run / "run.json").write_text('{"attempts": [{"attempt": 1, "code": {"hash": "earlier"}}]}')
+    capsys.readouterr()
+    assert type_("-m", "seed=0,1", "study.name=s") == 2
+    assert "code=any" in capsys.readouterr().err
+    assert [path.parent for path in place.glob("runs/s/*/config.yaml")] == [run]
+    assert len(cluster.jobs) == 1
+
+
 def test_one_run_without_m_is_submitted_too(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("seed=7") == 0
     assert "array" not in cluster.jobs[0]["options"]
