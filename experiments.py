@@ -164,7 +164,9 @@ def _plan(
         from slurm.planning import plan_for_cluster, render
 
         found = plan_for_cluster(configs, is_open=goes_on)
-        submit = "When that is mended, submit it" if found.refused else "Submit it"
+        needs = [need for run in found.missing for need in run.plan.needs]
+        is_refused = found.refused or any(need.startswith(REFUSED_HERE) for need in needs)
+        submit = "When that is mended, submit it" if is_refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     jobs = request.launcher.jobs
     slots = gpu_slots(min(jobs, len(configs)))

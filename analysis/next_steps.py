@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
@@ -18,7 +19,7 @@ from conf.keys import groups
 from conf.overrides import typed_at
 from conf.rules import BUDGETS
 from conf.schema import field_of
-from experiment_utils import resolve_budget
+from experiment_utils import CodeChanged, check_code, resolve_budget
 from slurm.records import SLURM, last_place
 from training.mixture import repeats
 from training.plan import resolve
@@ -31,6 +32,7 @@ _DEFAULTS = Config()
 _LAUNCHER = "hydra/launcher"
 _SIZE_IS_NO_MATTER = (_LAUNCHER, "seed", "seed_init", "seed_data", "runs_dir", "study.name")
 _SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larger training.max_time"
+_SAME_WITH_CODE = "the same command with code=any, or with again=true"
 _RATES = 3
 """Of so many a curve tells where its lowest point lies."""
 _NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
@@ -69,7 +71,7 @@ def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) 
     changes, model: as they are typed.
     """
     study = run.setting("study.name")
-    kept = {"study.name": study} if isinstance(study, str) and study else {}
+    kept = ({"study.name": study} if isinstance(study, str) and study else {}) | _study_of(run)
     sweep = any("," in value for value in (*changes.values(), model or ""))
     return _command(run, kept | changes, model=model, sweep=sweep)
 
@@ -93,6 +95,7 @@ def after_sweep(
     found = []
     if to_go_on:
         same = _SAME_WITH_TIME if any(map(time_was_over, runs)) else _SAME
+        same = _SAME_WITH_CODE if any(map(_has_other_code, runs)) else same
         found.append((same, f"runs what is not done ({to_go_on})"))
     studies = {run.path.parent for run in runs}
     if best is not None and len(studies) == 1 and len({run.number("optimizer.lr") for run in runs}) >= _RATES:
@@ -105,6 +108,19 @@ def after_sweep(
         found.append((_command(best, model=larger_size(best, 2)), "the best at a larger size"))
     found.append((f"{ENTRY} --help", "every key and choice"))
     return found[:3]
+
+
+def _has_other_code(run: RunFolder) -> bool:
+    """Whether it is not done and not resumed, because its code has changed."""
+    if run.status.get("state") == "done":
+        return False
+    try:
+        check_code(run.path, str(run.setting("code")), quiet=True)
+    except CodeChanged:
+        return True
+    except UserError:  # unreadable
+        return False
+    return False
 
 
 def command_of(run: RunFolder) -> str:
@@ -179,8 +195,30 @@ def _typed(run: RunFolder) -> dict[str, str]:
         settled = dict(leaves(to_plain(_settled(so_far, run))))
     # Another size, rate or seed is no branch of the run that this one began with, and is trained by itself.
     kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
-    in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)}
+    in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)} | _study_of(run)
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
+
+
+def _study_of(run: RunFolder) -> dict[str, str]:
+    """Keys of the study that the run's folder is in, if its configuration names another: it was copied or
+    renamed, and a command with the earlier name would act on the runs of the other study.
+    """
+    here = run.path.absolute().parent
+    runs_dir, name = (
+        str(run.setting("runs_dir") or _DEFAULTS.runs_dir),
+        str(run.setting("study.name") or "default"),
+    )
+    configured = Path(runs_dir, name)
+    if configured.exists():
+        if configured.samefile(here):
+            return {}
+    elif name == here.name:
+        return {}  # the whole of runs_dir was moved, or is seen from another folder
+    place = {"study.name": typed_at("study.name", here.name)}
+    root = Path(runs_dir)
+    if not (root.exists() and root.samefile(here.parent)):
+        place["runs_dir"] = typed_at("runs_dir", str(here.parent))
+    return place
 
 
 def _was_submitted(run: RunFolder) -> bool:

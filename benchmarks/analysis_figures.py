@@ -129,5 +129,10 @@ def coverage() -> str:
                    "median error of the rate, decades", *last), rates),
             table(("fit", "E", "alpha", "loss at 10 x", "median width of alpha", *last), fits),
             table(("compare", "hold it", "median width, nats", *last), compared),
+            goals(
+                (f"{name}: cases that meet it", f"{has.count('yes')} of {len(has)}", "all", "no" not in has)
+                for name, rows in (("best-lr", rates), ("fit", fits), ("compare", compared))
+                for has in [[row[-1] for row in rows]]
+            ),
         )),
     )  # fmt: skip

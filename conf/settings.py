@@ -61,10 +61,19 @@ def read_settings(arguments: Iterable[str], composer: Composer, *, split: bool) 
         elif parsed.key in groups() or (parsed.key not in keys() and composer.is_group(parsed.key)):
             _read_choice(parsed, composer, settings)
         elif parsed.key in keys():
+            settings.problems += _loses_sweep(settings.by_key.get(parsed.key), parsed)
             settings.by_key[parsed.key] = _with_mapping(parsed, settings)
         else:
             settings.problems.append(unknown_key(parsed.key))
     return settings
+
+
+def _loses_sweep(before: Setting | None, setting: Setting) -> list[Problem]:
+    """A sweep that the same key, given again after it, would replace; one value may replace another."""
+    if before is None or len(before.values) < 2:
+        return []
+    first, then = (one.argument.partition("=")[2] for one in (before, setting))
+    return [Problem(setting.key, f"is given twice: the sweep {first} would be lost to {then}. Keep one")]
 
 
 def _with_mapping(setting: Setting, settings: Settings) -> Setting:

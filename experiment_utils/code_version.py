@@ -23,7 +23,7 @@ import durable
 ROOT = Path(__file__).resolve().parent.parent
 COUNTED = (
     "core.py", "models", "training", "data_loading", "experiment_utils/budget.py",
-    "experiment_utils/seeding.py",
+    "experiment_utils/seeding.py", "conf/proportions.py", "conf/sizes.py",
 )  # fmt: skip
 """Files and folders of code that decides numbers."""
 

@@ -19,6 +19,7 @@ def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
     Args:
         command: what runs them again.
     """
+    code_version.cache_clear()  # it can have been edited while the runs were computed
     now = code_version().hash
     versions: dict[str, list[tuple[Path, RecordedCode]]] = {}
     for folder in dict.fromkeys(folders):

@@ -210,7 +210,11 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     caplog.clear()
     assert main(command) == 1
     assert "add code=any" in caplog.text
-    assert f"{second.name}: computed by earlier code" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{second.name}: computed by earlier code" in out
+    assert "the same command again" not in out
+    assert main([*command, "plan=true"]) == 0
+    assert f"It would be refused here: {Path('runs', *first.parts[-2:])}" in capsys.readouterr().out
     assert len(experiment_utils.read_run(first)["attempts"]) == 1
     assert main([*command, "again=true"]) == 0
     assert [len(experiment_utils.read_run(folder)["attempts"]) for folder in (first, second)] == [2, 2]

@@ -360,6 +360,7 @@ def _plan(
         config = dataclasses.replace(config, restore=taken)
     first_step, fingerprint = (origin.first_step, origin.fingerprint) if origin else (0, None)
     run_identity = experiment_utils.identity(config, data.fingerprint, fingerprint) if data else None
+    folder = experiment_utils.run_folder(config, run_identity) if run_identity else None
     memory = needs.plan(micro)
     return Plan(
         config=config,
@@ -378,8 +379,8 @@ def _plan(
         data=describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
-        folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
-        needs=tuple(_needs(config, missing, memory, is_here=is_here)),
+        folder=folder,
+        needs=(*_needs(config, missing, memory, is_here=is_here), *_of_other_code(config, folder)),
         memory=memory,
         restored=origin,
         milestones=_milestones(config, budget),
@@ -394,6 +395,19 @@ def _milestones(config: Config, budget: experiment_utils.Budget) -> tuple[int, .
     """Steps at which so many tokens were read first, of the counts within the budget."""
     steps = (-(-tokens // budget.batch_tokens) for tokens in milestone_tokens(config.training.milestones))
     return tuple(sorted({step for step in steps if step <= budget.steps}))
+
+
+def _of_other_code(config: Config, folder: Path | None) -> Iterator[str]:
+    """That the run is not resumed, because its code has changed."""
+    if folder is None or config.again:
+        return
+    try:
+        if experiment_utils.state_of(folder) != "done":
+            experiment_utils.check_code(folder, config.code, quiet=True)
+    except experiment_utils.CodeChanged as changed:
+        yield f"{REFUSED_HERE}: {changed}"
+    except UserError:  # the run itself says what is wrong with it
+        return
 
 
 def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -> Iterator[str]:

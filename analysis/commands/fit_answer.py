@@ -103,9 +103,9 @@ def as_lines(
     if fit.left and fit.law.fixed_e is None:
         least = min(fit.left, key=lambda left: left.values["E"])
         most = max(fit.left, key=lambda left: left.values["E"])
-        low, high = f"{least.values['E']:.3f}", f"{most.values['E']:.3f}"
-        told = f"from {low} (without {least.name}) to {high} (without {most.name})"
-        lines.append(f"leaving one out: E {told if low != high else f'stays at {low}'}")
+        ends = f"{least.values['E']:.3f}", f"{most.values['E']:.3f}"
+        span = f"from {ends[0]} (without {least.name}) to {ends[1]} (without {most.name})"
+        lines.append(f"leaving one out: E {span if ends[0] != ends[1] else f'stays at {ends[0]}'}")
     worst = int(np.argmax(np.abs(residuals)))
     lines.append(
         f"residuals: s.d. {deviation:.4f}, the largest {residuals[worst]:+.4f} ({points.names[worst]})"

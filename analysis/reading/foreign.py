@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.reading.dialect import dialect_of, number_of, twice
 from analysis.reading.foreign_table import (
+    blank_at_the_end,
     has_no_names,
     is_row_a_run,
     name_column,
@@ -96,7 +97,8 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     """Runs that a CSV of another program has: one, whose curve it is, or one in each row.
 
     A value of a curve is the last one of its column that is not blank: programs write training and
-    validation in rows of their own.
+    validation in rows of their own. A column that is blank in far more rows at the end than between its
+    values counts as nan there: pandas writes nan as a blank field.
     """
     facts: dict[str, Any] | None = {}
     name = writable(path.name)
@@ -122,11 +124,13 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     if (column := twice(columns)) is not None:
         return ForeignFile(why_not=f"two of its columns are called {column}")
     records, torn = dialect.records(rest)
+    if any(len(row) > 1 and row[:2] == columns[:2] for row in records):
+        return ForeignFile(why_not="it has a second header below the first: write a CSV for each attempt")
     rows = [row for row in records if len(row) == len(columns) and not any("\0" in field for field in row)]
     torn += len(records) - len(rows)
     if not rows:
         return ForeignFile(why_not="it has no whole row below its header")
-    told = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
+    told: tuple[str, ...] = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
     known = {FILE_FACT: name, **(facts or {})}
     if is_row_a_run(columns, rows, asked=rows_are_runs):
         return _table(writable(path.stem), columns, rows, known, told)
@@ -134,6 +138,12 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     if why_not is not None:
         return ForeignFile(why_not=why_not)
     last = {column: _last([row[place] for row in rows]) for place, column in enumerate(columns) if column}
+    ended = blank_at_the_end(columns, rows)
+    if ended:
+        last.update(dict.fromkeys(ended, math.nan))
+        told += (
+            f"{_some(ended)} blank in far more rows at the end than between values: nan, as pandas writes it",
+        )
     return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=told),))
 
 
@@ -156,6 +166,12 @@ def _last(values: list[str]) -> Any:
     if any(number_of(value) is not None for value in there):
         there = [value for value in there if value.lower() not in _NO_VALUE]
     return _typed(there[-1] if there else "")
+
+
+def _some(columns: list[str]) -> str:
+    """The first two names, and how many more there are."""
+    more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
+    return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
 
 
 def _typed(text: str) -> Any:

@@ -28,6 +28,12 @@ _NO_SETTINGS = (
 _MOSTLY = 2 / 3
 """Share of rows in which a count of steps grows; it falls where a run was resumed from a checkpoint."""
 
+_COUNTS = ("step", "iter", "token", "sample")
+"""A column with such a word in its name counts how far a run is."""
+_LONGER = 2
+"""Times the longest gap between two values of a column that blank rows at its end can reach; milestones
+of evaluations on a log axis double their gaps."""
+
 
 def is_row_a_run(columns: Sequence[str], rows: Sequence[Sequence[str]], *, asked: bool) -> bool:
     """Whether each row is a run.
@@ -65,24 +71,53 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
             return (
                 f"its rows have {len(values)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
             )
-    if is_named:
-        return None
     growing = {
         column: values
         for place, column in enumerate(columns)
-        if _grows(column, values := [row[place] for row in rows if row[place]])
+        if _grows(column, values := [row[place] for row in rows])
     }
-    if growing and all(map(_starts_again, growing.values())):
-        return (
-            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
-            "it is the curve of one run, name its facts with --pattern"
-        )
-    if not growing:
+    if not growing and not is_named:
         return (
             f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
             "curve of one run, name its facts with --pattern"
         )
-    return None
+    why_not = _why_out_of_order(columns, rows)
+    if why_not is None and growing and not is_named and all(map(_starts_again, growing.values())):
+        return (
+            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
+            "it is the curve of one run, name its facts with --pattern"
+        )
+    return why_not
+
+
+def blank_at_the_end(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of numbers that are blank at the end for longer than between any two of their values."""
+    found = []
+    for place, column in enumerate(columns):
+        there = [number for number, row in enumerate(rows) if row[place].strip()]
+        if not column or len(there) < 2 or number_of(rows[there[-1]][place]) is None:
+            continue
+        gap = max(later - one for one, later in pairwise(there))
+        if len(rows) - 1 - there[-1] > _LONGER * gap:
+            found.append(column)
+    return found
+
+
+def _why_out_of_order(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+    """Why the last row is not where the run ended: no count of steps or tokens is at its highest there."""
+    behind = []
+    for place, column in enumerate(columns):
+        name, values = column.lower(), [row[place] for row in rows]
+        if not any(word in name for word in _COUNTS) or "per" in name or not _grows(column, values):
+            continue
+        numbers = [found for value in values if (found := number_of(value)) is not None]
+        if numbers[-1] == max(numbers):
+            return None
+        behind.append(
+            f"its rows are not in order: {column} is {numbers[-1]:g} in the last one and {max(numbers):g} "
+            f"before: sort them by {column}, or remove those of an earlier attempt"
+        )
+    return behind[0] if behind else None
 
 
 def settings_among(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[str]:
@@ -145,10 +180,11 @@ def _starts_again(values: Sequence[str]) -> bool:
     return any(later <= numbers[0] < before for before, later in pairwise(numbers))
 
 
-def _grows(name: str, there: Sequence[str]) -> bool:
+def _grows(name: str, values: Sequence[str]) -> bool:
     """Whether a column counts steps, tokens or time: a grid of settings has few values and falls often."""
     if not name or name.startswith("params.") or any(word in name.lower() for word in _NO_PROGRESS):
         return False
+    there = [value for value in values if value]
     if "epoch" not in name.lower() and 2 * len(set(there)) < len(there):
         return False
     numbers = [found for value in there if (found := number_of(value)) is not None]

@@ -143,6 +143,8 @@ def _leak_goals(found: dict[str, Any]) -> Iterator[Goal]:
         yield (f"false alarms, the most of {len(shares)} {words}", f"{max(shares.values()):.0%}{named}",
                f"at most {most:.0%}", not above)  # fmt: skip
     for key, words in (("simulated", "simulated"), ("real_anon", "real runs, anon")):
+        if not found[key]:  # a short trial
+            continue
         share = next(iter(found[key].values()))[f"leak_found_within_{within}"]
         yield (f"leaks found within {within} steps, {words}", f"{share:.1%}", "100%", share == 1)
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.texts import TextFile, without_mark
 from data_loading.pretokenizer.wrapped import unwrapped
+from data_loading.tokenizer import END_OF_TEXT
 
 _SHOWN = 5
+_BORDER = re.compile(rb"^" + re.escape(END_OF_TEXT.encode()) + rb"\r?$", re.MULTILINE)
+"""A line that other programs write between two documents of a text."""
 
 
-def notes_on_inputs(inputs: Inputs) -> Iterator[str]:
-    """Of byte order marks that became text, and of a separator that divides nothing. All were read."""
+def notes_on_inputs(inputs: Inputs, *, parses_special: bool = False) -> Iterator[str]:
+    """Notes on byte order marks and borders that became text, and on a separator that divides nothing.
+
+    Args:
+        inputs: All of them were read.
+        parses_special: --special-tokens parse: a border that stayed in the text has its own id.
+    """
     facts = inputs.facts()
     marked = [fact["path"] for fact in facts if fact.get("byte_order_mark")]
     if marked:
@@ -28,6 +38,13 @@ def notes_on_inputs(inputs: Inputs) -> Iterator[str]:
     documents = [
         fact["documents"] for part, fact in zip(read, facts, strict=True) if isinstance(part, TextFile)
     ]
+    if separator is None and documents and not parses_special:
+        if any(_BORDER.search(sample) for sample in inputs.samples()):
+            yield (
+                f"lines that are {END_OF_TEXT} were encoded as text, in one document with what is around "
+                f"them: --document-separator {shlex.quote(END_OF_TEXT)} --overwrite divides there"
+            )
+        return
     if separator is None or not documents or max(documents) > 1 or inputs.is_limited:
         return
     inside = any(separator.encode() in sample for sample in inputs.samples())

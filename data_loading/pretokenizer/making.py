@@ -133,7 +133,10 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
             manifest = _manifest(job, choice, target)
             _refuse_repeated(job, manifest)
-            for line in (*left_out(manifest["sources"]), *notes_on_inputs(job.inputs)):
+            for line in (
+                *left_out(manifest["sources"]),
+                *notes_on_inputs(job.inputs, parses_special=job.tokenizer.parses_special),
+            ):
                 job.log(line)
             durable.write_json(folder / MANIFEST, manifest)
     return manifest

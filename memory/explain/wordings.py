@@ -102,9 +102,13 @@ SHM_FULL = re.compile(
     r"insufficient shared memory \(shm\)|creating shared memory segment /dev/shm/nccl"
     r"|(?:No space left on device|\[Errno 28\])[^\n]*(?:/dev/shm|/torch_|/psm_|/mp-)[^\n]*"
     r"|(?:/dev/shm|/torch_\d|/psm_)[^\n]*(?:No space left on device|\(28\))"
-    r"|unable to (?:write to|resize|allocate|mmap)[^\n]*(?:/torch_|shared memory|/dev/shm)[^\n]*",
+    r"|unable to (?:write to|resize|allocate|mmap)(?![^\n]*Cannot allocate memory)[^\n]*"
+    r"(?:/torch_|shared memory|/dev/shm)[^\n]*",
     _I,
 )
+"""Not with ENOMEM: a /dev/shm without room answers ENOSPC, or SIGBUS at the first touch."""
+TOO_MANY_MAPS = re.compile(r"unable to mmap [^\n]*Cannot allocate memory", _I)
+"""torch maps each shared tensor on its own: the number of maps runs out before memory does."""
 BUS_ERROR = re.compile(r"\bbus error\b|\bSIGBUS\b", _I)
 DISK_FULL = re.compile(r"No space left on device[^\n]*|\[Errno 28\][^\n]*|Disk quota exceeded[^\n]*")
 WORKER_KILLED = re.compile(

@@ -45,6 +45,9 @@ def suggested(new_run: Callable[..., Any], composer: Composer) -> Callable[..., 
         typed_to = Composer(config_dir) if config_dir else composer
         (asked,) = read_request(list(overrides), typed_to, multirun=False, rules=RULES).runs
         made = new_run(f"run{next(numbers)}")
+        study = made.path.parent.with_name(asked.config.study.name or "default")
+        study.mkdir(exist_ok=True)
+        made.path = made.path.rename(study / made.path.name)
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run(**run)
         folder = read_run_folder(made.path)

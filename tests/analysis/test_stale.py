@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,12 @@ def test_runs_that_have_not_begun_are_counted_apart(
 def test_no_study_is_an_error_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert highwater.main(["stale", str(tmp_path)]) == 2
     assert "no runs there" in capsys.readouterr().err
+
+
+def test_command_of_a_copied_study_is_of_the_copy(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    made_before(tmp_path / "copy" / runs[1].name)
+    (one,) = told(capsys, tmp_path / "copy")["outdated"]
+    assert {"study.name=copy", f"runs_dir={tmp_path}"} <= set(one["command"].split())

@@ -106,6 +106,17 @@ def test_a_sweep_needs_multirun(composer: Composer) -> None:
     assert request_of(composer, 'notes="a,b"').runs[0].config.notes == "a,b"
 
 
+@pytest.mark.parametrize(("second", "lost"), [("seed=3", "3"), ("seed=4,5", "4,5")])
+def test_a_sweep_that_the_same_key_would_replace_is_refused(
+    composer: Composer, second: str, lost: str
+) -> None:
+    """Hydra's own sweeper drops the first of the two and says nothing."""
+    (found,) = mistakes(composer, "seed=0,1", second, multirun=True)
+    assert f"the sweep 0,1 would be lost to {lost}" in found
+    assert len(request_of(composer, "seed=3", "seed=0,1", multirun=True).runs) == 2
+    assert len(request_of(composer, "seed=3", "seed=4").runs) == 1
+
+
 def test_multirun_may_come_as_hydras_mode(composer: Composer) -> None:
     assert len(request_of(composer, "model=32d,64d", "hydra.mode=MULTIRUN").runs) == 2
 

@@ -23,7 +23,7 @@ NAMES = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json
 @pytest.fixture
 def in_one_file(root: Path, tmp_path: Path) -> Path:
     """A run folder as it was written before attempts had folders: two attempts, the first one killed."""
-    return Path(shutil.copytree(root / "tests/golden/run_folders/attempts_in_one_file", tmp_path / "old"))
+    return Path(shutil.copytree(root / "tests/golden/attempts_in_one_file", tmp_path / "old"))
 
 
 @pytest.fixture

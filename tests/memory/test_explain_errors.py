@@ -183,3 +183,14 @@ def test_an_outcome_that_cannot_be_read(tmp_path: Path, content: str) -> None:
     assert found.missing[0] == "outcome.json is no JSON object"
     assert not [line for line in found.missing if "its supervisor was killed" in line]
     assert not [finding for finding in found.findings if "limit is reached in" in finding.says]
+
+
+@pytest.mark.parametrize("file", ["</torch_23014_12>", "<filename not specified>"])
+def test_a_map_that_was_refused_is_no_full_shared_memory(tmp_path: Path, file: str) -> None:
+    """ENOMEM of a map: /dev/shm without room answers ENOSPC or SIGBUS, and more of it helps nothing."""
+    log = f"RuntimeError: unable to mmap 160 bytes from file {file}: Cannot allocate memory (12)\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ramp(10, 20), log=log)
+    assert found.verdict == "memory_error"
+    overrides = [advice.override or "" for advice in found.advice]
+    assert "vm.max_map_count" in overrides[0]
+    assert not any("/dev/shm" in override for override in overrides)

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import memory_leaks
 from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
-from benchmarks.memory_leaks import METHODS, RUN, draw, line_p, measure, run
+from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, run
 from benchmarks.memory_parts import figures
 from memory.student_t import upper_tail
 
@@ -56,10 +56,10 @@ def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
 
 def test_a_result_makes_a_section_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(traces=1, real=0, steps=160)
-    draw(found, tmp_path / "picture.png")
+    memory_leaks.figure(found).savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     about = {"machine": {"cpu": "c", "cores": 2}, "versions": {"torch": "t", "python": "p"}, "date": "d"}
     monkeypatch.setattr(figures, "read", lambda name: found | about)
     text = figures.leaks()
     assert "| simulated | LeakWatch, every 20 steps | 8 | " in text
-    assert "last changes: recycled workers " in text
+    assert "kinds written before its last changes | 0% | at most 5% | yes |" in text

@@ -21,6 +21,7 @@ from memory.explain.wordings import (
     MEMORY_ERROR,
     NO_THREAD,
     OWN_WORDS,
+    TOO_MANY_MAPS,
     amount_bytes,
     last_match,
 )
@@ -177,11 +178,14 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
         return
     wanted = _asked_for(said.line)
     own_words = OWN_WORDS.search(said.line) is not None and not standing
+    too_many_maps = TOO_MANY_MAPS.search(said.line) is not None
     why = (
         f"because {' and '.join(standing)}"
         if standing
         else "by the program's own words; what refused it is not known"
         if own_words
+        else "and no rlimit is known: too many maps of shared tensors (vm.max_map_count), or no overcommit"
+        if too_many_maps
         else "and no rlimit is known: see vm.overcommit_memory"
     )
     killed = facts.signal in ("SIGKILL", "SIGTERM", "SIGINT")
@@ -194,6 +198,9 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
         # the limit of a cgroup refuses nothing: what goes beyond it is killed
         others = "what refuses memory here: overcommit, the number of maps or of threads"
         advice = [*smaller, Advice(others, "sysctl vm.overcommit_memory vm.max_map_count; ulimit -a")]
+    if too_many_maps and not standing:
+        maps = "each shared tensor is a map of its own: keep fewer of them, or raise the number of maps"
+        advice = [Advice(maps, "sysctl vm.max_map_count; sysctl -w vm.max_map_count=1048576")]
     if standing:
         advice.insert(0, Advice("lift the limit of the process", "ulimit -v unlimited; ulimit -d unlimited"))
     yield Finding(

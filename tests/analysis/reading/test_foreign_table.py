@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,48 @@ def test_other_formats_are_refused_with_the_command_that_makes_a_csv(
     (tmp_path / name).touch()
     with pytest.raises(UserError, match=said):
         read_study([str(tmp_path)])
+
+
+def test_a_loss_that_is_blank_to_the_end_is_nan(tmp_path: Path) -> None:
+    """pandas writes the nan of a run that diverged as blank fields, as if nothing had been logged."""
+    head = "".join(f"{step},{4 - step / 100},{'3.9' if step % 10 == 9 else ''}\n" for step in range(50))
+    path = written(tmp_path, "step,loss,val_loss\n" + head + "".join(f"{step},,\n" for step in range(50, 90)))
+    (run,) = read_study([path]).runs
+    assert [math.isnan(run.value(name)) for name in ("loss", "val_loss")] == [True, True]
+    assert any("loss and val_loss" in note for note in run.damage)
+
+
+def test_a_gap_at_the_end_as_long_as_others_is_none(tmp_path: Path) -> None:
+    evaluated = {1, 2, 4, 8, 16, 32}
+    rows = "".join(f"{step},4,{'3.9' if step in evaluated else ''}\n" for step in range(1, 60))
+    (run,) = read_study([written(tmp_path, "step,loss,val_loss\n" + rows)]).runs
+    assert run.value("val_loss") == 3.9
+    assert not run.damage
+
+
+@pytest.mark.parametrize("steps", [[*range(10), *range(5, 8)], [*range(50, 100), *range(50)]])
+def test_rows_whose_last_is_not_the_furthest_are_refused(tmp_path: Path, steps: list[int]) -> None:
+    rows = "".join(f"{step},{4 - step / 100}\n" for step in steps)
+    written(tmp_path, "step,val_loss\n" + rows)
+    study = read_study([str(tmp_path)])
+    assert not study.runs
+    assert f"step is {steps[-1]} in the last one" in study.skipped[0][1]
+
+
+def test_a_resumed_run_that_went_further_counts(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{step},{number},{4 - step / 100}\n" for number, step in enumerate([*range(10), *range(5, 14)])
+    )
+    (run,) = read_study([written(tmp_path, "step,row,val_loss\n" + rows)]).runs
+    assert run.value("val_loss") == 3.87
+
+
+@pytest.mark.parametrize("second", ["step,loss", "step,loss,val_loss"])
+def test_a_second_header_is_refused(tmp_path: Path, second: str) -> None:
+    """A logger that appends writes its header again, with other columns when a metric was added."""
+    more = ",3.5" * (second.count(",") - 1)
+    rows = "".join(f"{step},{4 - step / 100}{more}\n" for step in range(5, 10))
+    written(tmp_path, f"step,loss\n0,4\n1,3.9\n{second}\n" + rows)
+    study = read_study([str(tmp_path)])
+    assert not study.runs
+    assert "second header" in study.skipped[0][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def notes(folder: Path, files: dict[str, bytes], **asked: Any) -> list[str]:
     said: list[str] = []
     source = open_inputs([str(folder / name) for name in files], InputOptions(**asked))
     pretokenize(source, BytesTokenizer(), folder / "a.npy", Options(workers=0, overwrite=True), said.append)
-    return [line for line in said if "byte order mark" in line or "divides nothing" in line]
+    return [line for line in said if re.search("byte order mark|divides nothing|divides there", line)]
 
 
 @pytest.mark.parametrize("separator", [None, "--"])
@@ -74,3 +75,12 @@ def test_separator_that_divides_nothing_is_noted(
     assert len(notes(tmp_path, {"a.txt": text, "b.jsonl": lines}, document_separator="<|end|>")) == is_noted
     whole = {"a.txt": text, "c.txt": b"one\n<|end|>\ntwo"}
     assert notes(tmp_path, whole, document_separator="<|end|>") == []
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_lines_of_end_of_text_without_a_separator_are_noted(end: bytes, tmp_path: Path) -> None:
+    text = end.join([b"one", b"<|endoftext|>", b"two", b""])
+    (note,) = notes(tmp_path, {"a.txt": text})
+    assert "--document-separator '<|endoftext|>'" in note
+    assert notes(tmp_path, {"a.txt": text}, document_separator="<|endoftext|>") == []
+    assert notes(tmp_path, {"a.txt": b"the token <|endoftext|> ends one" + end}) == []
