@@ -160,18 +160,18 @@ def _table(
     return ForeignFile(tuple(found), settings_among(columns, rows))
 
 
-def _some(columns: list[str]) -> str:
-    """The first two names, and how many more there are."""
-    more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
-    return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
-
-
 def _last(values: list[str]) -> Any:
     """The last value that is not blank; of a column of numbers also not a word for no value, such as NA."""
     there = [value for value in values if value]
     if any(number_of(value) is not None for value in there):
         there = [value for value in there if value.lower() not in _NO_VALUE]
     return _typed(there[-1] if there else "")
+
+
+def _some(columns: list[str]) -> str:
+    """The first two names, and how many more there are."""
+    more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
+    return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
 
 
 def _typed(text: str) -> Any:

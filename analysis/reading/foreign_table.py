@@ -71,24 +71,23 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
             return (
                 f"its rows have {len(values)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
             )
-    if is_named:
-        return None
     growing = {
         column: values
         for place, column in enumerate(columns)
-        if _grows(column, values := [row[place] for row in rows if row[place]])
+        if _grows(column, values := [row[place] for row in rows])
     }
-    if growing and all(map(_starts_again, growing.values())):
-        return (
-            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
-            "it is the curve of one run, name its facts with --pattern"
-        )
-    if not growing:
+    if not growing and not is_named:
         return (
             f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
             "curve of one run, name its facts with --pattern"
         )
-    return _why_out_of_order(columns, rows)
+    why_not = _why_out_of_order(columns, rows)
+    if why_not is None and growing and not is_named and all(map(_starts_again, growing.values())):
+        return (
+            f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
+            "it is the curve of one run, name its facts with --pattern"
+        )
+    return why_not
 
 
 def blank_at_the_end(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -181,10 +180,11 @@ def _starts_again(values: Sequence[str]) -> bool:
     return any(later <= numbers[0] < before for before, later in pairwise(numbers))
 
 
-def _grows(name: str, there: Sequence[str]) -> bool:
+def _grows(name: str, values: Sequence[str]) -> bool:
     """Whether a column counts steps, tokens or time: a grid of settings has few values and falls often."""
     if not name or name.startswith("params.") or any(word in name.lower() for word in _NO_PROGRESS):
         return False
+    there = [value for value in values if value]
     if "epoch" not in name.lower() and 2 * len(set(there)) < len(there):
         return False
     numbers = [found for value in there if (found := number_of(value)) is not None]

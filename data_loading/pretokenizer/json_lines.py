@@ -320,8 +320,7 @@ def parse_line(line: bytes) -> Any:
             "say how to read it"
         ) from None
     except (ValueError, RecursionError) as error:
-        hint = "; a file that is one JSON value has to be written as lines first" if line[:1] == b"[" else ""
-        raise BadLine(f"is broken JSON ({error}){hint}") from None
+        raise BadLine(f"is broken JSON ({error})") from None
 
 
 def _kind(value: Any) -> str:

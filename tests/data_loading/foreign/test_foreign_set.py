@@ -297,3 +297,11 @@ def test_pointers_in_a_set_are_named(tmp_path: Path) -> None:
     chunk.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 9\n")
     with pytest.raises(UserError, match="git lfs pull"):
         open_tokens(folder)
+
+
+def test_a_file_beside_raw_ids_is_not_blamed(tmp_path: Path) -> None:
+    np.full(500, 40_000, np.uint16).tofile(tmp_path / "a.bin")
+    (tmp_path / "a.txt").write_text("<!DOCTYPE html><html></html>")
+    with pytest.raises(UserError) as refused:
+        open_tokens(tmp_path / "a.bin", vocab_size=100)
+    assert "HTML" not in str(refused.value)
