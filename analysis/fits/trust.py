@@ -100,12 +100,14 @@ def _to_draw(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> tuple
     left = 1 - np.clip(np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives)), 0, _MOST_LEVERAGE)
     tail = (1 + LEVEL) / 2
     widening = stdtrit(freedom, tail) / ndtri(tail)
-    size = np.abs(residuals)
-    # where most are smaller than delta, Huber's loss is that of least squares
-    if not (law.is_multiplicative and float(np.median(size)) > HUBER_DELTA):
+    if not law.is_multiplicative:
         return widening * residuals / left, True
-    off = (residuals / np.sqrt(left))[np.argsort(size)[law.free :]]
-    return widening * np.concatenate([off, -off]), False  # of one that is left, nothing would remain else
+    whole, size = residuals / np.sqrt(left), np.abs(residuals)
+    # where most are smaller than delta, Huber's loss is that of least squares, and all points have residuals
+    if float(np.median(size)) > HUBER_DELTA:
+        off = whole[np.argsort(size)[law.free :]]
+        whole = np.concatenate([off, -off])  # of one that is left, nothing would remain else
+    return widening * (whole - whole.mean()), False
 
 
 def interval(value: float, drawn: Sequence[float] | Array) -> Interval:

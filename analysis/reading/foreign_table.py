@@ -66,10 +66,10 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
         if len(set(by_name.get(name, ()))) > 1:
             return f"it has several rows of several runs, by its column {name}: write a CSV for each run"
     for name in _OF_A_RUN:
-        values = {value for value in by_name.get(name, ()) if value}
-        if len(values) > 1:
+        different = {value for value in by_name.get(name, ()) if value}
+        if len(different) > 1:
             return (
-                f"its rows have {len(values)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
+                f"its rows have {len(different)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
             )
     growing = {
         column: values
