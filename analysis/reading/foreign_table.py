@@ -69,7 +69,7 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
         different = {value for value in by_name.get(name, ()) if value}
         if len(different) > 1:
             return (
-                f"its rows have {len(different)} values of {name}, and the curve of one run has one: {ROWS_HINT}"
+                f"its rows have {len(different)} values of {name}; the curve of one run has one: {ROWS_HINT}"
             )
     growing = {
         column: values
