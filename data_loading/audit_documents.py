@@ -51,10 +51,11 @@ def documents_again(
     budget, before = _Budget(ENCODED_BYTES), 0
     is_plain = not any("compression" in source or "bytes" not in source for source in sources)
     is_small = is_plain and sum(source["bytes"] for source in sources) <= SMALL_BYTES
-    chosen = range(len(starts)) if is_small else _chosen(starts, len(tokens))
+    chosen = [] if is_small else _chosen(starts, len(tokens))
     for source in sources:
         path, count = files.tokens.parent / source["path"], source["documents"]
-        here = [number for number in chosen if before <= number < before + count]
+        end = before + count
+        here = range(before, end) if is_small else [number for number in chosen if before <= number < end]
         why = _why_not(path, source, manifest["options"])
         if why is not None:
             yield Finding(_WHAT, None, f"{path} is not encoded again: {why}")
