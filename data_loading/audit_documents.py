@@ -28,6 +28,8 @@ ENCODED_BYTES = 16 << 20
 """Text of a set that is encoded again: the reference takes some ten seconds for it."""
 SMALL_BYTES = 4 << 20
 """Inputs of a set of which all documents are encoded again."""
+SMALL_FILES = 1000
+"""The most inputs of such a set: to open one takes some milliseconds."""
 _READ_STARTS = 1 << 20
 _ANY = 1 << 40
 
@@ -50,11 +52,13 @@ def documents_again(
     encoder = BlockEncoder(engine, tokenizer.eot_id, tokenizer.vocab_size, errors, tokenizer.bos_id)
     budget, before = _Budget(ENCODED_BYTES), 0
     is_plain = not any("compression" in source or "bytes" not in source for source in sources)
-    is_small = is_plain and sum(source["bytes"] for source in sources) <= SMALL_BYTES
-    chosen = range(len(starts)) if is_small else _chosen(starts, len(tokens))
+    is_small = is_plain and len(sources) <= SMALL_FILES
+    is_small = is_small and sum(source["bytes"] for source in sources) <= SMALL_BYTES
+    chosen = [] if is_small else _chosen(starts, len(tokens))
     for source in sources:
         path, count = files.tokens.parent / source["path"], source["documents"]
-        here = [number for number in chosen if before <= number < before + count]
+        end = before + count
+        here = range(before, end) if is_small else [number for number in chosen if before <= number < end]
         why = _why_not(path, source, manifest["options"])
         if why is not None:
             yield Finding(_WHAT, None, f"{path} is not encoded again: {why}")

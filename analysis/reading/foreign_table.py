@@ -72,9 +72,9 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
                 f"its rows have {len(different)} values of {name}; the curve of one run has one: {ROWS_HINT}"
             )
     growing = {
-        column: values
+        column: there
         for place, column in enumerate(columns)
-        if _grows(column, values := [row[place] for row in rows])
+        if _grows(column, there := [row[place] for row in rows])
     }
     if not growing and not is_named:
         return (

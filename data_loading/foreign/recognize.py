@@ -93,7 +93,8 @@ def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
     try:
         return kind.open(path, asked)
     except UserError:
-        near = [path, *(path.with_suffix(suffix) for suffix in (".bin", ".idx"))]
+        stem = str(path).removesuffix(".bin").removesuffix(".idx")
+        near = [path, Path(f"{stem}.bin"), Path(f"{stem}.idx")]
         for file in sorted(path.rglob("*")) if path.is_dir() else near:
             found = file_kind(head_of(file)) if file.is_file() else None
             if found is not None and found.id in NOT_FETCHED:
