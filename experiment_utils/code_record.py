@@ -63,13 +63,16 @@ def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
 
 
 def commit_of(root: Path) -> dict[str, Any]:
-    """Git commit of the code and whether the working tree differs from it; None where there is no git.
+    """Git commit of the code and whether the working tree differs from it; None where there is no git, or the
+    code is not in the repository around it, as in an environment inside a user's project.
 
     For a job's copy of the code: those of the checkout that it was copied from, and the name of the copy.
     """
     manifest = read_manifest(root)
     if manifest is not None:
         return {key: manifest.get(key) for key in ("commit", "dirty")} | {"snapshot": root.name}
+    if git(root, "ls-files", "--error-unmatch", "--", COUNTED[0]) is None:
+        return {"commit": None, "dirty": None}
     status = git(root, "status", "--porcelain", "--untracked-files=no")
     commit = git(root, "rev-parse", "HEAD")
     return {

@@ -175,8 +175,9 @@ def _read(path: Path) -> str:
 
 
 def _whole_lines(text: str) -> list[str]:
-    """Without a last line that a kill cut short."""
-    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    """Without a byte order mark, and without a last line that a kill cut short."""
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n")]
 
 
 def _replace(path: Path, found: str, text: str, *, is_all_read: bool) -> None:

@@ -164,3 +164,17 @@ def test_damaged_record_still_has_its_hash(checkout: Path, run: Path) -> None:
         found = code_of_attempt(run, attempt)
         assert found is not None
         assert (found.version.hash, found.version.files) == (attempt["code"]["hash"], {})
+
+
+def test_a_repository_around_code_that_it_does_not_have_is_not_named(tmp_path: Path, run: Path) -> None:
+    project = tmp_path / "project"
+    installed = project / ".venv" / "site-packages"
+    for path, text in FILES.items():
+        (installed / path).parent.mkdir(parents=True, exist_ok=True)
+        (installed / path).write_text(text)
+    git(project, "init", "-q")
+    (project / "own.py").write_text("z = 1\n")
+    git(project, "add", "own.py")
+    git(project, "commit", "-qm", "first")
+    code = record(run, installed)["code"]
+    assert (code["commit"], code["dirty"]) == (None, None)

@@ -18,8 +18,8 @@ from conf.schema import Arch, Model
 from models import build_model, families
 from models.blocks import block_of
 from models.counts import count_parameters, flops_per_token
-from training import provenance
-from training.built_model import Counts, counts_of
+from training import built_model, provenance
+from training.built_model import DESCRIBED, Counts, counts_of, hash_of_models
 from training.checkpoints import checkpoint_folder, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,16 +63,22 @@ def wider_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def set_dirty(monkeypatch: pytest.MonkeyPatch, is_dirty: bool | None) -> None:
+def test_the_formulas_describe_the_code_of_models() -> None:
+    assert hash_of_models() == DESCRIBED, (
+        f"models/ was changed: where models/counts.py still describes it, DESCRIBED is {hash_of_models()!r}"
+    )
+
+
+@pytest.mark.parametrize("is_dirty", [True, False, None])
+@pytest.mark.parametrize("is_in_models", [True, False])
+def test_a_model_of_edited_code_is_recorded_with_its_own_counts(
+    wider_run: Path, is_dirty: bool | None, is_in_models: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = provenance.record_code
     monkeypatch.setattr(provenance, "record_code", lambda folder: {**record(folder), "dirty": is_dirty})
-
-
-@pytest.mark.parametrize("is_dirty", [True, None])
-def test_a_model_of_edited_code_is_recorded_with_its_own_counts(
-    wider_run: Path, is_dirty: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_dirty(monkeypatch, is_dirty)
+    if is_in_models:
+        monkeypatch.setattr(Wider, "__module__", "models.blocks")
+        monkeypatch.setattr(built_model, "DESCRIBED", "of other code")
     assert core.main([str(wider_run), "--quiet"]) == 0
     run = json.loads((wider_run / "run.json").read_text())
     config = tiny_config(wider_run.parent)
@@ -94,10 +100,10 @@ def test_a_model_of_edited_code_is_recorded_with_its_own_counts(
     assert "not that of the formulas in models/counts.py" in (wider_run / "log.txt").read_text()
 
 
-def test_a_wrong_formula_of_committed_code_stops_the_run(
+def test_a_wrong_formula_of_unedited_code_stops_the_run(
     wider_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_dirty(monkeypatch, False)
+    monkeypatch.setattr(Wider, "__module__", "models.blocks")
     assert core.main([str(wider_run), "--quiet"]) == 2
     status = json.loads((wider_run / "status.json").read_text())
     assert (status["state"], status["stage"]) == ("failed", "build_model")

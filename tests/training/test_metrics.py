@@ -140,6 +140,17 @@ def test_columns_taken_away_between_attempts_stay(tmp_path: Path) -> None:
     assert len(read(path)) == 4
 
 
+def test_a_byte_order_mark_before_the_header_loses_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    write(path, 3)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    MetricsFile(path, 2).close()
+    assert [one["step"] for one in read(path)] == ["1", "2"]
+    (tmp_path / "evals.jsonl").write_bytes(b'\xef\xbb\xbf{"step": 2}\n')
+    cut_records(tmp_path / "evals.jsonl", 2, [2])
+    assert (tmp_path / "evals.jsonl").read_text() == '{"step": 2}\n'
+
+
 def test_a_header_inside_the_file_counts_for_the_rows_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,lr\n1,0.5\nlr,step\n0.25,2\n")
