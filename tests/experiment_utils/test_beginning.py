@@ -15,7 +15,8 @@ import durable
 import experiment_utils
 from conf import Config
 from conf.schema import Study
-from experiment_utils import CodeChanged, begin_again, beginning, check_code, code_record, create_run
+from experiment_utils import CodeChanged, beginning, check_code, code_record, create_run
+from experiment_utils.beginning import begin_again
 from experiment_utils.code_version import CodeVersion, code_version
 
 IDENTITY = "a" * 64
