@@ -129,9 +129,9 @@ def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
     batches_of: dict[str, set[Any]] = defaultdict(set)
     for run in runs:
         if (batch := run.value("batch_tokens")) is not None:
-            batches_of[str(run.value("model"))].add(batch)
+            batches_of[_model(run)].add(batch)
     for run in runs:
-        model, batch = str(run.value("model")), run.value("batch_tokens")
+        model, batch = _model(run), run.value("batch_tokens")
         if batch is None and len(batches_of[model]) == 1:  # of a run that has not been planned yet
             batch = next(iter(batches_of[model]))
         groups[model, batch].append(run)
@@ -146,6 +146,11 @@ def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
         for (model, batch), members in groups.items()
     ]  # fmt: skip
     return sorted(found, key=lambda size: size.peak_bytes or 0)
+
+
+def _model(run: Run) -> str:
+    """Of a run whose configuration nobody can read: how it stands."""
+    return str(run.value("model") or run.state or "-")
 
 
 def _own(run: Run) -> int | None:

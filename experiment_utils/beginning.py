@@ -104,6 +104,7 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
 
     Raises:
         CodeChanged: it does not.
+        Unreadable: its checkpoints cannot be listed.
     """
     try:
         run, state = read_run(folder), read_status(folder).get("state")
@@ -112,7 +113,7 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
     if state == "done" or is_to_be_moved(folder):
         return
     attempts = run.get("attempts") or []
-    if not attempts or run.get("again") or not any((folder / "checkpoints").glob("step-*")):
+    if not attempts or run.get("again") or not _has_checkpoint(folder):
         return
     number, before = _number(attempts), code_of_attempt(folder, attempts[-1])
     if before is None:
@@ -131,6 +132,11 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
         number,
         describe_changes(changes),
     )
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    with durable.reading(folder / "checkpoints"):
+        return any((folder / "checkpoints").glob("step-*"))
 
 
 def code_allowed(folder: Path) -> str:
@@ -156,13 +162,15 @@ def begin_again(folder: Path) -> None:
 
 def is_to_be_moved(folder: Path) -> bool:
     """Whether a kill interrupted `begin_again`."""
-    return (folder / PENDING).exists()
+    with durable.reading(folder / PENDING):
+        return (folder / PENDING).exists()
 
 
 def finish_beginning_again(folder: Path) -> None:
     """Do what a kill left undone of `begin_again`. The caller holds the lock of the run."""
     try:
-        pending = json.loads((folder / PENDING).read_text(encoding="utf-8"))
+        with durable.reading(folder / PENDING):
+            pending = json.loads((folder / PENDING).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return
     place = folder / ATTEMPTS / str(int(pending["attempt"]))

@@ -34,6 +34,7 @@ CLOSED = "closed-lr0.003-seed0-4da9f7a7"
 WITH_A_ROW = (
     "slurm status s", "slurm cancel s --dry-run", "analysis table s",
     "analysis curves s -o c.png", "analysis export s --to csv -o x.csv", "analysis report s -o r.html",
+    "analysis stale s",
 )  # fmt: skip
 """They name the closed run and answer about the other one."""
 OTHERS = (
@@ -81,6 +82,13 @@ def test_no_command_ends_in_a_traceback(study: Path, form: str) -> None:
         assert [line for line in WITH_A_ROW if told[line][0] or CLOSED not in told[line][1]] == []
         assert "1 done, 1 unreadable" in told["slurm status"][1]
         assert "1 unreadable" in told["slurm resubmit s --dry-run"][1]
+        assert "1 unreadable" in told["analysis stale s"][1]
+        assert "unreadable" in told["analysis memory s"][1]
+        for command in ("analysis best-lr s", "analysis fit s"):
+            _, left_out, more = told[command][1].partition("1 run left out: ")
+            assert CLOSED in left_out + more, command
+            assert "cannot be read" in more, command
+            assert "training.seq_len=" in more, command  # the command is of the run that can be read
     else:
         assert "cannot be read" in told["slurm status"][1]
 

@@ -67,8 +67,10 @@ def run(options: argparse.Namespace) -> int:
     sizes = sizes_of(runs, lr, y, model=model, budget=budget, apart=apart, pending=pending)
     rates = {rate.lr for size in sizes for rate in size.rates}
     if len(rates) < 3:
+        lost = [line for line in left_out if not any(line.startswith(f"{run.name}:") for run in pending)]
+        left = f" ({counted(len(lost), 'run')} left out: {'; '.join(lost[:3])})" if lost else ""
         raise UserError(
-            f"{study.path}: needs runs at >= 3 learning rates ({lr}), has {len(rates)}"
+            f"{study.path}: needs runs at >= 3 learning rates ({lr}), has {len(rates)}{left}"
             f"{what_lacks(study, sorted(rates), pending)}"
         )
     noise = noise_of(sizes)
@@ -111,7 +113,8 @@ def _runs(
     runs, left_out = [], []
     for one in study.once():
         if (one.number(lr) or 0.0) <= 0:
-            left_out.append(f"{one.name}: it has no number above 0 in {lr}")
+            why = one.why_not if one.state == "unreadable" else f"it has no number above 0 in {lr}"
+            left_out.append(f"{one.name}: {why}")
         else:
             runs.append(one)
     with_rate = runs

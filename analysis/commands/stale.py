@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import durable
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -73,17 +74,31 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             f"{options.study}: no runs there: expected a study (folders with a config.yaml in them)"
         )
-    runs = [RunFolder(folder) for folder in folders]
+    unreadable = {folder.name: why for folder in folders if (why := _why_unreadable(folder)) is not None}
+    runs = [RunFolder(folder) for folder in folders if folder.name not in unreadable]
     begun = [run for run in runs if run.attempts]
     unknown = [run for run in begun if not _hash_of(run)]
     now = code_version(ROOT).hash
     outdated = _outdated([run for run in begun if _hash_of(run) not in ("", now)], begun)
     current = [run for run in begun if _hash_of(run) == now]
     if options.json:
-        print(json.dumps(_json(options.study, now, outdated, current, unknown), indent=2, ensure_ascii=False))
+        found = _json(options.study, now, outdated, current, unknown, unreadable)
+        print(json.dumps(found, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_page(options.study, outdated, current, unknown, len(runs) - len(begun))))
+        not_begun = len(runs) - len(begun)
+        print("\n".join(_page(options.study, outdated, current, unknown, not_begun, unreadable)))
     return DONE
+
+
+def _why_unreadable(folder: Path) -> str | None:
+    """Why it is not known which code made a run; None where its run.json can be read or is not there yet."""
+    try:
+        durable.read_object(folder / "run.json")
+    except durable.Unreadable as error:
+        return f"{error.path} cannot be read: {error.why}"
+    except ValueError as error:
+        return f"{folder / 'run.json'} is damaged: {str(error).splitlines()[0]}"
+    return None
 
 
 def _newest(run: RunFolder) -> Mapping[str, Any]:
@@ -126,6 +141,7 @@ def _json(
     outdated: Sequence[Outdated],
     current: Sequence[RunFolder],
     unknown: Sequence[RunFolder],
+    unreadable: Mapping[str, str],
 ) -> dict[str, Any]:
     return {
         "version": 1, "study": study, "code": now,
@@ -139,6 +155,7 @@ def _json(
         ],
         "current": [run.name for run in current],
         "unknown": [run.name for run in unknown],
+        "unreadable": dict(unreadable),
         "commands": _all_again(outdated),
     }  # fmt: skip
 
@@ -149,13 +166,18 @@ def _page(
     current: Sequence[RunFolder],
     unknown: Sequence[RunFolder],
     not_begun: int,
+    unreadable: Mapping[str, str],
 ) -> list[str]:
     old = [run for one in outdated for run in one.runs]
-    counts = {"outdated": len(old), "current": len(current), "unknown": len(unknown), "not begun": not_begun}
+    counts = {
+        "outdated": len(old), "current": len(current), "unknown": len(unknown), "not begun": not_begun,
+        "unreadable": len(unreadable),
+    }  # fmt: skip
     told = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
     lines = [f"{study}: {counted(sum(counts.values()), 'run')}: {told}"]
     if unknown:
         lines.append("unknown: their attempts recorded no code")
+    lines += [f"unreadable: {name}: {why}" for name, why in unreadable.items()]
     if not old:
         return [*lines, "nothing to do: no run is known to be made by other code than that of this checkout"]
     for one in outdated:

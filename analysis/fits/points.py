@@ -212,8 +212,10 @@ def _more(study: Study, points: Points) -> str:
     from analysis.run_folder import RunFolder
 
     known = [run for run in study.runs if math.isfinite(run.number(points.y_name) or math.nan)]
-    best = min(known or study.runs, key=lambda run: run.number(points.y_name) or math.inf)
-    run = RunFolder(best.folder)
+    in_order = sorted(known or study.runs, key=lambda run: run.number(points.y_name) or math.inf)
+    run = next((run for one in in_order if (run := RunFolder(one.folder)).config), None)
+    if run is None:
+        return ""
     try:
         if ALIASES.get(points.x_name, points.x_name) in _OF_THE_BUDGET:
             return f"; run more: {again(run, budgets_beside(run, 4))}"

@@ -57,9 +57,11 @@ def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> 
     if pending and study.is_ours:
         place = " ".join(dict.fromkeys(shlex.quote(str(run.folder.parent)) for run in pending))
         return f"; {counted(len(pending), 'run')} {_are(pending)} not done: python -m slurm status {place}"
-    run = RunFolder(study.runs[0].folder)
     rates = sorted(tried)
     if not study.is_ours or not rates:
+        return ""
+    run = next((run for one in study.runs if (run := RunFolder(one.folder)).config), None)
+    if run is None:
         return ""
     step = rates[-1] / rates[0] if len(rates) > 1 else _FIRST_STEP
     more = [rates[0] / step, *(rates[-1] * step**count for count in range(1, 4 - len(rates)))]

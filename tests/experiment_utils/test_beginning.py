@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +233,21 @@ def test_new_attempt_says_that_it_began_again(config: Config, run: Path) -> None
     told = experiment_utils.read_run(run)
     assert [one.get("again") for one in told["attempts"]] == [None, None, True]
     assert "again" not in told
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "again.json"])
+def test_what_the_system_cannot_read_is_told_and_kept(
+    run: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    stat = os.stat
+
+    def stale(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if os.fspath(path) == str(run / name):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stale)
+    with pytest.raises(durable.Unreadable, match=f"{name} cannot be read: Stale file handle"):
+        check_code(run, "same")
+    assert {path: path.read_bytes() for path in kept} == kept
