@@ -49,7 +49,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # the README's runs, next to other tests on two cores
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_work(page: Path, checkout: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1"}
