@@ -82,8 +82,8 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 REFUSED = {
-    "family", "n_experts", "experts_per_token", "balance_loss", "balance_over", "state_reset", "dropout_locked",
-    "dropout_recurrent", "lstm_residual", "lstm_forget_bias",
+    "family", "n_experts", "experts_per_token", "balance_loss", "balance_over", "state_reset",
+    "dropout_locked", "dropout_recurrent", "lstm_residual", "lstm_forget_bias",
 }  # fmt: skip
 """Options of what is not compiled: experts, and families that go from token to token."""
 
