@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ENDS = {
     "success": ("done", ""),
-    "exception": ("failed", "IsADirectoryError"),
+    "exception": ("failed", "Is a directory"),
     "oom": ("oom", "the kernel killed the main process (python, pid "),
     "timeout": ("done", ""),
     "scancel": ("cancelled", "its job was cancelled by root, at step "),

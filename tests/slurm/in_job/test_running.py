@@ -365,7 +365,7 @@ def test_one_run_after_the_other(tmp_path: Path) -> None:
     config = dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=3)
     job = in_job(config, tmp_path, how="workers", more=(done, broken))
     code, said = ended(job.start())
-    assert code == 1, said
+    assert code == 2, said
     assert job.ends() == [("done", "done", None)]
     assert [start.end for start in read_starts(broken)] == ["ended"]
     assert read_starts(done) == []
