@@ -149,7 +149,7 @@ def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
 
 
 def _model(run: Run) -> str:
-    """Of a run whose configuration nobody can read: how it stands."""
+    """Row of a run whose configuration cannot be read: its state."""
     return str(run.value("model") or run.state or "-")
 
 

@@ -35,7 +35,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         subparsers, "best-lr", "the best learning rate of each size, and what to run next", EXAMPLES
     )
     parser.add_argument("--lr", metavar="COLUMN", help="the learning rate (default: lr)")
-    parser.add_argument("--size", metavar="COLUMN", default="model", help="what sizes are told by (model)")
+    parser.add_argument(
+        "--size", metavar="COLUMN", default="model", help="the column that names a size (model)"
+    )
     parser.add_argument(
         "--at-tokens",
         metavar="COUNT",
@@ -155,7 +157,7 @@ def _json(
     y: str,
 ) -> list[dict[str, Any]]:
     """An object a size; what is of all of them stands in each, the law in those of its setup."""
-    told = {
+    law_of = {
         setup: {
             "formula": "best_lr = factor * width ** exponent", "factor": law.factor,
             "exponent": law.exponent.to_json(), "r2": law.r2, "sizes": law.sizes,
@@ -187,7 +189,7 @@ def _json(
                 for one in todo
                 if one.size in (best.size.name, None)
             ],
-            "pending": [*best.size.pending], "law": told.get(best.size.setup),
+            "pending": [*best.size.pending], "law": law_of.get(best.size.setup),
             "code": versions_of(best.size.runs).to_json(), **of_all,
         }
         for best in found
@@ -252,14 +254,14 @@ def _noun(found: list[Best]) -> str:
 
 def _row(best: Best, width: int, code: str) -> str:
     rates = best.size.rates
-    told = f"{code}{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
+    details = f"{code}{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
     lost = best.size.diverged_at
-    told += f"; diverged: {', '.join(lost)}" if lost else ""
+    details += f"; diverged: {', '.join(lost)}" if lost else ""
     if best.lr is None:
-        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<22}  {'-':>10}  {told}"
+        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<22}  {'-':>10}  {details}"
     loss = float(best.size.y.min()) if len(best.size.y) else math.nan
     edge = f" ({'<' if best.edge == 'low' else '>'} the grid)" if best.edge else ""
-    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {best.interval:<22}  {loss:>10.4f}  {told}{edge}"
+    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {best.interval:<22}  {loss:>10.4f}  {details}{edge}"
 
 
 def _about_noise(noise: Noise | None) -> str:

@@ -173,8 +173,8 @@ def _page(
         "outdated": len(old), "current": len(current), "unknown": len(unknown), "not begun": not_begun,
         "unreadable": len(unreadable),
     }  # fmt: skip
-    told = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
-    lines = [f"{study}: {counted(sum(counts.values()), 'run')}: {told}"]
+    summary = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+    lines = [f"{study}: {counted(sum(counts.values()), 'run')}: {summary}"]
     if unknown:
         lines.append("unknown: their attempts recorded no code")
     lines += [f"unreadable: {name}: {why}" for name, why in unreadable.items()]

@@ -38,18 +38,18 @@ def advice(
     study: Study, found: Sequence[Best], noise: Noise | None, laws: Mapping[str, RateLaw]
 ) -> list[Advice]:
     """In the order in which it should be followed. laws: by setup."""
-    told = [*_edges(study, found), *_missing(study, found), *_died(study), *_seeds(found, noise, study)]
+    items = [*_edges(study, found), *_missing(study, found), *_died(study), *_seeds(found, noise, study)]
     setups = list(dict.fromkeys(best.size.setup for best in found))
     for setup in setups:
         own = [best for best in found if best.size.setup == setup]
         if setup in laws:
-            if not told:
-                told += _larger(study, own, laws[setup])
+            if not items:
+                items += _larger(study, own, laws[setup])
         elif study.is_ours:
             inside = sum(best.is_inside for best in own)
             words = f"a law over width needs >= 3 sizes with their best inside, has {inside}"
-            told.append(Advice(None, f"{setup}: {words}" if setup else words))
-    return told + _second_seed(found, noise, study)
+            items.append(Advice(None, f"{setup}: {words}" if setup else words))
+    return items + _second_seed(found, noise, study)
 
 
 def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> str:
@@ -72,24 +72,24 @@ def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> 
 
 
 def _edges(study: Study, found: Sequence[Best]) -> list[Advice]:
-    told = []
+    items = []
     for best in found:
         if best.edge is None:
             if best.lr is None:
                 below = _below(best)
                 command = _command(study, best.size.runs, below) if below else None
-                told.append(Advice(best.size.name, best.why_not or "", command))
+                items.append(Advice(best.size.name, best.why_not or "", command))
             continue
         if best.awaited:  # in the hole that they leave the best may well lie
-            told.append(Advice(best.size.name, best.edge_words))
+            items.append(Advice(best.size.name, best.edge_words))
             continue
         rates, step = [rate.lr for rate in best.size.good], _step(found, best)
         beyond = [
             rates[0] / step**count if best.edge == "low" else rates[-1] * step**count
             for count in range(1, _BEYOND + 1)
         ]
-        told.append(Advice(best.size.name, best.edge_words, _command(study, best.size.runs, sorted(beyond))))
-    return told
+        items.append(Advice(best.size.name, best.edge_words, _command(study, best.size.runs, sorted(beyond))))
+    return items
 
 
 def _below(best: Best) -> list[float]:
@@ -122,7 +122,7 @@ def _tried(found: Sequence[Best], best: Best) -> list[float]:
 
 def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
     """Rates that other sizes have between the outermost that bracket a best."""
-    told = []
+    items = []
     for best in found:
         own = [*(rate.lr for rate in best.size.rates), *best.size.pending]
         every = _tried(found, best)
@@ -131,14 +131,14 @@ def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
         absent = [lr for lr in absent if lr < top]
         if absent:
             shown = ", ".join(f"{lr:.3g}" for lr in absent)
-            told.append(
+            items.append(
                 Advice(
                     best.size.name,
                     f"lacks {len(absent)} rate{'s' * (len(absent) > 1)} that other sizes have: {shown}",
                     _command(study, best.size.runs, absent),
                 )
             )
-    return told
+    return items
 
 
 def _died(study: Study) -> list[Advice]:
@@ -147,9 +147,9 @@ def _died(study: Study) -> list[Advice]:
     others = [run for run in study.once() if run.state not in ("done", None) and not run.has_diverged]
     going = [run for run in others if run.state in GOING_ON]
     died = [run for run in others if run.state not in GOING_ON]
-    told = []
+    items = []
     if died:
-        told.append(
+        items.append(
             Advice(
                 None,
                 f"{counted(len(died), 'run')} died on the way and {_are(died)} left out",
@@ -157,8 +157,8 @@ def _died(study: Study) -> list[Advice]:
             )
         )
     if going:
-        told.append(Advice(None, f"{counted(len(going), 'run')} {_are(going)} not done yet: ask again then"))
-    return told
+        items.append(Advice(None, f"{counted(len(going), 'run')} {_are(going)} not done yet: ask again then"))
+    return items
 
 
 def _are(runs: Sequence[Run]) -> str:
@@ -169,7 +169,7 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
     """Sizes whose best rate differs from its neighbours by less than seeds of one rate do."""
     if noise is None:
         return []
-    told = []
+    items = []
     for best in found:
         if best.lr is None:
             continue
@@ -179,7 +179,7 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
         between = float(max(beside) - y[place])
         count = len(best.size.good[place].losses)
         if noise.deviation > between:
-            told.append(
+            items.append(
                 Advice(
                     best.size.name,
                     f"seeds differ by more (s.d. {noise.deviation:.4f}) than the rates round the best "
@@ -187,7 +187,7 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
                     _more_seeds(study, best),
                 )
             )
-    return told
+    return items
 
 
 def _second_seed(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Advice]:
@@ -220,8 +220,8 @@ def _larger(study: Study, found: Sequence[Best], law: RateLaw) -> list[Advice]:
         return []
     rate = law.at(float(name.removesuffix("d")))
     rates = [float(f"{rate * factor:.2g}") for factor in (10**-0.25, 1, 10**0.25)]
-    told = f"the law foretells {rate:.3g} at {name}: try it, and a rate on each side"
-    return [Advice(None, told, again(run, {"optimizer.lr": _typed(rates)}, model=name))]
+    words = f"the law predicts {rate:.3g} at {name}: try it, and a rate on each side"
+    return [Advice(None, words, again(run, {"optimizer.lr": _typed(rates)}, model=name))]
 
 
 def _command(study: Study, runs: Sequence[Run], rates: Sequence[float]) -> str | None:

@@ -31,7 +31,7 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviation over seeds of one run's loss near the best rates, by so many degrees of freedom."""
+    """Standard deviation between seeds of the loss at rates near the best, and its degrees of freedom."""
 
     deviation: float
     freedom: int

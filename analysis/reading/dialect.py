@@ -47,8 +47,8 @@ class Dialect:
                 found.append(self._plain(fields))
 
     def _plain(self, fields: list[str]) -> list[str]:
-        told = [field.strip() for field in fields]
-        return [self._pointed(field) for field in told] if self.separator == ";" else told
+        stripped = [field.strip() for field in fields]
+        return [self._pointed(field) for field in stripped] if self.separator == ";" else stripped
 
     def _pointed(self, field: str) -> str:
         return field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field) else field

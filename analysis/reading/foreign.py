@@ -130,10 +130,12 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     torn += len(records) - len(rows)
     if not rows:
         return ForeignFile(why_not="it has no whole row below its header")
-    told: tuple[str, ...] = (f"{torn} of its lines passed over, torn or not of its columns",) if torn else ()
+    damage: tuple[str, ...] = (
+        (f"{torn} of its lines passed over, torn, or with another number of columns",) if torn else ()
+    )
     known = {FILE_FACT: name, **(facts or {})}
     if is_row_a_run(columns, rows, asked=rows_are_runs):
-        return _table(writable(path.stem), columns, rows, known, told)
+        return _table(writable(path.stem), columns, rows, known, damage)
     why_not = why_no_curve(columns, rows, is_named=pattern is not None)
     if why_not is not None:
         return ForeignFile(why_not=why_not)
@@ -141,22 +143,22 @@ def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = F
     ended = blank_at_the_end(columns, rows)
     if ended:
         last.update(dict.fromkeys(ended, math.nan))
-        told += (
+        damage += (
             f"{_some(ended)} blank in far more rows at the end than between values: nan, as pandas writes it",
         )
-    return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=told),))
+    return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=damage),))
 
 
 def _table(
-    stem: str, columns: list[str], rows: list[list[str]], known: dict[str, Any], told: tuple[str, ...]
+    stem: str, columns: list[str], rows: list[list[str]], known: dict[str, Any], damage: tuple[str, ...]
 ) -> ForeignFile:
     named = name_column(columns, rows)
     found = []
     for number, row in enumerate(rows, 1):
         values = {column: _typed(field) for column, field in zip(columns, row, strict=True) if column}
         name = str(values[named]) if named is not None else f"{stem} row {number}"
-        damage = told if number == 1 else ()
-        found.append(ForeignRun(name, {**values, **known}, number, state_of(columns, row), damage))
+        own = damage if number == 1 else ()
+        found.append(ForeignRun(name, {**values, **known}, number, state_of(columns, row), own))
     return ForeignFile(tuple(found), settings_among(columns, rows))
 
 

@@ -234,7 +234,7 @@ def test_a_larger_size_at_the_rate_that_the_law_foretells(
     assert main(["best-lr", str(study)]) == 0
     page = capsys.readouterr().out
     assert "law: best lr = 0.5" in page
-    assert "the law foretells 0.00391 at 128d" in page
+    assert "0.00391 at 128d" in page
 
 
 def test_the_page(
