@@ -27,7 +27,7 @@ from memory.room import Room
 from memory.trace import Traced
 from models import build_model
 from models.memory_parts import StepSizes
-from training.memory_parts import compilers_at_once, estimate_run, step_sizes
+from training.memory_parts import _split_block, compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
 from training.memory_trace import code_digest, trace_run
 from training.micro_batch import died_for_memory
@@ -658,3 +658,14 @@ def test_a_trace_comes_near_the_formula(
     assert len(kept) == 1
     make_plan(traced_config, tokenize=False, room=Room())
     assert list((tmp_path / "highwater" / "traces").iterdir()) == kept
+
+
+def test_logits_that_dominate_a_step_take_a_second_block_on_a_gpu() -> None:
+    """Bytes of the phase `loss`: the block is what other tensors of the step leave no room for."""
+    logits = Part("logits and loss", 0, 400, when=("loss",))
+    small, large = (Part("activations", 0, size, when=("loss",)) for size in (15, 1000))
+    kept = Part("parameters", 0, 5000)
+    assert _split_block([kept, logits, small], "loss") == 385
+    assert _split_block([kept, logits, large], "loss") == 0
+    assert _split_block([kept, logits, small], "evaluate") == 0
+    assert _split_block([logits, Part("CUDA graphs", 0, 5000, when=("loss",))], "loss") == 400
