@@ -18,15 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import durable
-import experiment_utils
-from conf import AUTO, UserError
-from conf.quantities import counted
+from conf import AUTO
+from conf.seeding import seed_all, seeds
 from data_loading.waiting import checked_while_waiting
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from experiment_utils.typed_here import print_as_typed_here
 from memory import black_box, polled_limit_is, record_to, stage
 from memory.attribute.attribution import largest
 from memory.earlier_attempts import keep_earlier
-from memory.typed_here import print_as_typed_here
+from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
+from training.attempt.run_files import Status, next_attempt, read_config, read_run, read_status, run_lock
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
@@ -66,7 +69,7 @@ log = logging.getLogger("core")
 
 def begin(
     folder: Path,
-    status: experiment_utils.Status,
+    status: Status,
     interrupt: Interrupt,
     ranks: Ranks | None = None,
     company: Company = ALONE,
@@ -93,7 +96,7 @@ def begin(
         from training.evaluation import held_out
 
         seq_len = config.training.seq_len
-        seed_init, seed_data = experiment_utils.seeds(config)
+        seed_init, seed_data = seeds(config)
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_sets = held_out(data, "val", config)
         tell_data(plan, train_set, val_sets)
@@ -103,7 +106,7 @@ def begin(
         from training.built_model import check_counts
         from training.plan import max_positions
 
-        experiment_utils.seed_all(seed_init)
+        seed_all(seed_init)
         model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
         check_counts(run, model)
         model.activation_checkpointing = config.training.activation_checkpointing
@@ -175,7 +178,7 @@ def begin(
 
 def train(
     folder: Path,
-    status: experiment_utils.Status,
+    status: Status,
     interrupt: Interrupt,
     ranks: Ranks | None = None,
     logger: Logger | None = None,
@@ -255,7 +258,7 @@ def train(
 
 def _start(
     folder: Path,
-    status: experiment_utils.Status,
+    status: Status,
     interrupt: Interrupt,
     ranks: Ranks,
     company: Company,
@@ -271,8 +274,8 @@ def _start(
     from training.graphed_step import settled_graph
     from training.settled import settle
 
-    config = to_config(experiment_utils.read_config(folder))
-    before = experiment_utils.read_run(folder)
+    config = to_config(read_config(folder))
+    before = read_run(folder)
     if not ranks.is_alone:
         status.update(stage="start")  # the others may be minutes away
         kind = take_gpu(config.training, before.get("auto", {}), ranks.place.local_rank)
@@ -366,14 +369,14 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
     own = place.folder(folder)
     own.mkdir(exist_ok=True)
     with (
-        experiment_utils.run_lock(folder) if place.is_first else nullcontext(),
+        run_lock(folder) if place.is_first else nullcontext(),
         log_to(folder / place.file("log.txt"), terminal=terminal and place.is_first),
     ):
         if place.is_first:
-            experiment_utils.finish_beginning_again(folder)
-        experiment_utils.check_code(folder, experiment_utils.code_allowed(folder), quiet=not place.is_first)
-        attempt = experiment_utils.next_attempt(folder)
-        before = experiment_utils.read_status(folder)
+            finish_beginning_again(folder)
+        check_code(folder, code_allowed(folder), quiet=not place.is_first)
+        attempt = next_attempt(folder)
+        before = read_status(folder)
         if before.get("state") == "running" and place.is_first:
             log.warning(
                 "attempt %s ended without a word in stage %s: killed, or the machine went down",
@@ -381,8 +384,8 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
                 before.get("stage"),
             )
         if place.is_first:
-            keep_earlier(folder, attempt, experiment_utils.FILES_OF_ATTEMPT)
-        status = experiment_utils.Status(folder, attempt, is_written=place.is_first)
+            keep_earlier(folder, attempt, FILES_OF_ATTEMPT)
+        status = Status(folder, attempt, is_written=place.is_first)
         echo = logging.getLogger("memory").info
         with (
             Interrupt() as interrupt,
@@ -406,7 +409,7 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
     return 0
 
 
-def _told_at_its_end(status: experiment_utils.Status, failure: Failure) -> None:
+def _told_at_its_end(status: Status, failure: Failure) -> None:
     """The last word of a rank that is ended because it still waits for one that has failed."""
     log.error("failed: %s", failure)
     status.update(state="failed", reason=str(failure))
@@ -432,7 +435,7 @@ def main(arguments: list[str] | None = None) -> int:
         stop_with_parent(options.parent)
     try:
         for folder in options.folder:
-            with durable.reading(folder):
+            with atomic_files.reading(folder):
                 is_run = (folder / "config.yaml").is_file()
             if not is_run:
                 print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
@@ -442,9 +445,9 @@ def main(arguments: list[str] | None = None) -> int:
 
             alone = partial(run_attempt, terminal=not options.quiet)
             return run_members(options.folder, begin, alone, terminal=not options.quiet)
-        status = experiment_utils.read_status(folder)
+        status = read_status(folder)
         # a run.json that was lost is written again from the last checkpoint
-        if status.get("state") == "done" and experiment_utils.read_run(folder).get("results"):
+        if status.get("state") == "done" and read_run(folder).get("results"):
             if not options.quiet:
                 step = status.get("step")
                 steps = f" ({counted(step, 'step')})" if isinstance(step, int) else ""

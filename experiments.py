@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from conf.errors import UserError
-from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,8 +105,8 @@ def version() -> str:
 
 
 def _run(request: Request, arguments: Arguments) -> int:
-    from experiment_utils import CodeChanged
     from slurm import run_one
+    from training.attempt.begin import CodeChanged
 
     try:
         outcome = run_one(request.runs[0].config, quiet=arguments.json)

@@ -48,7 +48,7 @@ def _find_rooms_here(room: str) -> None:
 
 
 def _print_help() -> int:
-    """Its exit status; as conf/exit_status.py ends, which is not loaded for a screen of words."""
+    """Its exit status; as experiment_utils/exit_status.py ends, which is not loaded for a screen of words."""
     try:
         print(_help(), end="", flush=True)
     except OSError as error:

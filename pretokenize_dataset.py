@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from conf import UserError
-from conf.exit_status import exit_status
 from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
@@ -29,6 +27,8 @@ from data_loading.task_commands import (
     run_task,
     split_overrides,
 )
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import exit_status
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from conf.exit_status import exit_status
+from experiment_utils.exit_status import exit_status
 
 COMMANDS: tuple[str, ...] = (
     "page",

@@ -9,8 +9,8 @@ from operator import ne
 from typing import Any
 
 from analysis.reading.study import Run, Study, versions_of
-from conf import UserError
-from conf.quantities import format_count, format_duration
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
             "tokens_per_s", "peak_bytes", "device")  # fmt: skip
@@ -77,7 +77,7 @@ def varying_columns(runs: Sequence[Run]) -> list[str]:
     paths = sorted(differing_paths(configs))
     if not paths:
         return found
-    from experiment_utils import is_in_identity
+    from conf.run_identity import is_in_identity
 
     told = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
     return found + [path for path in paths if path not in told and is_in_identity(path)]
@@ -110,7 +110,7 @@ def cell(column: str, value: Any) -> str:
     if not math.isfinite(value):
         return str(value)
     if column.endswith("_bytes"):
-        from memory.format import format_bytes
+        from experiment_utils.quantities import format_bytes
 
         return format_bytes(value)
     if "loss" in column or column in ("bits_per_byte", "grad_norm"):

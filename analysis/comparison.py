@@ -15,7 +15,7 @@ from analysis.columns import varying_columns
 from analysis.reading.fair import SAME_TOKENS
 from analysis.reading.study import Run
 from analysis.setups import BUDGETS, SEEDS
-from conf import UserError
+from experiment_utils.errors import UserError
 
 LEVEL = 0.95
 

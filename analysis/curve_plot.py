@@ -16,7 +16,7 @@ from analysis.figures import count_unit, smoothed
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
 from analysis.setups import SEEDS
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, duration_unit
 from memory.report.drawing import new_figure
 

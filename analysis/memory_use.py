@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.reading.study import GOING_ON, Run
 from analysis.run_folder import RunFolder
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.report.stages import stage_rows
 
 _MARGIN = 1.15

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
 from analysis.run_folder import RunFolder
-from conf import Config, UserError
+from conf import Config
+from conf.budget import resolve_budget
 from conf.check import check, to_plain
 from conf.differences import leaves
 from conf.help import options_of
@@ -19,8 +20,9 @@ from conf.keys import groups
 from conf.overrides import typed_at
 from conf.rules import BUDGETS
 from conf.schema import field_of
-from experiment_utils import CodeChanged, check_code, resolve_budget
+from experiment_utils.errors import UserError
 from slurm.records import SLURM, last_place
+from training.attempt.begin import CodeChanged, check_code
 from training.mixture import repeats
 from training.plan import resolve
 

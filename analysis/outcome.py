@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 
 from analysis.run_folder import RunFolder
-from conf.quantities import format_duration
-from experiment_utils import STALLED_AFTER_S, holder_of
+from experiment_utils.quantities import format_duration
 from memory.evidence import Evidence
 from memory.explain import explain
+from training.attempt.run_files import STALLED_AFTER_S, holder_of
 from training.stopping import says_time_is_over
 
 

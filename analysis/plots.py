@@ -6,13 +6,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import durable
 from analysis.loss_plot import loss_figure
 from analysis.run_folder import RunFolder, read_run_folder
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from memory.report.drawing import own_style, save
 from memory.report.figure import attempt_figure
 from memory.report.history import read_history
-from memory.usage import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def memory_figure(run: RunFolder) -> Figure | None:
     """Memory of the newest attempt, as `python -m memory report --png` draws it; None without records."""
     try:
         history = read_history(run.path)
-    except UsageError:
+    except UserError:
         return None
     return attempt_figure(history, history.last)
 
@@ -66,6 +66,6 @@ def are_drawn(folder: Path) -> bool:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    with durable.atomic_file(path) as file:
+    with atomic_files.atomic_file(path) as file:
         save(figure, file)
     return path

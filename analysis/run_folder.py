@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from memory.earlier_attempts import earlier_attempts
 
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
@@ -31,7 +31,7 @@ def read_run_folder(folder: Path) -> RunFolder:
         UserError: there is no such folder.
     """
     folder = Path(folder)
-    with durable.reading(folder):
+    with atomic_files.reading(folder):
         if not folder.is_dir():
             raise UserError(f"{folder}: no such run folder")
     return RunFolder(folder)

@@ -12,8 +12,8 @@ from typing import Any
 
 from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study, versions_of
-from conf import UserError
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 

@@ -16,8 +16,8 @@ from analysis.run_folder import RunFolder, read_run_folder
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
-from conf.quantities import counted, format_count, format_duration, format_share
 from conf.sizes import size_name
+from experiment_utils.quantities import counted, format_count, format_duration, format_share
 from memory import format_bytes
 from memory.report.stages import StageRow, amount, stage_rows
 

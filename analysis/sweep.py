@@ -15,8 +15,9 @@ from analysis.reading.fair import budgets_note
 from analysis.run_folder import RunFolder, read_run_folder
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
 from conf.check import check
-from conf.quantities import counted, format_count, format_duration
-from experiment_utils import Versions, codes_of, varying_settings
+from conf.run_identity import varying_settings
+from experiment_utils.quantities import counted, format_count, format_duration
+from training.attempt.made_by import Versions, codes_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

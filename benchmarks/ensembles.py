@@ -41,9 +41,9 @@ TOGETHER, ONE_BY_ONE, CHOSEN = "together", "one after another", "as chosen"
 
 def folders_of(place: Path, batch: int, vocab: int, members: int) -> list[Path]:
     """The folders of the runs: 32d, of seeds and learning rates of their own."""
-    import experiment_utils
     from conf.ensembles import members_of
     from conf.schema import Config, Dataset, Ensemble, Model, Tokenizer, Training
+    from training.attempt.begin import create_run
     from training.plan import make_plan
 
     tokens = 8_000_000
@@ -61,21 +61,18 @@ def folders_of(place: Path, batch: int, vocab: int, members: int) -> list[Path]:
     for member in members_of(config):
         plan = make_plan(member, tokenize=True)
         assert plan.identity is not None
-        found.append(experiment_utils.create_run(plan.config, plan.identity))
+        found.append(create_run(plan.config, plan.identity))
     return found
 
 
 def begun(folders: list[Path], together: int) -> list[Any]:
     import core
-    import experiment_utils
+    from training.attempt.run_files import Status
     from training.ensemble.company import Company
     from training.interrupt import Interrupt
 
     company = Company(tuple(folder.name for folder in folders), together, 0)
-    return [
-        core.begin(folder, experiment_utils.Status(folder, 1), Interrupt(), None, company)
-        for folder in folders
-    ]
+    return [core.begin(folder, Status(folder, 1), Interrupt(), None, company) for folder in folders]
 
 
 def steps_together(folders: list[Path], size: int) -> Callable[[int], None]:
@@ -170,11 +167,11 @@ def measure(batch: int, vocab: int, members: int, steps: int, rounds: int) -> di
 
 
 def _probe(folder: Path, members: int, line: Connection) -> None:
-    import experiment_utils
     from conf.check import to_config
+    from training.attempt.run_files import read_config
     from training.ensemble.probe import probe
 
-    choice = probe(to_config(experiment_utils.read_config(folder)), members)
+    choice = probe(to_config(read_config(folder)), members)
     speedups = {str(size): round(ratio, 3) for size, ratio in choice.speedups.items()}
     line.send({"together": choice.together, "speedups": speedups, "words": choice.words(members)})
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import durable
+from experiment_utils import atomic_files
 from training.provenance import versions
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -39,7 +39,7 @@ def save(name: str, result: dict[str, Any], *, tell: bool = True) -> None:
         **result,
     }
     text = json.dumps(record, indent=2)
-    durable.write_text(RESULTS / f"{name}.json", text + "\n")
+    atomic_files.write_text(RESULTS / f"{name}.json", text + "\n")
     if tell:
         print(text)
 

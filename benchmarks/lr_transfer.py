@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import durable
 from benchmarks.environment import save
 from benchmarks.pictures import draw
 from benchmarks.tokenizing_parts.page import read, section, table
+from experiment_utils import atomic_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,7 +110,7 @@ def measure(anew: bool = False, cpu_minutes: float | None = None) -> list[dict[s
         rows.append(
             {"seed": seed, "init": init, "width": width, "lr": lr, "val_loss": val_loss, "cpu_s": cpu_s}
         )
-        durable.write_json(KEPT, {"setting": setting(), "rows": rows})
+        atomic_files.write_json(KEPT, {"setting": setting(), "rows": rows})
         print(f"{INITS[init]}, width {width}, lr {lr:.2g}, seed {seed}: {val_loss}", file=sys.stderr)
     return rows
 

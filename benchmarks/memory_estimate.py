@@ -29,10 +29,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import durable
 from benchmarks.environment import save
 from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from conf import Config
+from experiment_utils import atomic_files
 from memory import constants
 from memory.torch_build import CPU, torch_build
 from training.memory_parts import estimate_run
@@ -215,7 +215,7 @@ def main() -> None:
         for name, case in cases(options.widths, compiled=options.compiled).items():
             if name not in kept:
                 kept[name] = case(Path(place))
-                durable.write_json(KEPT, kept)
+                atomic_files.write_json(KEPT, kept)
             rows += kept[name]
     plan_s = round(seconds_of_plan(), 2)
     print(f"plan of 100 runs: {plan_s} s")

@@ -86,15 +86,15 @@ def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
 
     An ensemble's runs are all in that process.
     """
-    import experiment_utils
     from conf.ensembles import members_of
+    from training.attempt.begin import create_run
     from training.plan import make_plan
 
     folders = []
     for member in members_of(config):
         plan = make_plan(member, tokenize=True)
         assert plan.identity is not None
-        folders.append(str(experiment_utils.create_run(plan.config, plan.identity)))
+        folders.append(str(create_run(plan.config, plan.identity)))
     environment = {}
     if compiler_cache is not None:
         # The headers that it compiles beforehand lie in the folder for temporary files, whatever the cache.

@@ -28,9 +28,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import experiment_utils
 from benchmarks.environment import save, summary
 from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
+from training.attempt.run_files import read_run
 from training.device import available_threads
 
 SEQ_LEN = 128
@@ -98,7 +98,7 @@ def harness(case: Case, folder: Path, path: Path, threads: int) -> dict[str, flo
     )  # fmt: skip
     command = [sys.executable, str(ROOT / "core.py"), str(run), "--quiet"]
     subprocess.run(command, env=os.environ | WAITING, check=True)
-    seconds = experiment_utils.read_run(run)["attempts"][0]["seconds"]
+    seconds = read_run(run)["attempts"][0]["seconds"]
     in_stages = seconds["train"] + seconds["first_step"]
     return {
         "outside": (in_stages - seconds["step"]) / seconds["step"],

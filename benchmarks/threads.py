@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import experiment_utils
 from benchmarks.environment import save, summary
 from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
 from training import spinning
+from training.attempt.run_files import read_run
 from training.device import available_threads
 
 VOCABULARIES = {257: 100, 50_257: 12}
@@ -74,7 +74,7 @@ def step_seconds(place: str, setting: str, threads: int, vocabulary: int, folder
         if busy is not None:
             busy.kill()
             busy.wait()
-    train_s = [experiment_utils.read_run(run)["attempts"][0]["seconds"]["train"] for run, _ in runs]
+    train_s = [read_run(run)["attempts"][0]["seconds"]["train"] for run, _ in runs]
     return statistics.mean(train_s) / (VOCABULARIES[vocabulary] - 1)
 
 

@@ -3,7 +3,6 @@
 Imports no other room and no torch.
 """
 
-from conf.errors import Problem, UserError
 from conf.schema import AUTO, Config
 
-__all__ = ["AUTO", "Config", "Problem", "UserError"]
+__all__ = ["AUTO", "Config"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from conf.errors import Problem
 from conf.help import options_of
 from conf.schema import Arch, Config
+from experiment_utils.errors import Problem
 
 ADAM_LIKE = ("adamw", "adam", "lion", "schedule_free")
 BY_SIZE = ("mup", "completep")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
-from conf.errors import Problem, UserError
 from conf.names import nearest
 from conf.schema import Config
+from experiment_utils.errors import Problem, UserError
 
 CONFIG_NAME = "config"
 SETTINGS = {field.name: field.type for field in fields(Config)}

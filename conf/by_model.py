@@ -12,12 +12,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from conf.errors import Problem
 from conf.keys import Key, keys_of
 from conf.names import natural, nearest, no_such
 from conf.schema import Config
 from conf.sizes import size_name
 from conf.values import convert
+from experiment_utils.errors import Problem
 
 BY_MODEL = "slurm.by_model"
 OF_ALL_RUNS = ("name", "by_model", "workers", "confirm", "require_clean")

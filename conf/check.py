@@ -9,12 +9,12 @@ from typing import Any
 
 from conf.by_model import convert_by_model, is_mapping
 from conf.ensembles import not_a_number_of_members
-from conf.errors import Problem, UserError
 from conf.keys import groups, keys
 from conf.names import nearest_keys
 from conf.rules import RULES, Rule
 from conf.schema import Config, name_of
 from conf.values import convert
+from experiment_utils.errors import Problem, UserError
 
 
 def check(

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.defaults_errors import problem_of
-from conf.errors import Problem, UserError
 from conf.hydra_parts import errors_of_files, first_line, prepare_hydra, search_path
 from conf.keys import groups
 from conf.names import natural, nearest, nearest_keys
 from conf.overrides import quoted
 from conf.yaml_traps import put_back_texts
+from experiment_utils.errors import Problem, UserError
 
 if TYPE_CHECKING:
     from hydra.core.default_element import ResultDefault

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 
-from conf.errors import Problem
 from conf.schema import AUTO, Config, Dataset
+from experiment_utils.errors import Problem
 
 OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
 """Keys of hf:// alone."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.errors import Problem
 from conf.keys import groups
 from conf.names import natural, nearest, no_such
+from experiment_utils.errors import Problem
 
 if TYPE_CHECKING:
     from hydra._internal.config_repository import IConfigRepository

@@ -7,10 +7,10 @@ from dataclasses import fields
 from itertools import product
 from typing import Any
 
-from conf.errors import Problem, UserError
 from conf.keys import keys, keys_of
 from conf.schema import AUTO, Config, Ensemble
 from conf.values import convert
+from experiment_utils.errors import Problem, UserError
 
 VARIED = {field.name: field.metadata["doc"].removesuffix(" of each") for field in fields(Ensemble)}
 del VARIED["together"]

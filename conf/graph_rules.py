@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conf.errors import Problem
 from conf.schema import AUTO, Config
+from experiment_utils.errors import Problem
 
 GRAPHED_OPTIMIZERS = ("adamw", "adam")
 """Optimizers that are one fused kernel with the learning rate on the device."""

@@ -8,10 +8,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from conf.errors import Problem, UserError
 from conf.keys import Key, groups, keys, keys_of
 from conf.names import natural, nearest
 from conf.values import describe
+from experiment_utils.errors import Problem, UserError
 
 CONF = Path(__file__).resolve().parent
 WIDTH = 110

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf.check import to_plain
-from conf.errors import Problem, UserError
 from conf.schema import Config
+from experiment_utils.errors import Problem, UserError
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath

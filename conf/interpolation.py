@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conf.errors import Problem
+from experiment_utils.errors import Problem
 
 
 def resolve(plain: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Problem]]:

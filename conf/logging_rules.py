@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from conf.errors import Problem
 from conf.schema import Config
+from experiment_utils.errors import Problem
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 """`logging.to` -> the package that it needs, which is also the name of our extra."""

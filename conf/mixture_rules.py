@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from conf.errors import Problem
 from conf.proportions import parse_milestone, parse_weights
-from conf.quantities import counted
 from conf.schema import Config, Dataset
+from experiment_utils.errors import Problem
+from experiment_utils.quantities import counted
 
 KEYS_OF_A_MIXTURE = (
     "source", "sources", "weights", "curriculum", "when_dry", "path", "val_path", "repeat", "windows",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conf.errors import Problem
 from conf.schema import Config, Optimizer
+from experiment_utils.errors import Problem
 
 _MOMENTS = ("beta1", "beta2", "eps")
 SETTINGS_OF: dict[str, tuple[str, ...]] = {

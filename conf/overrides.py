@@ -13,10 +13,10 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from conf.errors import Problem
 from conf.keys import groups, keys
-from conf.quantities import exact_size
 from conf.values import describe
+from experiment_utils.errors import Problem
+from experiment_utils.quantities import exact_size
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conf.errors import Problem
 from conf.schema import Config, Training
+from experiment_utils.errors import Problem
 
 
 def fp16_obstacle(training: Training, *, is_ensemble: bool, kind: str) -> str | None:

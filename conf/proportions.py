@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from conf.quantities import parse_count
+from experiment_utils.quantities import parse_count
 
 LARGEST_DENOMINATOR = 1_000_000
 """Weights that have no common denominator up to this are rounded to millionths."""

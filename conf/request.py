@@ -15,13 +15,13 @@ from conf.check import check
 from conf.compose import Composer, Composition
 from conf.defaults_errors import shown_path
 from conf.ensembles import said_twice
-from conf.errors import Problem, UserError
 from conf.interpolation import resolve
 from conf.keys import groups, keys
 from conf.overrides import Setting, Value, argument_of
 from conf.rules import RULES, Rule
 from conf.schema import Config
 from conf.settings import Settings, option_name, read_settings, without_effect_in
+from experiment_utils.errors import Problem, UserError
 
 MOST_RUNS = 100_000
 HALVING_SWEEPER = "hydra_plugins.highwater.HalvingSweeper"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from conf.errors import Problem
-from conf.quantities import parse_count
 from conf.schema import AUTO, Config, Restore, Training, name_of
 from conf.sizes import by_width
+from experiment_utils.errors import Problem
+from experiment_utils.quantities import parse_count
 
 
 def only_with_a_run(config: Config) -> list[Problem]:

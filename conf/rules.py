@@ -32,7 +32,6 @@ from conf.dataset_rules import (
     windows_of_one_kind,
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
-from conf.errors import Problem
 from conf.graph_rules import graph_that_can_be
 from conf.logging_rules import logger_is_installed, project_of_wandb
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
@@ -56,6 +55,7 @@ from conf.restore_rules import (
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 from conf.step_range import parse_steps
+from experiment_utils.errors import Problem
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
 

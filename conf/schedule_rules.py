@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conf.errors import Problem
 from conf.schema import Config, Schedule
+from experiment_utils.errors import Problem
 
 SCHEDULES_WITHOUT_WARMUP = ("constant", "cosine")
 WITHOUT_AN_END = ("inverse_sqrt", "transformer")

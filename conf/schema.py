@@ -5,7 +5,7 @@ against them. A key that the schema lacks is refused wherever it stands.
 
 A key added after the first release declares `as_before=VALUE`: the value at which a run is the
 run it was before the key existed. It is left out of the identity at that value
-(`experiment_utils.identity`), so that old runs keep their names.
+(`identity`), so that old runs keep their names.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from typing import Any
 from conf.by_model import is_mapping, merged
 from conf.check import unknown_key
 from conf.compose import Composer
-from conf.errors import Problem
 from conf.keys import groups, keys
 from conf.names import nearest, no_such
 from conf.overrides import Setting, Value, argument_of, as_typed, parse
+from experiment_utils.errors import Problem
 
 _PLUGINS = {
     "optuna": "hydra-optuna-sweeper",

@@ -9,12 +9,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from conf.durations import EXPECTED as A_TIME
-from conf.durations import parse_duration
 from conf.keys import Key
 from conf.names import nearest, or_list
-from conf.quantities import exact_size, parse_count, parse_size
 from conf.schema import AUTO
+from experiment_utils.quantities import EXPECTED as A_TIME
+from experiment_utils.quantities import exact_size, parse_count, parse_duration, parse_size
 
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*")
 _NAME = re.compile(r"\w[\w.+=@-]*")

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-from conf.exit_status import exit_status
+from experiment_utils.exit_status import exit_status
 
 COMMANDS = ("list", "show", "materialize", "bench", "mirror")
 """Each is a module of data_loading/commands with `add_parser(subparsers)` and `run(arguments) -> int`."""

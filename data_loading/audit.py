@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.audit_documents import documents_again
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
@@ -34,6 +33,7 @@ from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import check_copies, read_tokenizer
 from data_loading.values import take
+from experiment_utils.errors import UserError
 
 _READ_DOCUMENTS = 1 << 20
 

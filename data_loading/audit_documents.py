@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from conf import UserError
 from data_loading.finding import Finding
 from data_loading.pretokenizer.blocks import BlockEncoder, Chunk, make_blocks
 from data_loading.pretokenizer.engines import REFERENCE, choose_engine
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.json_lines import Tolerance
 from data_loading.set_files import SetFiles
 from data_loading.shards import Shards
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.errors import UserError
 
 _WHAT = "whole documents"
 MOST_DOCUMENTS = 64

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from conf import UserError
 from conf.schema import Dataset
 from data_loading.batches import Batches, Masked, Plain, Shifted, Streams, proper_divisors
 from data_loading.documents import DocumentStarts, Separator, separator_of
@@ -16,6 +15,7 @@ from data_loading.orders import order_of
 from data_loading.packing.index import Packing, packing_of
 from data_loading.packing.packed import Packed
 from data_loading.windows import Windows
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.data import Data

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from conf import UserError
 from data_loading.documents import DocumentStarts
 from data_loading.orders import Order, Sequential
 from data_loading.readers.reader import Reader
 from data_loading.spans import IGNORED_LABEL
 from data_loading.windows import Cut, Windows
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from conf import UserError
 from data_loading.data import Data
 from data_loading.windows import windows_in
+from experiment_utils.errors import UserError
 
 LARGEST_VOCABULARY = 1024
 _BLOCK = 1 << 22

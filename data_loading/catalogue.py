@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.hub.registry import REGISTRY
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.npy import HEADER_BYTES
 from data_loading.set_files import SetFiles
 from data_loading.shards import parts_of
 from data_loading.token_set import read_manifest
+from experiment_utils.errors import UserError
 
 _GROUP = Path(__file__).resolve().parent.parent / "conf" / "dataset"
 _NO_NAME = ("text", "hf")

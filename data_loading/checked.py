@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import durable
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.set_files import SetFiles
 from data_loading.user_cache import cache_folder
 from data_loading.waiting import Wait
+from experiment_utils import atomic_files
 
 log = logging.getLogger("data_loading")
 
@@ -66,7 +66,7 @@ def write_checked(files: Kept, facts: dict[str, Any]) -> None:
         try:
             if place is not files.checked:
                 place.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_json(place, facts)
+            atomic_files.write_json(place, facts)
             return
         except OSError as error:
             failures.append(f"{place} ({os.strerror(error.errno or 0)})")

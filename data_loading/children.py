@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory import Process, format_bytes, snapshot
 from memory.process import read_process
 

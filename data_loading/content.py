@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.checked import one_reads, read_checked, write_checked
 from data_loading.content_hash import file_content_hash
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles
 from data_loading.shards import Part, parts_of
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

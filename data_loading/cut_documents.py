@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from data_loading.values import Values
+from experiment_utils.errors import UserError
 
 IGNORED = {"truncation": "ignored"}
 """What the `engine` of a manifest says where the tokenizer.json has a truncation that was left out."""

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.pretokenizer.document_ends import named_bos_id
 from data_loading.splits import Share, Splits, check_share, hold_out, other_ranges, split_set, tokens_of
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
 from data_loading.values import Values
 from data_loading.windows import windows_in
+from experiment_utils.errors import UserError
 
 _log = logging.getLogger("data_loading")
 _LONGEST_WAIT_S = 7 * 86400.0

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conf import UserError
 from data_loading.tokens import Tokens
 from data_loading.values import search, take
+from experiment_utils.errors import UserError
 
 _READ_TOKENS = 1 << 22
 _MOST_KNOWN = 64

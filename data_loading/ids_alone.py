@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.ids_tokenizer import IdsTokenizer
 from data_loading.locate import Place
 from data_loading.pretokenizer.job import command_for
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokens import Tokens
 from data_loading.verify import verify_text
+from experiment_utils.errors import UserError
 
 
 def open_ids_alone(places: Sequence[Place], dataset: schema.Dataset) -> list[TokenSet]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf import UserError
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from conf import UserError
 from data_loading.batches import NO_ROWS
 from data_loading.shared_number import SharedNumber
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading.rank_loader import RankLoader
 from data_loading.read_ahead import ReadAhead
 from data_loading.spans import Span, Taken, read_spans
 from data_loading.storages import pinned
 from data_loading.workers import read_with_workers
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import AUTO, UserError
+from conf import AUTO
 from conf.schema import Dataset
 from data_loading.foreign.layout import begins_as_text
 from data_loading.foreign.recognize import damaged_index, is_foreign, known_formats
 from data_loading.hub.registry import REGISTRY
 from data_loading.npy import is_npy
 from data_loading.set_files import SetFiles, settle
+from experiment_utils.errors import UserError
 
 DEFAULT_FOLDER = Path("Datasets")
 _VAL_SUFFIXES = ("_validation", "_val")

@@ -9,11 +9,12 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.ids_tokenizer import IDS, IdsTokenizer
 from data_loading.tiktoken_names import PREFIX, full_name, load_encoding
 from data_loading.tokenizer import BytesTokenizer, Tokenizer, TokenizerNotFound
 from data_loading.tokenizer_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import UserError
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.opening import SCHEMES
 from data_loading.pretokenizer.blocks import token_dtype
@@ -18,6 +17,7 @@ from data_loading.readers.choose import ReaderOptions
 from data_loading.readers.reader import Reader
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
+from experiment_utils.errors import UserError
 from memory import format_bytes
 
 _LONGEST_PATH = 4096

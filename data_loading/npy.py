@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy_format
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.file_kinds import HEAD_BYTES, KINDS_LIKE_IDS, kind_of
 
 HEADER_BYTES = 128

@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from conf import AUTO, UserError, schema
+from conf import AUTO, schema
 from data_loading.data import Data, NotTokenized, split_data
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
@@ -19,6 +19,7 @@ from data_loading.splits import Share
 from data_loading.token_set import open_token_set
 from data_loading.tokens import Tokens
 from data_loading.verify import verify_text
+from experiment_utils.errors import UserError
 
 SCHEMES: dict[str, str] = {
     "hf": "data_loading.hub.open",

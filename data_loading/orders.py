@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from conf import UserError
 from data_loading.order import Permutation
+from experiment_utils.errors import UserError
 
 ORDERS = ("shuffled", "sequential", "shuffled_blocks", "shuffled_shards")
 DEFAULT_BLOCK_WINDOWS = 256

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-from conf import AUTO, UserError, schema
+from conf import AUTO, schema
 from data_loading.data import Data, split_data
 from data_loading.foreign.sides import foreign_paths, open_sides
 from data_loading.hub.name import PREFIX as HUB
@@ -27,6 +27,7 @@ from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_for import tokenizer_for
 from data_loading.tokens import Tokens
 from data_loading.unused_keys import refuse_unused
+from experiment_utils.errors import UserError
 
 _log = logging.getLogger("data_loading")
 

@@ -6,8 +6,8 @@ import abc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from conf import UserError
 from data_loading.storages import check_pinnable
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

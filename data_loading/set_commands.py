@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading import task_commands
 from data_loading.set_files import MANIFEST, SetFiles
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.inspection import Inspection

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -167,10 +167,10 @@ def staging(files: SetFiles) -> Iterator[Path]:
     files.partial.mkdir(exist_ok=True)
     yield files.partial
     _sync_tree(files.partial)
-    durable.point(f"{files.tokens.name}:before_commit")
+    atomic_files.point(f"{files.tokens.name}:before_commit")
     os.rename(files.partial, files.commit)
-    durable.fsync_folder(files.tokens.parent)
-    durable.point(f"{files.tokens.name}:after_commit")
+    atomic_files.fsync_folder(files.tokens.parent)
+    atomic_files.point(f"{files.tokens.name}:after_commit")
     finish_commit(files)
 
 
@@ -193,11 +193,11 @@ def finish_commit(files: SetFiles) -> None:
             os.rename(source, target)
         elif source.exists():
             os.replace(source, target)
-        durable.point(f"{files.tokens.name}:moved_{name}")
+        atomic_files.point(f"{files.tokens.name}:moved_{name}")
     if files.is_folder:
         _remove_replaced(files)
-        durable.fsync_folder(files.tokens)
-    durable.fsync_folder(files.tokens.parent)
+        atomic_files.fsync_folder(files.tokens)
+    atomic_files.fsync_folder(files.tokens.parent)
     shutil.rmtree(files.commit)
 
 
@@ -221,7 +221,7 @@ def settle(files: SetFiles) -> None:
     if not files.commit.is_dir():
         return
     try:
-        with durable.lock(files.lock, f"token set {files.tokens}", wait_s=_TAKEN_OVER_WAIT_S):
+        with lock_file.lock(files.lock, f"token set {files.tokens}", wait_s=_TAKEN_OVER_WAIT_S):
             finish_commit(files)
     except OSError as error:
         raise UserError(
@@ -290,7 +290,7 @@ def _named(output: Path) -> str:
 def _sync_tree(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         if path.is_dir():
-            durable.fsync_folder(path)
+            atomic_files.fsync_folder(path)
         else:
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())

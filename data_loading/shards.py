@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, documents_of
 from data_loading.values import LazyValues, Values
+from experiment_utils.errors import UserError
 
 _SPARE_FILES = 256
 """Descriptors left to the rest of the process."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from conf import UserError
 from data_loading.values import Values
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.batch_options import BatchOptions, too_short
 from data_loading.batches import unshifted
 from data_loading.data import Data, split_data
@@ -28,6 +28,7 @@ from data_loading.spans import Taken
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
 from data_loading.windows import Windows
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading.formats import FORMATS, formats_of
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.pretokenizer.job import Result

@@ -6,9 +6,9 @@ import logging
 import textwrap
 from typing import Any
 
-from conf import UserError
 from data_loading.tiktoken_tokenizer import INSTALL, TiktokenTokenizer, checked, ranks_text
 from data_loading.tokenizer import TokenizerNotFound
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

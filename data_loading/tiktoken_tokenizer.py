@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.tiktoken_cuts import tiktoken_cut_rule
 from data_loading.tokenizer import END_OF_TEXT_NAMES, Tokenizer
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

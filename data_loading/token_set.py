@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import durable
-from conf import UserError
 from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
 from data_loading.cut_documents import earlier_manifests, refuse_cut
@@ -21,6 +19,8 @@ from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
 from data_loading.tokens import UNKNOWN, Tokens
 from data_loading.values import Values
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from memory.file_kinds import HEAD_BYTES, not_expected
 
 log = logging.getLogger("data_loading")
@@ -354,6 +354,6 @@ def _scan_once(files: SetFiles, tokens: np.ndarray) -> dict[str, Any]:
     for start in range(0, len(tokens), _SCAN_IDS):
         block = tokens[start : start + _SCAN_IDS]
         largest, smallest = max(largest, int(block.max())), min(smallest, int(block.min()))
-    facts = {**key, "max_id": largest, "min_id": smallest, "sha256": durable.file_sha256(files.tokens)}
+    facts = {**key, "max_id": largest, "min_id": smallest, "sha256": atomic_files.file_sha256(files.tokens)}
     write_checked(files, {**known, **facts})
     return facts

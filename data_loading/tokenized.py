@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError, schema
+from conf import schema
 from data_loading.cut_documents import form_flags, option_flags
 from data_loading.data import NotTokenized
 from data_loading.locate import DEFAULT_FOLDER, Place
@@ -22,6 +21,8 @@ from data_loading.set_files import SetFiles
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.verify import verify
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 
 _LONGEST_WAIT_S = 7 * 86400.0
 
@@ -76,10 +77,10 @@ def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Call
         try:
             result = pretokenize(source, tokenizer, output, options, log)
             log(f"{output}: {result.manifest['tokens']:,} tokens in {result.seconds:.1f} s")
-        except durable.LockHeld as held:
+        except lock_file.LockHeld as held:
             log(f"{held.what} is being made by {held.holder}; waiting for it")
             files = SetFiles(output)
-            with durable.lock(files.lock, f"token set {output}", wait_s=_LONGEST_WAIT_S):
+            with lock_file.lock(files.lock, f"token set {output}", wait_s=_LONGEST_WAIT_S):
                 pass
 
 

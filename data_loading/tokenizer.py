@@ -18,8 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule, cut_rule
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

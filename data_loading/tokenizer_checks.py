@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.cut_normalizers import normalized
 from data_loading.tokenizer import MEND, model_type, vocabulary
+from experiment_utils.errors import UserError
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
 _MOST_ID = (1 << 32) - 1

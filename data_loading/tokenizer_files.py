@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.tiktoken_tokenizer import TIKTOKEN_FILE, read_tiktoken
 from data_loading.tokenizer import (
     BYTES_FILE,
@@ -24,6 +23,7 @@ from data_loading.tokenizer import (
 )
 from data_loading.tokenizer_checks import check_definition
 from data_loading.tokenizer_contradictions import log_contradictions
+from experiment_utils.errors import UserError
 from memory.file_kinds import not_expected
 
 TOKENIZER_FILES = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from conf import UserError
 from data_loading.values import Values
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path

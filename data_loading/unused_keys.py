@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conf import Problem, UserError, schema
+from conf import schema
 from data_loading.pretokenizer.texts import text_encoding
 from data_loading.tokens import Tokens
+from experiment_utils.errors import Problem, UserError
 
 _OF_TEXTS = ("document_separator", "encoding", "errors")
 

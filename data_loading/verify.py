@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.checked import text_difference
 from data_loading.cut_documents import refuse_cut
 from data_loading.locate import Place
@@ -12,6 +12,7 @@ from data_loading.pretokenizer.texts import text_encoding
 from data_loading.set_files import SetFiles
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.errors import UserError
 
 
 def verify(

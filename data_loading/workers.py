@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from conf import UserError
 from data_loading.children import Channel, Child, WorkerDied, how_it_died, oom_kills, with_news
 from data_loading.spans import Span, read_spans
 from data_loading.storages import packed, unpacked
 from data_loading.waiting import Wait
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

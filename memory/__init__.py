@@ -15,9 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from experiment_utils.quantities import format_bytes as format_bytes
     from memory.cgroup import Cgroup as Cgroup
     from memory.format import fitted as fitted
-    from memory.format import format_bytes as format_bytes
     from memory.gpu import Gpu as Gpu
     from memory.host import Host as Host
     from memory.leak_monitor import LeakMonitor as LeakMonitor

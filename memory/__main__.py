@@ -8,8 +8,8 @@ import io
 import os
 import sys
 
-from memory.typed_here import print_as_typed_here
-from memory.usage import UsageError
+from experiment_utils.errors import UserError
+from experiment_utils.typed_here import print_as_typed_here
 
 COMMANDS: tuple[str, ...] = ("here", "run", "stacks", "watch", "explain", "attribute", "report", "compare")
 """Each is a module of memory/commands. Without a command: `here`."""
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         sys.stdout.flush()
         return status
-    except UsageError as error:
+    except UserError as error:
         _say(f"error: {error}")
         return 2
     except KeyboardInterrupt:

@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from experiment_utils.quantities import format_bytes
 from memory.cgroup import find_levels, read_membership
-from memory.format import format_bytes
 from memory.kernel_files import kilobytes, read_counters, read_file, read_number
 from memory.room import Room
 from memory.slurm_words import requested_memory

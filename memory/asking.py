@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from experiment_utils.safe_read import plain_only
 from memory.kernel_files import list_folder, read_file
-from memory.plain_files import plain_only
 
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
 AT_ONCE_SIGNAL: int | None = signal.SIGRTMIN + 13 if hasattr(signal, "SIGRTMIN") else None

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.safe_read import plain_only, read_plain_text
 from memory.earlier_attempts import earlier_attempts
 from memory.kept_records import KeptRecords
-from memory.plain_files import plain_only, read_plain_text
 from memory.ring import Ring, read_ring
 from memory.supervision.outcome import LOGS
 

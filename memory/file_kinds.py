@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from memory.plain_files import plain_only
+from experiment_utils.safe_read import plain_only
 
 HEAD_BYTES = 512
 """How much of a file `kind_of` needs: the signature of tar is at byte 257."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from experiment_utils.quantities import (
+    BYTE_UNITS,
+    GB_EXPONENT,
+    MB_EXPONENT,
+    byte_digits,
+    byte_exponent,
+    format_bytes,
+    format_change,
+)
 from memory.snapshots import Snapshot
 
-_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
-_UNIT_ENDS = [999.5 * 1024**exponent for exponent in range(len(_UNITS) - 1)]
-_MB, _GB = 2, 3
 _LABEL_WIDTH = 22
 _WORTH_TELLING_BYTES = 1 << 20
-
-
-def format_bytes(n: float) -> str:
-    """`9.4 GB`, `412 MB`, `3.2 MB`, `-35 MB`: units are powers of 1024, as Slurm means them."""
-    exponent = _exponent(n)
-    return f"{_number(n, exponent, is_fine=True)} {_UNITS[exponent]}"
 
 
 def stage_label(name: str, facts: Mapping[str, Any], depth: int, thread: str | None) -> str:
@@ -56,7 +55,11 @@ def stage_line(
     else:
         u, first, of_it = after.unreclaimable_bytes, _job(after), [_split(after), _rss(after)]
     parts = [part for part in (*of_it, _workers(after), _gpu(after)) if part is not None]
-    in_gb = u is not None and _exponent(u) == _GB and all(part.exponent == _GB for part in parts)
+    in_gb = (
+        u is not None
+        and byte_exponent(u) == GB_EXPONENT
+        and all(part.exponent == GB_EXPONENT for part in parts)
+    )
     columns = [
         first,
         *(part.render(with_unit=not in_gb) for part in parts),
@@ -104,11 +107,11 @@ class _Part:
 
     @property
     def exponent(self) -> int:
-        return max(_MB, _exponent(max(self.amounts)))
+        return max(MB_EXPONENT, byte_exponent(max(self.amounts)))
 
     def render(self, *, with_unit: bool) -> str:
-        numbers = [_number(amount, self.exponent) for amount in self.amounts]
-        unit = f" {_UNITS[self.exponent]}" if with_unit else ""
+        numbers = [byte_digits(amount, self.exponent) for amount in self.amounts]
+        unit = f" {BYTE_UNITS[self.exponent]}" if with_unit else ""
         missing = len(" GB") - len(unit) + sum(max(0, len("99.9") - len(number)) for number in numbers)
         return self.template.format(*numbers, unit=unit) + " " * missing
 
@@ -210,21 +213,6 @@ def _change(
     return text if error is None else f"{text}, ended by {error.partition(':')[0]}"
 
 
-def format_change(n: int) -> str:
-    """`+35 MB`, `-1.2 GB`: never in less than megabytes, which is noise."""
-    if abs(n) < 0.05 * (1 << 20):
-        return "+0 MB"
-    exponent = max(_MB, _exponent(n))
-    return f"{'+' if n > 0 else '-'}{_number(abs(n), exponent, is_fine=True)} {_UNITS[exponent]}"
-
-
-def _number(n: float, exponent: int, *, is_fine: bool = False) -> str:
-    """Three digits at most: one decimal from GB on, and in a fine number below ten also in KB and MB."""
-    value = n / 1024**exponent
-    has_decimal = abs(value) < 99.95 if exponent >= _GB else is_fine and exponent > 0 and abs(value) < 9.95
-    return f"{value:.{int(has_decimal)}f}"
-
-
 def duration(seconds: float) -> str:
     """`34.0 ms`, `0.42 s`, `2.5 min`, `3.0 h`."""
     if seconds < 0.1:
@@ -234,8 +222,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _exponent(n: float) -> int:
-    """Power of 1024 of the unit that writes `n` with at most three digits before the point."""
-    return bisect_right(_UNIT_ENDS, abs(n))

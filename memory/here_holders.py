@@ -6,8 +6,8 @@ import shlex
 import time
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.details import Details
-from memory.format import format_bytes
 from memory.process import Process
 from memory.screen import NEAR, age, amount
 

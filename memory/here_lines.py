@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.details import Details
-from memory.format import format_bytes
 from memory.here_holders import dev_shm_lines, gpu_lines, machine_lines, process_lines, slurm_lines
 from memory.screen import NEAR, amount, bar, percent, row
 from memory.snapshots import Snapshot

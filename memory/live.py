@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.safe_read import is_copy, read_plain_text
 from memory.kernel_files import exists
-from memory.plain_files import is_copy, read_plain_text
 from memory.ring import read_head
 from memory.supervision.census import started_at
 

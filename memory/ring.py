@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from memory.files import allocate
-from memory.plain_files import is_copy, plain_only, read_plain
+from experiment_utils.safe_read import is_copy, plain_only, read_plain
+from memory.reserved_file import allocate
 from memory.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
 VERSION = 1

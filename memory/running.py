@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from experiment_utils.arguments import run_folders
 from memory.live import process_lives
-from memory.usage import run_folders
 
 _FRESH_S = 10.0
 """Of a run on another host its ring is written once a second."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memory.format import format_bytes
-from memory.typed_here import wrap
+from experiment_utils.quantities import format_bytes
+from experiment_utils.typed_here import wrap
 
 LABEL = 12
 BAR = 40

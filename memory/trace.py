@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from memory.files import write_bytes
+from experiment_utils.atomic_files import write_bytes
 
 log = logging.getLogger("memory")
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.samples import Sample
 from memory.watching import View
 

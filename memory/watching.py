@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiment_utils.safe_read import plain_only
 from memory.evidence import Evidence
 from memory.kernel_files import list_folder, read_file, read_long_file
 from memory.living_task import living_task
-from memory.plain_files import plain_only
 from memory.ring import read_ring
 from memory.samples import Sample
 from memory.supervision.census import parent_of, started_at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from conf import Problem
 from conf.schema import Arch
+from experiment_utils.errors import Problem
 from models.family_keys import forget_gate_of_an_lstm, keys_of_the_family, parts_of_a_recurrence
 
 BY_SIZE = ("mup", "completep")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conf import Problem
 from conf.schema import Arch
+from experiment_utils.errors import Problem
 
 TRANSFORMER = "transformer"
 RECURRENT = ("lstm", "mingru")

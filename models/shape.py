@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from conf import Problem, UserError
 from conf.rules import nearest_divisors
 from conf.schema import Arch, Model
 from conf.sizes import by_width
+from experiment_utils.errors import Problem, UserError
 from models.combinations import combination_problems
 from models.family_keys import RECURRENT
 

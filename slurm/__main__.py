@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from conf.exit_status import exit_status
+from experiment_utils.exit_status import exit_status
 
 COMMANDS: tuple[str, ...] = ("status", "why", "logs", "resubmit", "cancel", "clean", "doctor", "script")
 """Each is a module of slurm/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""

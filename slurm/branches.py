@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import durable
-import experiment_utils
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from training.attempt.run_files import read_config, read_status
 from training.checkpoints import checkpoint_steps
 
 _BEGINS_FROM = re.compile(r"^restore:\n(?:  .*\n)*?  from: (?!null\b)\S", re.MULTILINE)
@@ -21,15 +21,15 @@ def wanted_checkpoints(runs_dir: Path) -> dict[Path, Path]:
     none.
 
     Raises:
-        durable.Unreadable: an error of the file system hides what a run begins from.
+        atomic_files.Unreadable: an error of the file system hides what a run begins from.
     """
     wanted: dict[Path, Path] = {}
     for path in sorted(runs_dir.glob("*/*/config.yaml")):
         run = path.parent
         try:
-            with durable.reading(path):
+            with atomic_files.reading(path):
                 found = _begins_from(run)
-        except durable.Unreadable as error:
+        except atomic_files.Unreadable as error:
             if not isinstance(error.__cause__, PermissionError):
                 raise
         except (OSError, UserError, ValueError, KeyError, TypeError):
@@ -44,13 +44,13 @@ def _begins_from(run: Path) -> Path | None:
     """The checkpoint that a run is still to begin from; None: none."""
     if not _BEGINS_FROM.search((run / "config.yaml").read_text(encoding="utf-8")) or _has_begun(run):
         return None
-    asked = experiment_utils.read_config(run)["restore"]
+    asked = read_config(run)["restore"]
     return _checkpoint(Path(asked["from"]), asked["step"])
 
 
 def _has_begun(run: Path) -> bool:
     """It goes on from a checkpoint of its own, or not at all."""
-    is_done = experiment_utils.read_status(run).get("state") == "done"
+    is_done = read_status(run).get("state") == "done"
     return is_done or bool(checkpoint_steps(run / "checkpoints"))
 
 

@@ -18,15 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import durable
-import experiment_utils
-from conf import UserError
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 from slurm.branches import wanted_checkpoints
 from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.records import run_folders, submissions
 from slurm.snapshot import while_removing
 from slurm.submit.phases import side_by_side
 from slurm.truth.study import Truth, study_truth
+from training.attempt.run_files import read_status, run_lock
 from training.checkpoints import checkpoint_steps
 
 KINDS = ("checkpoints", "left over", "reports", "submissions", "snapshots", "other")
@@ -98,10 +98,10 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
                 freed += _remove_all([item for item in its_items if item not in copies], refused)
                 freed += _remove_copies(copies, refused)
             else:
-                with experiment_utils.run_lock(run):
+                with run_lock(run):
                     free = [item for item in its_items if item.path.resolve() not in wanted]
                     freed += _remove_all(free, refused)
-        except durable.LockHeld as held:
+        except lock_file.LockHeld as held:
             refused.append(f"{run} was left alone: {held}")
         except OSError as error:
             refused.append(f"{run}: {error.strerror}")
@@ -176,7 +176,7 @@ def _snapshots_below(runs_dir: Path, truths: dict[Path, Truth]) -> tuple[set[Pat
     """Copies that submissions name; those of them that a run needs which is not done.
 
     Raises:
-        durable.Unreadable: what a submission of a study needs cannot be read.
+        atomic_files.Unreadable: what a submission of a study needs cannot be read.
     """
     needed: set[Path] = set()
     ours: set[Path] = set()
@@ -196,7 +196,7 @@ def _is_done(run: Path, truths: dict[Path, Truth]) -> bool:
     if run in truths:
         return truths[run].state == "done"
     with suppress(OSError, UserError):
-        return not run.is_dir() or experiment_utils.read_status(run).get("state") == "done"
+        return not run.is_dir() or read_status(run).get("state") == "done"
     return False
 
 

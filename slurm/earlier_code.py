@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
-from conf.quantities import counted
-from experiment_utils.code_record import RecordedCode, changes_since, code_of_attempt
-from experiment_utils.code_version import code_version
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from training.attempt.begin import describe_changes
+from training.attempt.code_record import RecordedCode, changes_since, code_of_attempt
+from training.attempt.code_version import code_version
+from training.attempt.run_files import read_run, read_status
 
 
 def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
@@ -24,9 +25,9 @@ def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
     versions: dict[str, list[tuple[Path, RecordedCode]]] = {}
     for folder in dict.fromkeys(folders):
         try:
-            if experiment_utils.read_status(folder).get("state") != "done":
+            if read_status(folder).get("state") != "done":
                 continue
-            attempts = experiment_utils.read_run(folder).get("attempts") or [{}]
+            attempts = read_run(folder).get("attempts") or [{}]
         except UserError:
             continue
         before = code_of_attempt(folder, attempts[-1])
@@ -36,7 +37,7 @@ def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
     for runs in versions.values():
         folder, before = runs[0]
         which = folder.name if len(runs) == 1 else counted(len(runs), "run")
-        changes = experiment_utils.describe_changes(changes_since(folder, before))
+        changes = describe_changes(changes_since(folder, before))
         lines.append(f"{which}: computed by earlier code, which has changed since: {changes}")
     if lines:
         lines.append(f"To run {'it' if len(versions) == 1 and len(runs) == 1 else 'them'} again: {command}")

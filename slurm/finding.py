@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from conf import UserError
-from durable import Unreadable, reading
-from memory.usage import UsageError, is_folder, path_of
-from memory.usage import find_run as find_run_of_memory
-from memory.usage import root_of as root_of_memory
+from experiment_utils.arguments import find_run as find_run_of_memory
+from experiment_utils.arguments import is_folder, path_of
+from experiment_utils.arguments import root_of as root_of_memory
+from experiment_utils.atomic_files import Unreadable, reading
+from experiment_utils.errors import UserError
 from slurm.records import (
     SLURM,
     SUBMISSIONS,
@@ -37,7 +37,7 @@ def root_of(runs_dir: str | None = None) -> Path:
     """`runs_dir`, else HIGHWATER_RUNS_DIR, else `runs` where the user stands."""
     try:
         return root_of_memory(runs_dir)
-    except UsageError as error:
+    except UserError as error:
         raise UserError(str(error)) from error
 
 
@@ -49,7 +49,7 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     """
     try:
         found = find_run_of_memory(given, runs_dir)
-    except UsageError as error:
+    except UserError as error:
         of_job = find_job(given, runs_dir)
         if of_job is None:
             raise UserError(str(error)) from error
@@ -160,7 +160,7 @@ def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:
                 jobs = folder / f".{name}.slurm"
                 if path.name and is_folder(jobs / SUBMISSIONS):
                     return jobs
-    except (UsageError, Unreadable):  # where a study or a run is looked for, it is reported
+    except (UserError, Unreadable):  # where a study or a run is looked for, it is reported
         return None
     return None
 
@@ -174,7 +174,7 @@ def find_task(given: str) -> Path | None:
     """The folder of a task of a token set, or of the merge: `Datasets/.SET.slurm/00003-of-00016`."""
     try:
         path = path_of(given)
-    except UsageError:
+    except UserError:
         return None
     is_of_a_set = _OF_A_SET.fullmatch(path.absolute().parent.name) is not None
     return path if is_of_a_set and is_folder(path) else None

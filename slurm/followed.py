@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import durable
+from experiment_utils import atomic_files
 from slurm.records import SUBMISSIONS, Submission
 
 _FILE = "then.json"
@@ -14,7 +14,7 @@ _FILE = "then.json"
 
 def note_failures(submission: Submission, failures: Sequence[str]) -> None:
     """Write down what did not work, or that all did."""
-    durable.write_json(submission.folder / _FILE, {"version": 1, "failures": list(failures)})
+    atomic_files.write_json(submission.folder / _FILE, {"version": 1, "failures": list(failures)})
 
 
 def failures(study: Path) -> list[str]:

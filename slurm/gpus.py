@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from conf.quantities import counted
+from experiment_utils.quantities import counted
 from memory.gpus import GpuDevice, hides_all, is_ordered, read_gpus, select_visible
 from memory.room import GPU_SHARE
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.in_job.lock import Heartbeat
 from slurm.records import LOCAL, STOPS_S, Array, Submission, note_cancelled
 from slurm.submit.arrays import ToSend, array_name
 from slurm.submit.phases import intend, submission_id
 from slurm.submitters import BEAT_S, beat, this_process
+from training.attempt.run_files import state_of
 
 log = logging.getLogger("slurm")
 
@@ -31,7 +31,7 @@ def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[Callable
     """
     studies: dict[Path, list[str]] = {}
     for folder in folders:
-        if experiment_utils.state_of(folder) != "done":
+        if state_of(folder) != "done":
             studies.setdefault(folder.parent, []).append(folder.name)
     try:
         made = [_intend(study, runs, jobs, command) for study, runs in studies.items()]

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
-import experiment_utils
 from conf import Config
 from conf.compose import Composer
 from conf.ensembles import members_of
-from conf.quantities import format_duration
 from conf.request import Request
 from conf.rules import Rule
+from experiment_utils import lock_file
+from experiment_utils.quantities import format_duration
 from slurm.gpus import gpu_slots, idle_gpus, planned_with
 from slurm.in_front import noted
 from slurm.in_job.lock import remove_lock_of_the_dead
@@ -24,6 +23,8 @@ from slurm.outcome import Outcome, outcome_of
 from slurm.plans import check_side_by_side, plan_all
 from slurm.processes import Children, run_command
 from slurm.requested import RequestedRuns, RunFailed, job_return
+from training.attempt.begin import CodeChanged, create_run
+from training.attempt.run_files import read_status, run_folder
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
@@ -54,9 +55,9 @@ def run_one(config: Config, *, quiet: bool = False, command: Command = run_comma
     """
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
-    remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
-    folder = experiment_utils.create_run(plan.config, plan.identity)
-    before = experiment_utils.read_status(folder)
+    remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
+    folder = create_run(plan.config, plan.identity)
+    before = read_status(folder)
     with Children() as children:
         children.start(command(folder, quiet=quiet), quiet=quiet)
         child = children.wait()
@@ -146,10 +147,10 @@ class LocalRuns(RequestedRuns):
         """The run's folder, made; if a process runs in it, or its code has changed, the run has failed."""
         assert plan.identity is not None
         try:
-            remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
-            return experiment_utils.create_run(plan.config, plan.identity)
-        except (durable.LockHeld, experiment_utils.CodeChanged) as refused:
-            folder = experiment_utils.run_folder(plan.config, plan.identity)
+            remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
+            return create_run(plan.config, plan.identity)
+        except (lock_file.LockHeld, CodeChanged) as refused:
+            folder = run_folder(plan.config, plan.identity)
             self._note(Outcome(folder, 2, "failed", None, str(refused), 0.0))
             return folder
 
@@ -224,8 +225,8 @@ def run_units(
         while True:
             while waiting and children.free:
                 unit = [*waiting.pop(0)]
-                unit.sort(key=lambda folder: experiment_utils.read_status(folder).get("state") == "done")
-                before = [experiment_utils.read_status(folder) for folder in unit]
+                unit.sort(key=lambda folder: read_status(folder).get("state") == "done")
+                before = [read_status(folder) for folder in unit]
                 members = {"members": unit} if len(unit) > 1 else {}
                 child = children.start(command(unit[0], quiet=quiet, **members), quiet=quiet)
                 running[child.process.pid] = unit, before

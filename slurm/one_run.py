@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from conf import Config, UserError
+from conf import Config
+from experiment_utils.errors import UserError
 
 
 def compose(argv: list[str]) -> Config:

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import experiment_utils
-from conf.exit_status import INTERRUPTED
+from experiment_utils.exit_status import INTERRUPTED
 from memory.evidence import Evidence
 from memory.explain import explain
 from slurm.processes import Child, is_supervised
@@ -17,6 +16,7 @@ from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, oom_kills
 from slurm.truth.last_words import last_words
+from training.attempt.run_files import read_run, read_status
 
 _WHY = {
     "SIGBUS": (
@@ -58,13 +58,13 @@ def outcome_of(
     of a run of an ensemble, whose child ran others too: the folder in which its supervisor wrote.
     asked_to_stop: the signal that ended it came from this process, which got it too.
     """
-    is_done = sampled is not None and experiment_utils.read_status(folder).get("state") == "done"
+    is_done = sampled is not None and read_status(folder).get("state") == "done"
     if child.exit_code == 0 or is_done:
-        results = experiment_utils.read_run(folder).get("results") or {}
+        results = read_run(folder).get("results") or {}
         val_loss = results.get("val_loss")
         val_loss = val_loss if isinstance(val_loss, int | float) else None
         return Outcome(folder, 0, "done", val_loss, None, child.seconds)
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     told = Evidence(sampled or folder).outcome
     is_told = told.get("supervisor_pid") == child.process.pid
     if not is_told:  # of an earlier attempt, or nobody was there to tell

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiment_utils
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.by_model import settle
-from conf.quantities import counted, format_count, format_duration
 from conf.request import SLURM_LAUNCHER, Launcher
+from conf.run_identity import run_name, varying_settings
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
 from slurm.cluster.reach import unreachable, warnings_of
@@ -147,7 +148,7 @@ def plan_for_cluster(
         if states[key] not in THERE:
             every.append((plan.config, asked))
         if key not in runs:  # one that was asked for twice runs once
-            name = experiment_utils.run_name(plan.config, plan.identity or "?")
+            name = run_name(plan.config, plan.identity or "?")
             runs[key] = PlannedRun(name, plan, asked, states[key])
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
@@ -309,7 +310,7 @@ def _time(run: PlannedRun) -> tuple[str, str]:
 
 
 def _table(runs: Sequence[PlannedRun]) -> Iterator[str]:
-    settings = experiment_utils.varying_settings([run.plan.config for run in runs])
+    settings = varying_settings([run.plan.config for run in runs])
     header = ("run", *settings, "tokens", "--mem", "time", "GPU h", "CPU h", "state")
     told = zip(*settings.values(), strict=True) if settings else [()] * len(runs)
     rows = [header, *(_row(run, cells) for run, cells in zip(runs, told, strict=True))]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import experiment_utils
-from conf import AUTO, Config, Problem, UserError
+from conf import AUTO, Config
 from conf.ensembles import members_of
-from conf.quantities import counted, format_count
+from conf.run_identity import run_name, varying_settings
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
+from training.attempt.run_files import read_run, state_of
 
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
@@ -162,12 +164,12 @@ def _begun_before(
 
     if plan.identity is None or plan.folder is None or plan.state is not None:
         return None
-    begun = plan.folder.parent.glob(f"{glob.escape(experiment_utils.run_name(plan.config, ''))}*/status.json")
+    begun = plan.folder.parent.glob(f"{glob.escape(run_name(plan.config, ''))}*/status.json")
     for status in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True):
-        if experiment_utils.state_of(status.parent) == "done":
+        if state_of(status.parent) == "done":
             continue
         try:
-            data = experiment_utils.read_run(status.parent).get("data") or {}
+            data = read_run(status.parent).get("data") or {}
             if plan.data is None or any(data.get(key) != plan.data[key] for key in ("path", "val_path")):
                 continue
             versions = tuple(data["sets"])
@@ -214,7 +216,7 @@ def render_plans(plans: Sequence[Plan]) -> str:
     """One plan as a page, several as a table with their sum."""
     if len(plans) == 1:
         return plans[0].render()
-    settings = experiment_utils.varying_settings([plan.config for plan in plans])
+    settings = varying_settings([plan.config for plan in plans])
     header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "memory", "state")
     told = zip(*settings.values(), strict=True) if settings else [()] * len(plans)
     rows = [header, *(_row(plan, cells) for plan, cells in zip(plans, told, strict=True))]
@@ -251,7 +253,7 @@ def render_plans(plans: Sequence[Plan]) -> str:
 
 def _row(plan: Plan, settings: Iterable[str]) -> tuple[str, ...]:
     return (
-        experiment_utils.run_name(plan.config, plan.identity or "?"),
+        run_name(plan.config, plan.identity or "?"),
         *settings,
         f"{plan.parameters:,}",
         format_count(plan.budget.tokens),

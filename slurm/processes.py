@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-import experiment_utils
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.supervision.options import command_line as supervised
 from memory.supervision.outcome import signal_name
 from slurm.gpus import GpuSlot
+from training.attempt.run_files import next_attempt, read_config, read_status
 from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
@@ -47,17 +47,17 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
 
 def _attempt(folder: Path) -> int:
     try:
-        return experiment_utils.next_attempt(folder)
+        return next_attempt(folder)
     except UserError:  # the run says what is wrong with it
         return 1
 
 
 def is_supervised(folder: Path) -> bool:
     """Whether a process stands between a run and what starts it."""
-    if experiment_utils.read_status(folder).get("state") == "done":
+    if read_status(folder).get("state") == "done":
         return False
     try:
-        memory = experiment_utils.read_config(folder).get("memory")
+        memory = read_config(folder).get("memory")
     except Exception:  # the run says what is wrong with it
         return True
     return not isinstance(memory, dict) or memory.get("supervise", True) is not False

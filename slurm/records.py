@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
-from memory.plain_files import is_copy
-from memory.usage import UsageError, is_folder, path_of, root_of
+from experiment_utils import atomic_files
+from experiment_utils.arguments import is_folder, path_of, root_of
+from experiment_utils.errors import UserError
+from experiment_utils.safe_read import is_copy
 from slurm.shapes import shaped
 
 VERSION = 1
@@ -136,7 +136,7 @@ class Submission:
         del plain["study"]  # where it lies
         self.folder.mkdir(parents=True, exist_ok=True)
         plain["home"] = self.home or os.path.realpath(self.folder)
-        durable.write_json(self.folder / SUBMISSION, plain)
+        atomic_files.write_json(self.folder / SUBMISSION, plain)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def read_submission(study: Path, submission_id: str) -> Submission:
     """Raises UserError: it is missing, or was damaged; names the file."""
     path = study / SUBMISSIONS / submission_id / SUBMISSION
     try:
-        with durable.reading(path):
+        with atomic_files.reading(path):
             plain = json.loads(path.read_text(encoding="utf-8"))
         arrays = [shaped(Array, array) for array in plain.pop("arrays")]
         submission: Submission = shaped(Submission, {**plain, "arrays": arrays, "study": study})
@@ -174,15 +174,15 @@ def submissions(study: Path, *, all_of_them: bool = False) -> Iterator[Submissio
     """Of a study, oldest first; damaged ones are left out: `read_submission` reports them.
 
     Args:
-        all_of_them: what cannot be read raises durable.Unreadable; else it is left out too.
+        all_of_them: what cannot be read raises atomic_files.Unreadable; else it is left out too.
     """
     if all_of_them:
-        with suppress(FileNotFoundError), durable.reading(study / SUBMISSIONS):
+        with suppress(FileNotFoundError), atomic_files.reading(study / SUBMISSIONS):
             os.listdir(study / SUBMISSIONS)
     for path in sorted((study / SUBMISSIONS).glob(f"*/{SUBMISSION}")):
         try:
             yield read_submission(study, path.parent.name)
-        except durable.Unreadable:
+        except atomic_files.Unreadable:
             if all_of_them:
                 raise
         except UserError:
@@ -193,10 +193,10 @@ def places(run: Path) -> list[Place]:
     """Of a run, oldest first; of a file that is damaged, those by the submissions that name it.
 
     Raises:
-        durable.Unreadable: the file cannot be read.
+        atomic_files.Unreadable: the file cannot be read.
     """
     try:
-        plain = durable.read_object(run / JOBS)
+        plain = atomic_files.read_object(run / JOBS)
         return [] if plain is None else [shaped(Place, place) for place in plain["places"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
@@ -238,7 +238,7 @@ def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
 def add_place(run: Path, place: Place) -> None:
     """Note that a run is about to be submitted."""
     known = dict.fromkeys((*places(run), place))
-    durable.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
+    atomic_files.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
 
 
 STOPS_S = 120.0
@@ -289,7 +289,7 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
         for path in (path_of(given),) if is_path else (root / given, path_of(given)):
             if is_folder(path):
                 return path
-    except UsageError as error:
+    except UserError as error:
         raise UserError(str(error)) from error
     there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
@@ -300,7 +300,7 @@ def _has_runs(study: Path) -> bool:
     """Whether it holds runs, or cannot be looked into."""
     try:
         return bool(run_folders(study))
-    except durable.Unreadable:
+    except atomic_files.Unreadable:
         return True
 
 
@@ -316,7 +316,7 @@ def typed_study(study: Path) -> str:
     """STUDY for a shell, as `find_study` takes it: its name where that leads there, else its path."""
     try:
         is_named = (root_of() / study.name).samefile(study)
-    except (OSError, UsageError):
+    except (OSError, UserError):
         is_named = False
     return shlex.quote(study.name if is_named else str(study))
 
@@ -324,9 +324,9 @@ def typed_study(study: Path) -> str:
 def is_run_folder(folder: Path) -> bool:
     """Whether it has a config.yaml, or had one when it was submitted, or cannot be looked into."""
     try:
-        with durable.reading(folder):
+        with atomic_files.reading(folder):
             return any((folder / name).is_file() for name in _OF_A_RUN)
-    except durable.Unreadable:
+    except atomic_files.Unreadable:
         return True
 
 
@@ -334,10 +334,10 @@ def run_folders(study: Path) -> Sequence[Path]:
     """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir.
 
     Raises:
-        durable.Unreadable: the study itself cannot be read.
+        atomic_files.Unreadable: the study itself cannot be read.
     """
     try:
-        with durable.reading(study), os.scandir(study) as entries:
+        with atomic_files.reading(study), os.scandir(study) as entries:
             folders = [Path(entry.path) for entry in entries if entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []

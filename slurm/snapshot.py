@@ -27,13 +27,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import durable
-from conf import Problem, UserError
-from experiment_utils.code_record import SNAPSHOT_DIFF as DIFF
-from experiment_utils.code_record import SNAPSHOT_MANIFEST as MANIFEST
-from experiment_utils.code_record import SNAPSHOTS, read_manifest
-from experiment_utils.code_record import git as _git
+from experiment_utils import atomic_files
+from experiment_utils.errors import Problem, UserError
 from memory import format_bytes
+from training.attempt.code_record import SNAPSHOT_DIFF as DIFF
+from training.attempt.code_record import SNAPSHOT_MANIFEST as MANIFEST
+from training.attempt.code_record import SNAPSHOTS, read_manifest
+from training.attempt.code_record import git as _git
 
 log = logging.getLogger("slurm")
 
@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VERSION = 1
 LIMIT_BYTES = 100 << 20
 PACKAGE = (
-    "analysis", "conf", "core.py", "data_loading", "durable.py", "experiment_utils", "experiments.py",
+    "analysis", "conf", "core.py", "data_loading", "experiment_utils", "experiments.py",
     "highwater.py", "hydra_plugins", "memory", "models", "pretokenize_dataset.py", "pyproject.toml", "slurm",
     "training",
 )  # fmt: skip
@@ -196,7 +196,7 @@ def _make(snapshot: Snapshot, root: Path, files: Sequence[_File], diff: bytes) -
             "size_bytes": sum(file.size_bytes for file in files),
             "files": {file.name: file.size_bytes for file in files},
         }
-        durable.write_json(folder / MANIFEST, manifest)
+        atomic_files.write_json(folder / MANIFEST, manifest)
         (folder / DIFF).write_bytes(diff)
         for name in (MANIFEST, DIFF):
             (folder / name).chmod(0o444)
@@ -206,7 +206,7 @@ def _make(snapshot: Snapshot, root: Path, files: Sequence[_File], diff: bytes) -
             if not snapshot.path.is_dir():
                 raise
             return  # another shell was faster
-        durable.fsync_folder(snapshot.path.parent)
+        atomic_files.fsync_folder(snapshot.path.parent)
         log.info(
             "code: %s, %s files of %s%s",
             snapshot.path,
@@ -258,7 +258,7 @@ def _read(root: Path, name: str) -> _File | None:
         if not stat.S_ISREG(found.st_mode):
             return None
         mode = 0o555 if found.st_mode & stat.S_IXUSR else 0o444
-        return _File(name, found.st_size, mode, durable.file_sha256(path))
+        return _File(name, found.st_size, mode, atomic_files.file_sha256(path))
     except FileNotFoundError:
         return None
 

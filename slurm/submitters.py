@@ -12,8 +12,8 @@ import os
 import time
 from contextlib import suppress
 
-import durable
-from conf import UserError
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 from memory.supervision.census import started_at
 from slurm.records import SUBMISSIONS, Array, Submission
 
@@ -56,7 +56,7 @@ def submitter_lives(submission: Submission) -> bool | None:
     Whoever submits holds the lock of the study, from before the submission is written to its end.
     """
     try:
-        holder = durable.read_holder(submission.study / SUBMISSIONS / LOCK, "submitting")
+        holder = lock_file.read_holder(submission.study / SUBMISSIONS / LOCK, "submitting")
     except (OSError, UserError):
         return None
     if holder is not None and not holder.is_gone():
@@ -100,8 +100,10 @@ def launcher_lives(submission: Submission, array: Array, now_s: float) -> bool |
         return None
 
 
-def _holder(process: str) -> durable.Holder | None:
+def _holder(process: str) -> lock_file.Holder | None:
     """Who `HOST:PID:STARTED_AT` is; None where it is not written so."""
     host, _, rest = process.partition(":")
     pid, _, since = rest.partition(":")
-    return durable.Holder(host, int(pid), int(since), "", None) if pid.isdigit() and since.isdigit() else None
+    return (
+        lock_file.Holder(host, int(pid), int(since), "", None) if pid.isdigit() and since.isdigit() else None
+    )

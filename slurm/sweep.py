@@ -6,11 +6,11 @@ import os
 import traceback
 from collections.abc import Iterable
 
-from conf import UserError
 from conf.compose import Composer
 from conf.hydra_parts import first_line, prepare_hydra, search_path
 from conf.request import Request
 from conf.rules import Rule
+from experiment_utils.errors import UserError
 from slurm.local import Interrupted, LocalRuns
 from slurm.requested import RequestedRuns, RunFailed
 from slurm.submit import SubmittedRuns

@@ -81,7 +81,7 @@ def shared_data() -> Path:
 def _commands_as_written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands printed in this process are as in the checkout, wherever the test is."""
     if "typed_here" not in request.fixturenames:
-        monkeypatch.setattr("memory.typed_here.as_typed_here", str)
+        monkeypatch.setattr("experiment_utils.typed_here.as_typed_here", str)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import signal
 import traceback
 from collections.abc import Callable
 
-import durable
+from experiment_utils import atomic_files
 
 
 def killed_at(point: str, work: Callable[[], object], count: int = 1) -> bool:
@@ -23,7 +23,7 @@ def killed_at(point: str, work: Callable[[], object], count: int = 1) -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            durable.on_point = on_point
+            atomic_files.on_point = on_point
             work()
             os._exit(0)
         except BaseException:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from durable import Holder
+from experiment_utils.lock_file import Holder
 from memory.sacct import FIELDS, Answer
 from slurm.records import LOCAL, SLURM, Array, Place, Submission, add_place
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conf.exit_status import exit_status
+from experiment_utils.exit_status import exit_status
 
 
 def typed(*arguments: str) -> int:

@@ -18,10 +18,12 @@ from ranked import RankProcesses
 from tiny_run import make_run, metrics_without_clock, outcome, run_here, tiny_config, write_text
 
 import core
-import durable
-import experiment_utils
 from conf import Config
+from conf.run_identity import identity
+from experiment_utils import atomic_files
 from experiments import main
+from training.attempt.begin import CodeChanged
+from training.attempt.run_files import read_run, read_status, state_of
 
 SHORT = {"max_steps": 8, "evals": 2, "checkpoint_every": 5, "eval_tokens": 128}
 TINY = (
@@ -33,13 +35,13 @@ TINY = (
 
 def by_earlier_code(folder: Path) -> None:
     """As if its last attempt had been computed by other code."""
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     code = run["attempts"][-1]["code"]
     record = json.loads((folder / "code" / f"{code['hash']}.json").read_text())
     record["files"] |= {"models/blocks.py": "0" * 16, "models/gone.py": "0" * 16}
     code["hash"] = "earlier"
-    durable.write_json(folder / "code" / "earlier.json", record | {"commit": None})
-    durable.write_json(folder / "run.json", run)
+    atomic_files.write_json(folder / "code" / "earlier.json", record | {"commit": None})
+    atomic_files.write_json(folder / "run.json", run)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -73,7 +75,7 @@ def test_unfinished_run_is_not_resumed_by_other_code(config: Config, stopped: Pa
     assert done.returncode == 2
     assert "models/blocks.py, models/gone.py (removed)" in done.stderr
     assert files(stopped) == before
-    with pytest.raises(experiment_utils.CodeChanged):
+    with pytest.raises(CodeChanged):
         make_run(config)
 
 
@@ -81,7 +83,7 @@ def test_code_any_resumes_and_is_recorded(config: Config, stopped: Path) -> None
     by_earlier_code(stopped)
     make_run(dataclasses.replace(config, code="any"))
     assert run_here(stopped).returncode == 0
-    first, second = experiment_utils.read_run(stopped)["attempts"]
+    first, second = read_run(stopped)["attempts"]
     assert second["resumed_from_step"] == 4
     assert (first["code"]["hash"], second["code"]["differs_from_attempt"]) == ("earlier", 1)
     assert second["code"]["hash"] != "earlier"
@@ -89,16 +91,16 @@ def test_code_any_resumes_and_is_recorded(config: Config, stopped: Path) -> None
 
 def test_same_code_resumes_without_a_word(stopped: Path) -> None:
     assert run_here(stopped).returncode == 0
-    second = experiment_utils.read_run(stopped)["attempts"][1]
+    second = read_run(stopped)["attempts"][1]
     assert second["resumed_from_step"] == 4
     assert "differs_from_attempt" not in second["code"]
     assert "code has changed" not in (stopped / "log.txt").read_text()
 
 
 def test_run_made_before_code_was_recorded_resumes_with_one_line(stopped: Path) -> None:
-    run = experiment_utils.read_run(stopped)
+    run = read_run(stopped)
     run["attempts"][0]["code"] = {"commit": None, "dirty": None}
-    durable.write_json(stopped / "run.json", run)
+    atomic_files.write_json(stopped / "run.json", run)
     assert run_here(stopped).returncode == 0
     lines = (stopped / "log.txt").read_text().splitlines()
     assert len([line for line in lines if "before code was recorded" in line]) == 1
@@ -115,11 +117,11 @@ def test_finished_run_begins_again_with_the_same_numbers(config: Config, tmp_pat
     assert run_here(folder).returncode == 0
     before, rows = outcome(folder), metrics_without_clock(folder)
     make_run(dataclasses.replace(config, again=True))
-    assert experiment_utils.state_of(folder) is None
+    assert state_of(folder) is None
     assert run_here(folder).returncode == 0
     assert outcome(folder) == before
     assert metrics_without_clock(folder / "attempts/1") == rows
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert [(one["attempt"], one.get("again")) for one in run["attempts"]] == [(1, None), (2, True)]
     assert run["attempts"][1]["resumed_from_step"] == 0
     assert "attempt 1, on" not in (folder / "log.txt").read_text()
@@ -138,18 +140,18 @@ def test_killed_while_it_begins_again_the_run_itself_ends_the_move(
         if point == "again:metrics.csv":
             raise Killed
 
-    monkeypatch.setattr(durable, "on_point", kill)
+    monkeypatch.setattr(atomic_files, "on_point", kill)
     with pytest.raises(Killed):
         make_run(dataclasses.replace(config, again=True))
-    monkeypatch.setattr(durable, "on_point", None)
+    monkeypatch.setattr(atomic_files, "on_point", None)
     assert run_here(stopped).returncode == 0
     assert not (stopped / "again.json").exists()
-    assert experiment_utils.read_run(stopped)["attempts"][1]["resumed_from_step"] == 0
+    assert read_run(stopped)["attempts"][1]["resumed_from_step"] == 0
     assert (stopped / "attempts/1/metrics.csv").exists()
 
 
 def test_identity_is_not_changed_by_code_and_again(config: Config) -> None:
-    of = {experiment_utils.identity(dataclasses.replace(config, code=code, again=again), "data")
+    of = {identity(dataclasses.replace(config, code=code, again=again), "data")
           for code in ("same", "any") for again in (False, True)}  # fmt: skip
     assert len(of) == 1
 
@@ -160,10 +162,10 @@ def test_ensemble_is_refused_for_a_member_whose_code_changed(config: Config) -> 
         stop_behind_a_checkpoint(folder)
     by_earlier_code(folders[1])
     assert core.main([*map(str, folders), "--quiet"]) == 2
-    assert [len(experiment_utils.read_run(folder)["attempts"]) for folder in folders] == [1, 1]
+    assert [len(read_run(folder)["attempts"]) for folder in folders] == [1, 1]
     make_run(dataclasses.replace(config, seed=1, code="any"))
     assert core.main([*map(str, folders), "--quiet"]) == 0
-    codes = [experiment_utils.read_run(folder)["attempts"][-1]["code"] for folder in folders]
+    codes = [read_run(folder)["attempts"][-1]["code"] for folder in folders]
     assert [code.get("differs_from_attempt") for code in codes] == [None, 1]
 
 
@@ -203,7 +205,7 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     command = ["-m", *TINY, "seed=0,1"]
     assert main(command) == 0
     first, second = sorted(path.parent for path in (tmp_path / "runs").glob("*/*/run.json"))
-    durable.write_json(first / "status.json", experiment_utils.read_status(first) | {"state": "cancelled"})
+    atomic_files.write_json(first / "status.json", read_status(first) | {"state": "cancelled"})
     for folder in (first, second):
         by_earlier_code(folder)
     capsys.readouterr()
@@ -215,9 +217,9 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     assert "the same command again" not in out
     assert main([*command, "plan=true"]) == 0
     assert f"It would be refused here: {Path('runs', *first.parts[-2:])}" in capsys.readouterr().out
-    assert len(experiment_utils.read_run(first)["attempts"]) == 1
+    assert len(read_run(first)["attempts"]) == 1
     assert main([*command, "again=true"]) == 0
-    assert [len(experiment_utils.read_run(folder)["attempts"]) for folder in (first, second)] == [2, 2]
+    assert [len(read_run(folder)["attempts"]) for folder in (first, second)] == [2, 2]
 
 
 def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Path) -> None:
@@ -263,7 +265,7 @@ def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Pa
     assert before.items() <= files(folder).items()
     returncode, out, err = run("--json")
     assert (returncode, json.loads(out)["state"], "models/attention.py" in err) == (0, "done", True)
-    durable.write_json(folder / "status.json", experiment_utils.read_status(folder) | {"state": "cancelled"})
+    atomic_files.write_json(folder / "status.json", read_status(folder) | {"state": "cancelled"})
     returncode, out, err = run()
     assert returncode == 2
     assert [line.split()[-1] for line in err.splitlines() if "experiments.py" in line] == [
@@ -271,6 +273,6 @@ def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Pa
         "again=true",
     ]
     assert run("again=true")[0] == 0
-    told: list[dict[str, Any]] = experiment_utils.read_run(folder)["attempts"]
+    told: list[dict[str, Any]] = read_run(folder)["attempts"]
     assert (len(told), (folder / "attempts/1/outcome.json").exists()) == (2, True)
     assert run()[1].count("earlier code") == 0

@@ -29,8 +29,8 @@ from tiny_run import (
 )
 
 import core
-import experiment_utils
 from conf.schema import Dataset, Optimizer
+from training.attempt.run_files import read_run, read_status, state_of
 from training.ending import ending_of
 from training.interrupt import Interrupted
 from training.progress import NonFinite
@@ -55,9 +55,9 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
         "checkpoints", "code", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv",
         "run.json", "status.json",
     ]  # fmt: skip
-    status = experiment_utils.read_status(finished)
+    status = read_status(finished)
     assert (status["state"], status["step"], status["total_steps"], status["attempt"]) == ("done", 40, 40, 1)
-    run = experiment_utils.read_run(finished)
+    run = read_run(finished)
     assert finished.name.endswith(run["identity"][:8])
     assert run["auto"].keys() == {
         "micro_batch", "loss_chunk", "threads", "device", "precision", "matmul_precision",
@@ -85,7 +85,7 @@ def test_where_slurm_polls_rss_stages_and_status_tell_it_against_mem(
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1000")
     folder = make_run(tiny_config(tmp_path, max_steps=2))
     assert run_core(folder).returncode == 0
-    assert experiment_utils.read_status(folder)["polled_limit_bytes"] == 1000 << 20
+    assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
     lines = [line for line in (folder / "log.txt").read_text().splitlines() if "[mem] first_step" in line]
     assert re.search(r"\d MB rss of --mem 1.0 GB, polled by Slurm \(\d+%\)", lines[0])
 
@@ -184,7 +184,7 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     assert process.returncode == code, output
     assert "type the same command again to go on from the checkpoint of step " in output
     assert "Traceback" not in output
-    status = experiment_utils.read_status(long_run)
+    status = read_status(long_run)
     assert status["state"] == "cancelled"
     newest = max((long_run / "checkpoints").glob("step-*"))
     rows = metrics_without_clock(long_run)
@@ -198,7 +198,7 @@ def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path
     wait_for_step(long_run, 20)
     first.kill()
     first.wait()
-    assert experiment_utils.state_of(long_run) == "failed"
+    assert state_of(long_run) == "failed"
     second = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert second.stdout is not None
     told = second.stdout.readline()
@@ -217,14 +217,14 @@ def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, comm
     )
     parent = subprocess.Popen([*command, sys.executable, "-c", entry, str(long_run)], cwd=ROOT)
     wait_for_step(long_run, 20)
-    child = experiment_utils.read_status(long_run)["pid"]
+    child = read_status(long_run)["pid"]
     parent.kill()
     parent.wait()
     try:
         deadline = time.monotonic() + 60
         while (long_run / "run.lock").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        status = experiment_utils.read_status(long_run)
+        status = read_status(long_run)
         assert (status["state"], status["reason"]) == ("cancelled", "stopped by SIGTERM")
         assert (long_run / "checkpoints" / f"step-{status['step']:08d}").is_dir()
     finally:
@@ -248,7 +248,7 @@ def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
         assert f"process {first.pid} on " in second.stderr
         assert "since " in second.stderr
         assert "Traceback" not in second.stderr
-        assert experiment_utils.read_status(long_run)["state"] == "running"
+        assert read_status(long_run)["state"] == "running"
     finally:
         first.kill()
         first.wait()
@@ -257,14 +257,14 @@ def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
 def test_the_record_of_a_finished_run_is_written_again_when_it_was_lost(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=4))
     assert run_here(folder).returncode == 0
-    before = experiment_utils.read_run(folder)
+    before = read_run(folder)
     (folder / "run.json").write_text("{")
     refused = run_here(folder)
     assert refused.returncode == 2
     assert "Move it aside: mv " in refused.stderr
     (folder / "run.json").unlink()
     assert run_here(folder).returncode == 0
-    after = experiment_utils.read_run(folder)
+    after = read_run(folder)
     assert after["identity"] == before["identity"]
     for key in ("val_loss", "best", "bigram_val_loss"):
         assert after["results"][key] == before["results"][key]
@@ -279,7 +279,7 @@ def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp
     folder = make_run(config)
     done = run_here(folder)
     assert done.returncode == 1
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "failed"
     assert "no longer finite: step " in status["reason"]
     assert "error: the gradient is no longer finite: step 2: loss 5.5" in done.stderr
@@ -301,7 +301,7 @@ def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> No
         [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 1
-    assert "ZeroDivisionError: the cat walked by" in experiment_utils.read_status(folder)["reason"]
+    assert "ZeroDivisionError: the cat walked by" in read_status(folder)["reason"]
     log = (folder / "log.txt").read_text()
     assert "Traceback (most recent call last)" in log
     assert "the cat walked by" in log
@@ -315,7 +315,7 @@ def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(tmp_p
     folder = make_run(config)
     assert run_here(folder).returncode == 1
     assert not list(folder.glob("checkpoints/step-*"))
-    reason = experiment_utils.read_status(folder)["reason"]
+    reason = read_status(folder)["reason"]
     assert reason.endswith(". There is no checkpoint yet")
 
 
@@ -473,7 +473,7 @@ def test_a_missing_dataset_is_told_without_a_traceback(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "tiny" in done.stderr
     assert "Traceback" not in done.stderr
-    assert experiment_utils.read_status(folder)["state"] == "failed"
+    assert read_status(folder)["state"] == "failed"
 
 
 def test_dataset_defaults_are_those_of_the_schema() -> None:
@@ -513,7 +513,7 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
     wait_for_step(folder, 20)
     process.send_signal(signal.SIGTERM)
     process.wait(60)
-    assert experiment_utils.read_status(folder)["step"] < 400
+    assert read_status(folder)["step"] < 400
     pretokenize(TextFile(tmp_path / "more.txt"), BytesTokenizer(), tmp_path / "set", Options(append=True))
     assert make_run(config) != folder, "a new run reads the longer set"
     done = run_here(folder)

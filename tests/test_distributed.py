@@ -22,11 +22,11 @@ from tiny_run import (
     write_text,
 )
 
-import experiment_utils
 from conf import Config
 from conf.optimizer_rules import SETTINGS_OF
 from conf.schema import Schedule
 from tests.training.test_optimizers import option
+from training.attempt.run_files import read_run, read_status
 
 pytestmark = pytest.mark.slow
 BATCH = {"effective_batch": 12, "micro_batch": 2, "max_steps": 30, "evals": 3}
@@ -74,7 +74,7 @@ def test_where_slurm_polls_rss_each_rank_tells_it_of_its_share(ranks: RankProces
     }  # fmt: skip
     folder = make_run(config_in(tmp_path, max_steps=2))
     assert ranks.run(folder, 2, **job) == [0, 0]
-    assert experiment_utils.read_status(folder)["polled_limit_bytes"] == 1000 << 20
+    assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
     for name in ("log.txt", "log.rank1.txt"):
         assert "rss of --mem 1.0 GB, polled by Slurm" in (folder / name).read_text()
 
@@ -86,10 +86,10 @@ def test_losses_are_those_of_one_rank(
     folder = again(alone, tmp_path, parallel=parallel)
     assert ranks.run(folder, count) == [0] * count
     assert_same_numbers(folder, alone)
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert (run["ranks"], run["accumulation"]) == (count, 6 // count)
     assert run["attempts"][0]["how"]["ranks"] == count
-    assert run["identity"] == experiment_utils.read_run(alone)["identity"]
+    assert run["identity"] == read_run(alone)["identity"]
     assert state_of_checkpoint(folder)["data"] == state_of_checkpoint(alone)["data"]
     assert {path.name for path in folder.glob("*rank1*")} == {"log.rank1.txt", "memory.rank1.jsonl", "rank1"}
     records = (folder / "memory.rank1.jsonl").read_text().splitlines()
@@ -122,7 +122,7 @@ def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, paral
     codes = ranks.run(folders[1], 2)
     if parallel == "fsdp" and name == "adafactor":
         assert codes[0] == 2
-        assert "Use training.parallel=ddp" in experiment_utils.read_status(folders[1])["reason"]
+        assert "Use training.parallel=ddp" in read_status(folders[1])["reason"]
         return
     assert codes == [0, 0]
     if name == "muon" and parallel == "fsdp":  # its iteration in bf16 sums in another order
@@ -155,14 +155,14 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     for count, step in ((2, 8), (1, 7), (3, 6)):
         stop = {"rank": count - 1, "step": step, "what": "term"}
         assert ranks.run(folder, count, stop) == [1] * count
-        assert experiment_utils.read_status(folder)["reason"] == "stopped by SIGTERM"
+        assert read_status(folder)["reason"] == "stopped by SIGTERM"
         asked_at = reached[-1] + step
         reached.append(state_of_checkpoint(folder)["step"])
         # Several ranks agree at the next checkpoint at the latest, of which there is one every 7 steps.
         assert asked_at <= reached[-1] <= (asked_at if count == 1 else asked_at + -asked_at % 7)
-    assert [a["how"]["ranks"] for a in experiment_utils.read_run(folder)["attempts"]] == [2, 1, 3]
+    assert [a["how"]["ranks"] for a in read_run(folder)["attempts"]] == [2, 1, 3]
     assert ranks.run(folder, 2) == [0, 0]
-    resumed = [a["resumed_from_step"] for a in experiment_utils.read_run(folder)["attempts"]]
+    resumed = [a["resumed_from_step"] for a in read_run(folder)["attempts"]]
     assert resumed == reached
     assert_same_numbers(folder, alone)
 
@@ -213,7 +213,7 @@ def test_the_first_failing_rank_is_named(
     own_log = folder / ("log.txt" if failing == 0 else f"log.rank{failing}.txt")
     assert "Traceback" in own_log.read_text()
     assert told in own_log.read_text()
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "failed"
     assert told in status["reason"]
     if failing:
@@ -240,8 +240,8 @@ def test_a_killed_rank_is_named_and_the_others_end(
         assert f"rank {killed} (" in log.read_text()
         assert "is gone" in log.read_text()
     if killed:
-        assert experiment_utils.read_status(folder)["state"] == "failed"
-        assert experiment_utils.read_status(folder)["reason"].startswith(f"rank {killed} (")
+        assert read_status(folder)["state"] == "failed"
+        assert read_status(folder)["reason"].startswith(f"rank {killed} (")
     assert ranks.run(folder, 3) == [0, 0, 0]
     assert_same_numbers(folder, alone)
 
@@ -249,7 +249,7 @@ def test_a_killed_rank_is_named_and_the_others_end(
 def test_a_step_that_does_not_divide_is_refused_on_all_ranks(ranks: RankProcesses, tmp_path: Path) -> None:
     folder = make_run(config_in(tmp_path, effective_batch=4))
     assert ranks.run(folder, 3)[0] == 2
-    reason = experiment_utils.read_status(folder)["reason"]
+    reason = read_status(folder)["reason"]
     assert "a step of 4 windows does not divide over 3 ranks. Start the run on 1, 2, 4 of them" in reason
 
 
@@ -257,6 +257,6 @@ def test_ranks_that_do_not_come_are_named(ranks: RankProcesses, tmp_path: Path) 
     folder = make_run(config_in(tmp_path))
     variables = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "HIGHWATER_RANKS_TIMEOUT_S": "1"}
     assert ranks.run(folder, 2, **variables) == [1, 1]
-    reason = experiment_utils.read_status(folder)["reason"]
+    reason = read_status(folder)["reason"]
     assert reason.startswith("rank 2 of 3 did not come to 127.0.0.1:")
     assert "those that came: 0 on " in reason

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from tiny_run import make_run, run_here, tiny_config
 
-import experiment_utils
 from conf import Config
+from conf.run_identity import HOW_IT_IS_COMPUTED, WHERE_IT_RUNS
+from training.attempt.run_files import read_run, read_status
 from training.metrics import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,8 +89,8 @@ def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> No
     names = [
         *(path.name for path in folder.iterdir() if path.is_file()),
         *COLUMNS,
-        *experiment_utils.read_status(folder),
-        *experiment_utils.read_run(folder),
+        *read_status(folder),
+        *read_run(folder),
         *evaluation,
         *(path.name for path in (folder / "checkpoints" / "best").iterdir()),
     ]
@@ -99,10 +100,10 @@ def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> No
 def test_the_run_folder_page_names_what_is_not_in_the_identity() -> None:
     page = (ROOT / "docs" / "run-folder.md").read_text()
     schema_keys = {"plan", "study", "runs_dir", "tags", "notes", "memory", "logging"}
-    assert schema_keys <= set(experiment_utils.WHERE_IT_RUNS)
+    assert schema_keys <= set(WHERE_IT_RUNS)
     for key in schema_keys:
         assert f"`{key}`" in page
-    for key in experiment_utils.HOW_IT_IS_COMPUTED:
+    for key in HOW_IT_IS_COMPUTED:
         group, name = key.split(".")
         if hasattr(getattr(Config(), group), name):
             assert f"`{key}`" in page

@@ -19,10 +19,10 @@ import yaml
 from as_written import as_written
 from tiny_run import write_text
 
-import experiment_utils
 from conf.check import to_config
 from experiments import main
 from memory.gpus import GpuDevice
+from training.attempt.run_files import read_run, read_status
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = (
@@ -320,14 +320,14 @@ def test_a_run_and_the_same_command_again(place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (place / "runs" / "default").iterdir()
     assert folder.name.startswith("16d-lr0.003-seed3-")
-    assert experiment_utils.read_status(folder)["state"] == "done"
+    assert read_status(folder)["state"] == "done"
     assert str(folder.relative_to(place)) in done.stdout
     assert sorted(path.name for path in place.iterdir() if "my" not in path.name) == ["runs"]
     again = experiments(place, *command, "--json")
     assert again.returncode == 0
     outcome = json.loads(again.stdout)
     assert (outcome["state"], outcome["folder"]) == ("done", str(folder.relative_to(place)))
-    assert outcome["val_loss"] == experiment_utils.read_run(folder)["results"]["val_loss"]
+    assert outcome["val_loss"] == read_run(folder)["results"]["val_loss"]
     assert "finished" in experiments(place, *command).stdout
 
 
@@ -345,7 +345,7 @@ def test_a_sweep_with_a_failing_run(place: Path) -> None:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     folders = sorted(path.parent for path in (place / "runs" / "mine").glob("*/config.yaml"))
-    assert [experiment_utils.read_status(folder)["state"] for folder in folders] == ["done", "failed"]
+    assert [read_status(folder)["state"] for folder in folders] == ["done", "failed"]
     assert "[2/2]" in done.stdout
     assert "no longer finite" in done.stdout
     assert not list(place.rglob("multirun.yaml"))
@@ -375,7 +375,7 @@ def test_ctrl_c_checkpoints_and_the_same_command_goes_on(place: Path, to_group: 
     assert process.returncode == 130, output
     assert "Traceback" not in output
     (folder,) = place.glob("runs/*/*")
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "cancelled"
     assert (folder / "checkpoints" / f"step-{status['step']:08d}").is_dir()
     assert not list(folder.glob("run.lock"))

@@ -24,9 +24,9 @@ from tiny_run import (
 )
 
 import core
-import experiment_utils
 from benchmarks.environment import save
 from tests.forked import killed_at
+from training.attempt.run_files import Status, read_run, read_status
 
 POINTS = [
     "checkpoint:written", "state.json:before_rename", "state.json:after_rename", "checkpoint:before_rename",
@@ -47,7 +47,7 @@ def kill_at_point(folder: Path, point: str, count: int) -> bool:
 
     def work() -> None:
         # one by the clock would be a point more
-        experiment_utils.Status.beat = lambda *_, **__: None  # type: ignore[method-assign]
+        Status.beat = lambda *_, **__: None  # type: ignore[method-assign]
         core.main([str(folder), "--quiet"])
 
     return killed_at(point, work, count)
@@ -67,7 +67,7 @@ def kill_many_times(folder: Path, kills: int, seed: int, points: Sequence[str] =
     generator = random.Random(seed)
     counted = {"at a point": 0, "at a random moment": 0}
     while sum(counted.values()) < kills:
-        if experiment_utils.read_status(folder).get("state") == "done":
+        if read_status(folder).get("state") == "done":
             break
         if generator.random() < 0.5:
             point, count = generator.choice(points), generator.randint(1, 3)
@@ -126,7 +126,7 @@ def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
         if kills >= 10:
             break
     assert kills >= 10
-    passes = experiment_utils.read_run(folder)["data"]["sources"][1]["passes"]
+    passes = read_run(folder)["data"]["sources"][1]["passes"]
     assert passes > 1
 
 

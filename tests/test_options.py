@@ -9,10 +9,10 @@ import pytest
 from tiny_run import write_text
 
 import core
-import experiment_utils
 from conf.compose import Composer
 from conf.logging_rules import is_missing
 from conf.request import read_run
+from training.attempt.begin import create_run
 from training.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,7 +115,7 @@ def test_one_step(
     overrides = [f"{group}={option}", *BASE, *budget, *NEEDS.get((group, option), [])]
     plan = make_plan(read_run(overrides, composer), tokenize=True)
     assert plan.identity is not None
-    folder = experiment_utils.create_run(plan.config, plan.identity)
+    folder = create_run(plan.config, plan.identity)
     assert core.run_attempt(folder, terminal=False) == 0, (folder / "log.txt").read_text()
-    results = experiment_utils.read_run(folder)["results"]
+    results = read_run(folder)["results"]
     assert 0 < results["val_loss"] < 20

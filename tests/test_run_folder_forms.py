@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import experiment_utils
 from analysis.reading.facts import facts_of
 from analysis.run_folder import RunFolder
 from conf.check import to_config
+from conf.run_identity import identity
 from slurm.truth import run_truth
+from training.attempt.run_files import read_config, read_run
 from training.metrics import COLUMNS, SOURCE_COLUMNS, MetricsFile, RowsFile, SourcesFile, cut_records
 
 FORMS = sorted(Path(__file__).parent.glob("golden/run_folders/*/*"))
@@ -53,8 +54,8 @@ def test_every_file_is_read_whole(golden: Path) -> None:
 
 @each_form
 def test_its_configuration_has_the_identity_of_its_name(golden: Path) -> None:
-    config, run = to_config(experiment_utils.read_config(golden)), experiment_utils.read_run(golden)
-    found = experiment_utils.identity(config, run["data"]["fingerprint"])
+    config, run = to_config(read_config(golden)), read_run(golden)
+    found = identity(config, run["data"]["fingerprint"])
     assert found == run["identity"]
     assert golden.name.endswith(found[:8])
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
 
-import experiment_utils
 from analysis.summary import render_run
-from conf import Config, UserError
+from conf import Config
 from conf.schema import Dataset, Model, Optimizer, Tokenizer
 from data_loading.synthetic.markov import Markov
+from experiment_utils.errors import UserError
+from training.attempt.run_files import read_run
 from training.plan import make_plan
 
 
@@ -41,7 +42,7 @@ def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path) ->
     assert f"floor {floor:.4f} nats a token: no model's expected val loss is below it" in log
     assert "tokenizer ids, 16 ids" in log
     assert "computed where they are read" in log
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     results = run["results"]
     assert run["data"]["floor_loss"] == results["floor_loss"] == floor
     assert results["bigram_val_loss"] is None, "a trillion tokens are not counted"
@@ -108,7 +109,7 @@ def test_a_small_model_learns_a_chain_down_to_its_floor_and_no_further(tmp_path:
     )  # fmt: skip
     folder = make_run(config)
     assert run_here(folder).returncode == 0
-    results = experiment_utils.read_run(folder)["results"]
+    results = read_run(folder)["results"]
     floor = results["floor_loss"]
     assert floor == Markov(16, 0).entropy_rate
     # A label's cost has a standard deviation near 1: 0.003 over 100,000 of them.

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-import durable
 from data_loading.foreign.layout import read_object
 from data_loading.pretokenizer import bpe, duplicates, journal
-from experiment_utils import read_config, read_run, read_status
+from experiment_utils import atomic_files, lock_file
 from slurm.branches import wanted_checkpoints
 from slurm.cleaning import _snapshots_below
 from slurm.in_job.lock import is_touched
 from slurm.in_job.starts import read_starts
 from slurm.records import Place, add_place, places, submissions
 from tests.closed import ERRORS, failing_reads
+from training.attempt.run_files import read_config, read_run, read_status
 from training.metrics import MetricsFile, cut_records
 from training.micro_batch import _was_killed
 
@@ -28,7 +28,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run.json": ("run.json", read_run),
     "config.yaml": ("config.yaml", read_config),
     "outcome.json": ("outcome.json", lambda folder: _was_killed(folder / "outcome.json", 1)),
-    "run.lock": ("run.lock", lambda folder: durable.read_holder(folder / "run.lock", "it")),
+    "run.lock": ("run.lock", lambda folder: lock_file.read_holder(folder / "run.lock", "it")),
     "run.lock of another machine": ("run.lock", lambda folder: is_touched(folder / "run.lock", 0.1)),
     "starts.json": ("starts.json", read_starts),
     "jobs.json": ("jobs.json", places),
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_kept(tmp_path: Path, reader:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{}")
     before = sorted(tmp_path.rglob("*"))
-    with failing_reads(path, number), pytest.raises(durable.Unreadable) as found:
+    with failing_reads(path, number), pytest.raises(atomic_files.Unreadable) as found:
         read(tmp_path)
     assert found.value.path == path
     assert found.value.why == os.strerror(number)
@@ -64,8 +64,8 @@ def test_a_file_that_cannot_be_read_is_reported_and_kept(tmp_path: Path, reader:
 
 def test_an_absent_file_is_absent(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert durable.read_object(tmp_path / "none") is None
-    assert durable.read_object(tmp_path / "file" / "below") is None
+    assert atomic_files.read_object(tmp_path / "none") is None
+    assert atomic_files.read_object(tmp_path / "file" / "below") is None
 
 
 @pytest.mark.parametrize("number", ERRORS[1:])
@@ -75,7 +75,7 @@ def test_clean_does_not_guess_what_other_runs_need(tmp_path: Path, number: int) 
     for path in (config, submission):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({}))
-    with failing_reads(config, number), pytest.raises(durable.Unreadable):
+    with failing_reads(config, number), pytest.raises(atomic_files.Unreadable):
         wanted_checkpoints(tmp_path)
-    with failing_reads(submission, number), pytest.raises(durable.Unreadable):
+    with failing_reads(submission, number), pytest.raises(atomic_files.Unreadable):
         _snapshots_below(tmp_path, {})

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 import core
-import experiment_utils
 from conf import Config
 from conf.schema import Dataset, Logging, Memory, Model, Tokenizer, Training
+from training.attempt.begin import create_run
+from training.attempt.run_files import read_run, read_status
 from training.metrics import CLOCK_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,7 +83,7 @@ def make_run(config: Config) -> Path:
 
     plan = make_plan(config, tokenize=True)
     assert plan.identity is not None
-    return experiment_utils.create_run(plan.config, plan.identity)
+    return create_run(plan.config, plan.identity)
 
 
 def run_core(folder: Path, *arguments: str, patience_s: float = 240) -> subprocess.CompletedProcess[str]:
@@ -115,12 +116,12 @@ def column(folder: Path, name: str) -> list[float]:
 
 def assert_same_numbers(folder: Path, other: Path) -> None:
     """That a run on several ranks has the numbers of one on another count, to float tolerance."""
-    assert experiment_utils.read_status(folder)["state"] == "done"
+    assert read_status(folder)["state"] == "done"
     for name in ("step", "tokens", "lr"):
         assert column(folder, name) == column(other, name)
     for name in ("train_loss", "val_loss", "grad_norm"):
         assert column(folder, name) == pytest.approx(column(other, name), rel=2e-5), name
-    results = [experiment_utils.read_run(each)["results"] for each in (folder, other)]
+    results = [read_run(each)["results"] for each in (folder, other)]
     assert results[0]["val_loss"] == pytest.approx(results[1]["val_loss"], rel=2e-5)
 
 
@@ -140,8 +141,8 @@ def outcome(folder: Path) -> dict[str, Any]:
         "evaluations": evaluations_without_clock(folder),
         "weights and moments": state["sha256"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
-        "val_loss": experiment_utils.read_run(folder)["results"]["val_loss"],
-        "state": experiment_utils.read_status(folder)["state"],
+        "val_loss": read_run(folder)["results"]["val_loss"],
+        "state": read_status(folder)["state"],
     }
 
 

@@ -6,7 +6,7 @@ import argparse
 import importlib
 import sys
 
-from conf.exit_status import exit_status
+from experiment_utils.exit_status import exit_status
 
 COMMANDS = ("eval", "sample", "export")
 """Each is a module of training/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""

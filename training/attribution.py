@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
+from experiment_utils import atomic_files
 
 if TYPE_CHECKING:
     from memory import Stage
@@ -62,7 +62,7 @@ class Attributions:
         if save_cuda_snapshot(self._folder / name):
             log.info("%s: to be dropped on https://docs.pytorch.org/memory_viz", name)
         try:
-            durable.write_json(
+            atomic_files.write_json(
                 self._folder / FILE, {"version": 1, "attributions": list(self._found.values())}
             )
         except OSError as error:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import durable
-import experiment_utils
-from conf import Problem, UserError
-from conf.quantities import counted
+from experiment_utils import atomic_files
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
+from training.attempt.run_files import update_run
 from training.averages import average_of
 from training.checkpoints import Checkpoint, CorruptError, load
 from training.distributed.parallel import like
@@ -117,7 +117,7 @@ def begin(
     log.info("beginning with %s: %s", origin.line(), found.words())
     if run.ranks.is_first:
         restored = {**vars(origin), **found.to_json()}
-        experiment_utils.update_run(run.folder, restored=restored)
+        update_run(run.folder, restored=restored)
 
 
 def _begin_anew(
@@ -143,4 +143,4 @@ def _take_over(run: Run, trunk: Path) -> None:
         return
     for name in TAKEN_OVER:
         if (trunk / name).is_file():
-            durable.write_text(run.folder / name, (trunk / name).read_text(encoding="utf-8"))
+            atomic_files.write_text(run.folder / name, (trunk / name).read_text(encoding="utf-8"))

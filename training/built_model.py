@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import experiment_utils
-from conf import UserError
-from conf.quantities import format_count
-from experiment_utils.code_version import code_version
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count
 from models.counts import BACKWARD_OVER_FORWARD
+from training.attempt.code_version import code_version
+from training.attempt.run_files import update_run
 from training.optimizer_state import checkpoint_bytes
 from training.plan import max_positions
 
@@ -77,9 +77,7 @@ def check_counts(run: Run, model: LanguageModel) -> None:
     )  # fmt: skip
     run.plan = dataclasses.replace(plan, **vars(built), checkpoint_bytes=size)
     if run.ranks.is_first:
-        experiment_utils.update_run(
-            run.folder, **vars(built), total_flops=run.plan.total_flops, checkpoint_bytes=size
-        )
+        update_run(run.folder, **vars(built), total_flops=run.plan.total_flops, checkpoint_bytes=size)
 
 
 def counts_of(model: LanguageModel, seq_len: int, planned: Counts) -> Counts:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
+from experiment_utils import atomic_files
 
 if TYPE_CHECKING:
     import torch
@@ -87,15 +87,15 @@ class Checkpoints:
                 digests = aside.submit(lambda: {name: _digest(tensors) for name, tensors in files.items()})
                 for name, tensors in files.items():
                     save_file(tensors, temporary / name)
-                durable.point("checkpoint:written")
+                atomic_files.point("checkpoint:written")
                 for name in files:
-                    durable.fsync_file(temporary / name)
+                    atomic_files.fsync_file(temporary / name)
             sealed = _sealed({**checkpoint.state, "sha256": digests.result(), "sha256_of": _OF_TENSORS})
-            durable.write_json(temporary / "state.json", sealed)
+            atomic_files.write_json(temporary / "state.json", sealed)
             for name in files:
-                durable.same_mode(temporary / name, temporary / "state.json")
-            durable.fsync_folder(temporary)
-            durable.point("checkpoint:before_rename")
+                atomic_files.same_mode(temporary / name, temporary / "state.json")
+            atomic_files.fsync_folder(temporary)
+            atomic_files.point("checkpoint:before_rename")
             final = self._path(step)
             if final.exists():  # found corrupt on resume, or saved by an attempt that then lost its metrics
                 self._remove(final)
@@ -103,8 +103,8 @@ class Checkpoints:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        durable.fsync_folder(self._folder)
-        durable.point("checkpoint:after_rename")
+        atomic_files.fsync_folder(self._folder)
+        atomic_files.point("checkpoint:after_rename")
         self._keep_what_counts(checkpoint.state)
         return final
 
@@ -130,7 +130,7 @@ class Checkpoints:
         at_most: of no later step.
 
         Raises:
-            durable.Unreadable: one cannot be read, which does not make it corrupt.
+            atomic_files.Unreadable: one cannot be read, which does not make it corrupt.
         """
         for step in reversed(checkpoint_steps(self._folder)):
             if at_most is not None and step > at_most:
@@ -179,7 +179,7 @@ class Checkpoints:
         """Rename, then delete: a kill in between leaves no half checkpoint under a checkpoint's name."""
         doomed = folder.with_name(f".{folder.name}.removed")
         folder.rename(doomed)
-        durable.point("checkpoint:before_delete")
+        atomic_files.point("checkpoint:before_delete")
         shutil.rmtree(doomed)
 
     def _remove_leftovers(self) -> None:
@@ -196,11 +196,11 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The plain values of a checkpoint, compared with their checksum.
 
     Raises:
-        durable.Unreadable: it cannot be read.
+        atomic_files.Unreadable: it cannot be read.
         FileNotFoundError, NotADirectoryError: it is absent.
         ValueError: it is damaged.
     """
-    with durable.reading(folder / "state.json"):
+    with atomic_files.reading(folder / "state.json"):
         state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
         raise ValueError(f"{folder / 'state.json'} does not match its own checksum")
@@ -211,10 +211,10 @@ def checkpoint_steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint in a checkpoints folder, ascending.
 
     Raises:
-        durable.Unreadable: the folder cannot be read.
+        atomic_files.Unreadable: the folder cannot be read.
     """
     try:
-        with durable.reading(folder):
+        with atomic_files.reading(folder):
             names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -234,7 +234,7 @@ def load(folder: Path) -> Checkpoint:
 
     Raises:
         CorruptError: says which file, and how it differs.
-        durable.Unreadable: a file cannot be read.
+        atomic_files.Unreadable: a file cannot be read.
     """
     state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
     return Checkpoint(weights, training, state)
@@ -257,10 +257,10 @@ def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[di
         state = read_state(folder)
         tensors = []
         for name in names:
-            with durable.reading(folder / name):
+            with atomic_files.reading(folder / name):
                 tensors.append(read_tensors(folder / name))
                 is_of_tensors = state.get("sha256_of") == _OF_TENSORS
-                found = _digest(tensors[-1]) if is_of_tensors else durable.file_sha256(folder / name)
+                found = _digest(tensors[-1]) if is_of_tensors else atomic_files.file_sha256(folder / name)
             if found != state["sha256"][name]:
                 raise CorruptError(f"{folder / name} does not match its checksum")
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError) as error:

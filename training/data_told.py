@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from conf.quantities import counted, format_count
+from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf import AUTO, Problem, UserError
-from conf.quantities import counted
+from conf import AUTO
 from conf.schema import Training
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
 from training.gpu_check import check_gpu, device_kind
 from training.precision import DTYPES, resolve_precision
 

@@ -9,9 +9,9 @@ import shlex
 import signal
 from pathlib import Path
 
-from conf import UserError
-from conf.quantities import format_duration
-from durable import Unreadable
+from experiment_utils.atomic_files import Unreadable
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_duration
 from training.checkpoints import checkpoint_steps
 from training.cuda_errors import cuda_fault
 from training.distributed.place import Place

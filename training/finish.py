@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import experiment_utils
+from training.attempt.run_files import update_attempt, update_run
 from training.loop import Run, test_losses
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
         **(run.guard.results() if run.guard is not None else {}),
         "train_seconds": round(run.train_seconds, 3),
     }
-    experiment_utils.update_run(run.folder, results=results)
-    experiment_utils.update_attempt(
+    update_run(run.folder, results=results)
+    update_attempt(
         run.folder, ended_s=round(time.time(), 3), seconds={k: round(v, 4) for k, v in run.seconds.items()}
     )
     run.status.update(state="done", stage="finish", step=run.step)

@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-import experiment_utils
-from conf import AUTO, UserError
+from conf import AUTO
 from conf.graph_rules import graph_obstacle, refused_graph
+from experiment_utils.errors import UserError
+from training.attempt.run_files import read_run, update_run
 from training.device_batches import on_device
 from training.step import StepResult
 from training.step_clock import marker_of
@@ -325,8 +326,8 @@ def graphed(run: Run, step: Step) -> TakesSteps:
 
     def settle(is_graphed: bool) -> None:
         run.cuda_graph = is_graphed  # holds for a smaller micro-batch of this attempt too
-        auto = experiment_utils.read_run(run.folder).get("auto", {})
-        experiment_utils.update_run(run.folder, auto={**auto, "cuda_graph": is_graphed})
+        auto = read_run(run.folder).get("auto", {})
+        update_run(run.folder, auto={**auto, "cuda_graph": is_graphed})
 
     return GraphedStep(
         step, CudaGraphs(), marker_of(run.device), is_settled=run.cuda_graph is True, settle=settle

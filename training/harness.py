@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-import experiment_utils
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from training.attempt.run_files import RUN_FOLDER_VERSION
 from training.saved_run import SavedRun
 
 MODULE = "lm_eval"
@@ -110,13 +110,13 @@ def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, d
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}, "how": {}}
     how = {"num_fewshot": asked.num_fewshot, "limit": asked.limit, "lm_eval": found.get("lm_eval_version")}
     record = {
-        "version": experiment_utils.RUN_FOLDER_VERSION,
+        "version": RUN_FOLDER_VERSION,
         "identity": saved.facts.get("identity"),
         "step": saved.step,
         "results": {**before["results"], **found["results"]},
         "how": {**before["how"], **dict.fromkeys(found["results"], how)},
     }
-    durable.write_json(path, record)
+    atomic_files.write_json(path, record)
     return path, found["results"]
 
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import experiment_utils
 from conf.schema import Logging
+from training.attempt.run_files import update_attempt
 
 log = logging.getLogger("training")
 
@@ -135,7 +135,7 @@ class Logger:
         """In run.json, of this attempt."""
         for folder in self._folders:
             with suppress(Exception):  # a full disk, a damaged file: the run will tell of it itself
-                experiment_utils.update_attempt(folder, logging=facts)
+                update_attempt(folder, logging=facts)
 
     def _said(self, mode: str) -> IO[bytes]:
         try:

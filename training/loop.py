@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiment_utils
 from conf import Config
-from conf.quantities import format_count
+from conf.seeding import seeds
+from experiment_utils.quantities import format_count
 from memory import LeakMonitor, Stage, stage
+from training.attempt.run_files import RUN_FOLDER_VERSION, Status, update_attempt
 from training.attribution import Attributions
 from training.distributed.ranks import Ranks
 from training.ensemble.company import ALONE, Company
@@ -68,7 +69,7 @@ class Run:
     plan: Plan
     device: Device
     loss_chunk: int
-    status: experiment_utils.Status
+    status: Status
     interrupt: Interrupt
     step: int = 0
     saved_step: int = 0
@@ -180,7 +181,7 @@ def restore_newest(
     if run.ranks.is_first:
         cut_records(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
         cut_records(run.folder / ROLLBACKS, run.step, ())
-        experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
+        update_attempt(run.folder, resumed_from_step=run.step)
 
 
 def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) -> Step:
@@ -190,7 +191,7 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
     from training.step import Step
 
     config, budget, rank = run.config, run.plan.budget, run.ranks.rank
-    seed_init, seed_data = experiment_utils.seeds(config)
+    seed_init, seed_data = seeds(config)
     eta = config.optimizer.grad_noise
     return Step(
         model,
@@ -341,7 +342,7 @@ def evaluate_run(
     dead = units.shares()
     records = [
         {
-            "version": experiment_utils.RUN_FOLDER_VERSION,
+            "version": RUN_FOLDER_VERSION,
             "step": run.step,
             "tokens": tokens,
             "source": source,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import experiment_utils
 from conf import AUTO, Config
+from conf.budget import batch_of_rank, effective_batch
 from conf.graph_rules import graph_obstacle
 from conf.schema import Training
 from memory import constants
@@ -77,7 +77,7 @@ def estimate_run(
         UserError: as `models.shape.resolve_shape`.
     """
     training = config.training
-    batch = experiment_utils.batch_of_rank(training, ranks)
+    batch = batch_of_rank(training, ranks)
     step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
     step = replace(step, keeps_gradients=together > 1, members=together)
     positions = config.arch.max_positions or training.seq_len
@@ -134,7 +134,7 @@ def step_sizes(
         loss_chunk=resolve_loss_chunk(chunk, vocab_size, device),
         activation_checkpointing=training.activation_checkpointing,
         compiled=training.compile,
-        accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,
+        accumulates=effective_batch(training) > micro_batch * ranks,
         masks_documents=config.dataset.documents != "across",
         on_gpu=device == "cuda",
     )

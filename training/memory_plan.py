@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import experiment_utils
-from conf import AUTO, Config, Problem, UserError
+from conf import AUTO, Config
+from conf.budget import batch_of_rank
+from conf.budget import micro_batch as micro_batch_of
 from conf.schema import Training
 from conf.sizes import size_name
+from experiment_utils.errors import Problem, UserError
 from memory import format_bytes
 from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
@@ -224,7 +226,7 @@ class MemoryNeeds:
         if training.micro_batch != AUTO:
             return int(training.micro_batch)
         device, _ = expected_device(training, self._kept)
-        largest = experiment_utils.micro_batch(training, self._ranks, device)
+        largest = micro_batch_of(training, self._ranks, device)
         sizes = [size for size in self._sizes() if size <= largest]
         if pinned is not None:
             if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
@@ -418,5 +420,5 @@ def _margin_words(config: Config) -> str:
 
 def divisors(training: Training, ranks: int = 1) -> list[int]:
     """Sizes a micro-batch may have, descending."""
-    batch = experiment_utils.batch_of_rank(training, ranks)
+    batch = batch_of_rank(training, ranks)
     return [size for size in range(batch, 0, -1) if batch % size == 0]

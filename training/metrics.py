@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import durable
+from experiment_utils import atomic_files
 
 log = logging.getLogger("training")
 
@@ -168,8 +168,8 @@ def _as_csv(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> str:
 
 
 def _read(path: Path) -> str:
-    """The text of a file, empty if it is absent. Raises durable.Unreadable."""
-    with suppress(FileNotFoundError), durable.reading(path):
+    """The text of a file, empty if it is absent. Raises atomic_files.Unreadable."""
+    with suppress(FileNotFoundError), atomic_files.reading(path):
         return path.read_text(encoding="utf-8", errors="replace")
     return ""
 
@@ -189,14 +189,14 @@ def _replace(path: Path, found: str, text: str, *, is_all_read: bool) -> None:
         return
     if not is_all_read:
         aside = next(one for n in count(1) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
-        durable.write_text(aside, found)
+        atomic_files.write_text(aside, found)
         log.warning(
             "%s has other columns than this version writes, or lines that are not whole. What can be read "
             "is kept in it; the file as it was is now %s",
             path,
             aside.name,
         )
-    durable.write_text(path, text)
+    atomic_files.write_text(path, text)
 
 
 def _tell_missing(path: Path, step: int, missing: Collection[int | None]) -> None:

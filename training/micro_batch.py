@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import durable
-import experiment_utils
 from conf import AUTO
+from experiment_utils import atomic_files
+from training.attempt.run_files import read_run, read_status, update_attempt, update_run
 from training.out_of_memory import came_out_of, is_device_oom, moves_weights, release
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
     attempts = run.get("attempts") or []
     if not attempts or run.get("again"):
         return False
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     if status.get("state") == "oom":
         return True
     if status.get("state") == "failed" and any(word in str(status.get("reason")) for word in _OUT_OF_MEMORY):
@@ -57,7 +57,7 @@ def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
 
 def _was_killed(path: Path, attempt: Any) -> bool:
     try:
-        outcome = durable.read_object(path)
+        outcome = atomic_files.read_object(path)
     except ValueError:
         return False
     if outcome is None or outcome.get("attempt") != attempt:
@@ -208,7 +208,7 @@ def next_smaller(run: Run) -> int | None:
     """The next divisor of the micro-batch that takes less by the estimate; None where none does."""
     from training.memory_parts import estimate_run
 
-    plan, kept = run.plan, experiment_utils.read_run(run.folder).get("auto", {})
+    plan, kept = run.plan, read_run(run.folder).get("auto", {})
 
     def takes(size: int) -> int:
         found = estimate_run(
@@ -234,10 +234,10 @@ def take_smaller(run: Run, size: int, since_step: int | None = None) -> None:
     run.plan = dataclasses.replace(run.plan, budget=budget)
     if not run.ranks.is_first:
         return
-    found = experiment_utils.read_run(run.folder)
+    found = read_run(run.folder)
     auto = {**found.get("auto", {}), "micro_batch": size}
-    experiment_utils.update_run(run.folder, auto=auto, micro_batch=size, accumulation=accumulation)
+    update_run(run.folder, auto=auto, micro_batch=size, accumulation=accumulation)
     if since_step is not None:
         change = {"since_step": since_step, "micro_batch": size, "before": before.micro_batch}
         changes = [*found["attempts"][-1].get("smaller_micro_batch", []), change]
-        experiment_utils.update_attempt(run.folder, smaller_micro_batch=changes)
+        update_attempt(run.folder, smaller_micro_batch=changes)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from conf import Config
 from conf.proportions import parse_milestone, parse_weights, weight_text
-from conf.quantities import format_count
 from conf.schema import Dataset
+from experiment_utils.quantities import format_count
 
 if TYPE_CHECKING:
+    from conf.budget import Budget
     from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
-    from experiment_utils import Budget
 
 
 def is_mixture(config: Config) -> bool:
@@ -38,7 +38,7 @@ def with_plain_weights(config: Config) -> Config:
 
 
 def budget_words(config: Config, data: MixedData) -> dict[str, str]:
-    """For `experiment_utils.resolve_budget`: what ends, and what does not end it."""
+    """For `resolve_budget`: what ends, and what does not end it."""
     if data.when_dry == "rebalance":
         what = "the mixture, which ends where every source was read once,"
         return {"what": what, "to_repeat": "dataset.when_dry=repeat"}
@@ -134,7 +134,7 @@ def tokens_read(
 
 
 def _schedule(config: Config, data: MixedData) -> Any:
+    from conf.budget import effective_batch
     from data_loading import train_schedule
-    from experiment_utils import effective_batch
 
     return train_schedule(data, config.dataset, config.training.seq_len, effective_batch(config.training))

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-import experiment_utils
-from conf import Config, Problem, UserError
+from conf import Config
+from conf.budget import Budget
 from conf.differences import changes
 from conf.overrides import typed_at
+from conf.run_identity import is_in_identity
+from experiment_utils import atomic_files
+from experiment_utils.errors import Problem, UserError
 from memory.file_kinds import not_expected
+from training.attempt.run_files import read_run
 from training.checkpoints import checkpoint_folder, checkpoint_steps, read_state
 from training.schedules import course_of
 
@@ -59,7 +62,7 @@ class Origin:
 
 def find_origin(
     config: Config,
-    budget: experiment_utils.Budget,
+    budget: Budget,
     data_fingerprint: str | None,
     known: Mapping[str, Any] | None,
 ) -> Origin | None:
@@ -96,19 +99,19 @@ def find_origin(
     return Origin(str(checkpoint.resolve()), restore.what, state["step"], fingerprint)
 
 
-def _falls_otherwise(config: Config, budget: experiment_utils.Budget) -> int | None:
+def _falls_otherwise(config: Config, budget: Budget) -> int | None:
     """The step from which on the trunk, of wsd itself, has another learning rate than its branch, or None."""
     from conf.check import to_config
 
     folder = _run_folder(config)
-    other = experiment_utils.read_run(folder.resolve().parents[1] if _is_checkpoint(folder) else folder)
-    names = [field.name for field in dataclasses.fields(experiment_utils.Budget)]
+    other = read_run(folder.resolve().parents[1] if _is_checkpoint(folder) else folder)
+    names = [field.name for field in dataclasses.fields(Budget)]
     if not {"config", *names} <= {*other}:
         return None
     trunk_config = to_config(other["config"])
     if trunk_config.schedule.name != "wsd":
         return None
-    trunk = course_of(trunk_config, experiment_utils.Budget(**{name: other[name] for name in names}))
+    trunk = course_of(trunk_config, Budget(**{name: other[name] for name in names}))
     own = course_of(config, budget)
     falling = range(trunk.length.decay_from, min(trunk.length.total, own.length.total))
     return next((step for step in falling if trunk.lr_at(step) != own.lr_at(step)), None)
@@ -153,7 +156,7 @@ def _checkpoints_of(folder: Path) -> dict[int, Path]:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    with durable.reading(folder):
+    with atomic_files.reading(folder):
         return (folder / "state.json").is_file()
 
 
@@ -169,7 +172,7 @@ def _state_of(checkpoint: Path) -> dict[str, Any]:
 def _run_folder(config: Config) -> Path:
     """The folder that is named, as a path or below runs_dir by (the beginning of) its name or identity."""
     name = str(config.restore.from_)
-    with durable.reading(name):
+    with atomic_files.reading(name):
         if Path(name).is_dir():
             return Path(name)
     if Path(name).is_file():
@@ -190,7 +193,7 @@ def _check_other_run(config: Config, checkpoint: Path, data_fingerprint: str | N
     """A branch is its trunk but for budget, schedule, evaluations; moments are of one optimizer and model."""
     from conf.check import to_config, to_plain
 
-    other = experiment_utils.read_run(checkpoint.resolve().parents[1])
+    other = read_run(checkpoint.resolve().parents[1])
     if not other:
         raise UserError(
             Problem("restore.from", f"{checkpoint} lies in no run, so only its weights can be taken")
@@ -200,7 +203,7 @@ def _check_other_run(config: Config, checkpoint: Path, data_fingerprint: str | N
     before, now = to_plain(to_config(other["config"])), to_plain(config)
     differing = {
         key: values
-        for key, values in changes(before, now, experiment_utils.is_in_identity).items()
+        for key, values in changes(before, now, is_in_identity).items()
         if (not key.startswith(_MAY_DIFFER) if is_branch else key.startswith(_OF_MOMENTS))
     }
     of_each = [of_one["optimizer"] for of_one in (before, now)]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import experiment_utils
 from conf import AUTO
 from memory import format_bytes
 from memory.gpu import Gpu, read_gpu
 from memory.smaller import WORTH, smaller_micro_batch
+from training.attempt.run_files import read_run, read_status
 
 _BARE = "CUDA error: out of memory"
 _WORDS = re.compile(
@@ -103,7 +103,7 @@ def _parts(gpu: Gpu) -> Iterator[str]:
 def _advice(error: BaseException, folder: Path, gpu: Gpu | None) -> str:
     if gpu is not None and (gpu.outside_bytes or 0) > _NEIGHBOURS * gpu.total_bytes:
         return "Other processes hold a good part of it (nvidia-smi): take a GPU that is free"
-    run, stage = experiment_utils.read_run(folder), experiment_utils.read_status(folder).get("stage")
+    run, stage = read_run(folder), read_status(folder).get("stage")
     is_of_step = stage in _STAGES_OF_STEPS and not moves_weights(error)
     override = next(_overrides(run), None) if is_of_step else None
     return "Take a smaller model= or a larger GPU" if override is None else f"Try {override}"

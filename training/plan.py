@@ -12,18 +12,25 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import experiment_utils
-from conf import Config, Problem, UserError
+from conf import Config
+from conf.budget import Budget, effective_batch, resolve_budget
+from conf.budget import milestones as milestones_of
 from conf.by_model import settle
 from conf.ensembles import is_ensemble
-from conf.quantities import counted, format_count
 from conf.restore_rules import milestone_tokens
+from conf.run_identity import identity as identity_of
+from conf.run_identity import run_name
 from conf.schema import AUTO, Arch, Dataset, Tokenizer
+from conf.seeding import seeds
 from conf.sizes import size_name
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
 from memory.constants import ENTRY, FRAMEWORK_BASE
 from memory.room import Room
 from memory.room import room as room_here
+from training.attempt.begin import CodeChanged, check_code
+from training.attempt.run_files import run_folder, state_of
 from training.device import available_threads, other_bits
 from training.evaluation import evaluation_windows
 from training.gpu_check import foreseen_problem, may_have_gpu
@@ -69,7 +76,7 @@ class Plan:
     flops_per_token: float
     head_share: float
     vocab_size: int
-    budget: experiment_utils.Budget
+    budget: Budget
     evaluations: list[int]
     checkpoint_bytes: int
     data: dict[str, Any] | None
@@ -141,13 +148,13 @@ class Plan:
     @property
     def state(self) -> str | None:
         """State of the run that already has this identity, if there is one."""
-        return experiment_utils.state_of(self.folder) if self.folder else None
+        return state_of(self.folder) if self.folder else None
 
     def render(self) -> str:
         """The plan as a page for a terminal."""
         config, budget = self.config, self.budget
         training = config.training
-        name = experiment_utils.run_name(config, self.identity) if self.identity else size_name(config.model)
+        name = run_name(config, self.identity) if self.identity else size_name(config.model)
         rows = [
             ("run", name if self.identity else f"{name} (identity after tokenizing)"),
             ("folder", f"{self.folder or '-'}" + (f" ({self.state})" if self.state else "")),
@@ -227,13 +234,13 @@ def resolve(config: Config) -> Config:
 
     config = settle(with_plain_weights(config))
     shape = resolve_shape(config.model, config.arch)
-    seed_init, seed_data = experiment_utils.seeds(config)
+    seed_init, seed_data = seeds(config)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, n_layers=shape.n_layers, n_heads=shape.n_heads),
         training=dataclasses.replace(
             config.training,
-            effective_batch=experiment_utils.effective_batch(config.training),
+            effective_batch=effective_batch(config.training),
             batch_tokens=None,
         ),
         study=dataclasses.replace(config.study, name=config.study.name or "default"),
@@ -340,7 +347,7 @@ def _plan(
         together=together,
     )
     micro = needs.micro_batch(pinned=kept.get("micro_batch"), after_oom=after_oom)
-    budget = experiment_utils.resolve_budget(
+    budget = resolve_budget(
         training,
         micro=micro,
         ranks=ranks[0],
@@ -359,8 +366,8 @@ def _plan(
         taken = dataclasses.replace(config.restore, from_=origin.folder, step=origin.step)
         config = dataclasses.replace(config, restore=taken)
     first_step, fingerprint = (origin.first_step, origin.fingerprint) if origin else (0, None)
-    run_identity = experiment_utils.identity(config, data.fingerprint, fingerprint) if data else None
-    folder = experiment_utils.run_folder(config, run_identity) if run_identity else None
+    run_identity = identity_of(config, data.fingerprint, fingerprint) if data else None
+    folder = run_folder(config, run_identity) if run_identity else None
     memory = needs.plan(micro)
     return Plan(
         config=config,
@@ -372,7 +379,7 @@ def _plan(
         budget=budget,
         evaluations=[
             step
-            for step in experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing)
+            for step in milestones_of(budget.steps, training.evals, training.eval_spacing)
             if step > first_step
         ],
         checkpoint_bytes=checkpoint_bytes(config, vocab_size, positions),
@@ -391,7 +398,7 @@ def _plan(
     )
 
 
-def _milestones(config: Config, budget: experiment_utils.Budget) -> tuple[int, ...]:
+def _milestones(config: Config, budget: Budget) -> tuple[int, ...]:
     """Steps at which so many tokens were read first, of the counts within the budget."""
     steps = (-(-tokens // budget.batch_tokens) for tokens in milestone_tokens(config.training.milestones))
     return tuple(sorted({step for step in steps if step <= budget.steps}))
@@ -402,8 +409,8 @@ def _of_other_code(config: Config, folder: Path | None) -> Iterator[str]:
     if folder is None or config.again:
         return
     try:
-        experiment_utils.check_code(folder, config.code, quiet=True)
-    except experiment_utils.CodeChanged as changed:
+        check_code(folder, config.code, quiet=True)
+    except CodeChanged as changed:
         yield f"{REFUSED_HERE}: {changed}"
 
 

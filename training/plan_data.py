@@ -6,8 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import experiment_utils
-from conf import Config, Problem
+from conf import Config
+from conf.budget import Budget, effective_batch
+from experiment_utils.errors import Problem
 from training.mixture import mean_floor, source_facts
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def _options(config: Config, split: str) -> BatchOptions:
 
     if split != "train":
         return BatchOptions.held_out(config.dataset, config.training.seq_len)
-    step_windows = experiment_utils.effective_batch(config.training)
+    step_windows = effective_batch(config.training)
     return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
 
 
@@ -28,11 +29,11 @@ def count_train_windows(config: Config, data: Data | MixedData) -> int:
     """Windows of an epoch."""
     from data_loading import train_windows
 
-    batch = experiment_utils.effective_batch(config.training)
+    batch = effective_batch(config.training)
     return train_windows(data, config.dataset, config.training.seq_len, batch)
 
 
-def describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
+def describe(config: Config, data: Data | MixedData, budget: Budget) -> dict[str, Any]:
     """The data in plain values: where they lie, their tokens and windows."""
     if not data.is_counted:
         return {**data.describe(), "train_windows": None, "val_windows": None, "floor_loss": None}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import experiment_utils
-from conf import Config, Problem, UserError
+from conf import Config
+from conf.budget import micro_batch
+from experiment_utils.errors import Problem, UserError
 
 
 def problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
@@ -14,7 +15,7 @@ def problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
         return []
     problems = []
     try:
-        experiment_utils.micro_batch(config.training, ranks)
+        micro_batch(config.training, ranks)
     except UserError as error:
         problems += error.problems
     if config.dataset.ranks == "shared":

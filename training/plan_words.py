@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conf import Config
-from conf.durations import parse_duration
-from conf.quantities import counted, format_count, format_duration
+from conf.budget import Budget
 from conf.restore_rules import milestone_tokens
 from conf.schema import Optimizer
 from conf.step_range import parse_steps
-from experiment_utils import Budget
+from experiment_utils.quantities import counted, format_count, format_duration, parse_duration
 from models.family_keys import RECURRENT
 from training.schedules import course_of
 

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from conf import AUTO, Problem, UserError
+from conf import AUTO
 from conf.precision_rules import fp16_obstacle
 from conf.schema import Training
+from experiment_utils.errors import Problem, UserError
 
 if TYPE_CHECKING:
     import torch

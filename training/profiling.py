@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import durable
 from conf.step_range import parse_steps
+from experiment_utils import atomic_files
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -98,7 +98,7 @@ class Profiler:
         found.export_chrome_trace(str(temporary))
         if not temporary.exists():  # torch says nothing of a full disk
             raise OSError(f"{name}.json.gz: torch did not write it")
-        durable.fsync_file(temporary)
+        atomic_files.fsync_file(temporary)
         os.replace(temporary, self._folder / f"{name}.json.gz")
         log.info(
             "%s.json.gz: a trace of %s steps for https://ui.perfetto.dev", name, self._last - self._first + 1

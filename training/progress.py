@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from conf.quantities import format_count, format_duration, format_share
+from experiment_utils.quantities import format_count, format_duration, format_share
 from memory import format_bytes
 from memory.gpu import read_gpu
 from memory.process import read_process

@@ -8,11 +8,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import Problem, UserError
 from conf.differences import changes
 from conf.overrides import typed_at
-from experiment_utils import is_in_identity
-from experiment_utils.code_record import record_code
+from conf.run_identity import is_in_identity
+from experiment_utils.errors import Problem, UserError
+from training.attempt.code_record import record_code
 
 if TYPE_CHECKING:
     from training.plan import Plan

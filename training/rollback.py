@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import durable
-import experiment_utils
+from experiment_utils import atomic_files
+from training.attempt.run_files import RUN_FOLDER_VERSION
 from training.checkpoints import CorruptError
 from training.spikes import Diverged, RollbackGuard
 
@@ -76,10 +76,10 @@ def roll_back(
     if run.row_states is not None:
         run.row_states.load(checkpoint)
     guard.go_back(checkpoint.state["guard"], run.step)
-    durable.point("rollback:restored")
+    atomic_files.point("rollback:restored")
     if run.ranks.is_first:
         record = {
-            "version": experiment_utils.RUN_FOLDER_VERSION,
+            "version": RUN_FOLDER_VERSION,
             "step": run.step,
             "to_step": point,
             "undone": [point + 1, run.step],

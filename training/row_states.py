@@ -75,23 +75,23 @@ class RowStates:
 
 def row_states_of(config: Config, rows: int, device: Device) -> RowStates | None:
     """Those of a run, a step of which has so many rows; None where every window begins with zeros."""
-    import experiment_utils
+    from conf.seeding import seeds
     from models.shape import resolve_shape
 
     if config.arch.state_reset is None:
         return None
-    shape, (_, seed_data) = resolve_shape(config.model, config.arch), experiment_utils.seeds(config)
+    shape, (_, seed_data) = resolve_shape(config.model, config.arch), seeds(config)
     return RowStates(shape.n_layers, rows, config.arch, shape.d_model, seed_data, device)
 
 
 def row_state_bytes(config: Config) -> int:
     """Of `RowStates.states`; it has them twice, a checkpoint once."""
-    import experiment_utils
+    from conf.budget import effective_batch
     from models.shape import resolve_shape
 
     if config.arch.state_reset is None:
         return 0
-    shape, rows = resolve_shape(config.model, config.arch), experiment_utils.effective_batch(config.training)
+    shape, rows = resolve_shape(config.model, config.arch), effective_batch(config.training)
     return 4 * shape.n_layers * STATES_OF_LAYER[config.arch.family] * rows * shape.d_model
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiment_utils
-from conf import Config, UserError
-from memory.usage import UsageError, find_run
+from conf import Config
+from experiment_utils.arguments import find_run
+from experiment_utils.errors import UserError
+from training.attempt.run_files import read_config, read_run
 from training.checkpoints import CorruptError, checkpoint_steps, load_weights
 
 if TYPE_CHECKING:
@@ -146,11 +147,11 @@ def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) ->
 
     try:
         folder = find_run(given, runs_dir)
-    except UsageError as error:
+    except UserError as error:
         raise UserError(str(error)) from error
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{given}: {folder} is no run folder: it has no config.yaml")
-    config, facts = to_config(experiment_utils.read_config(folder)), experiment_utils.read_run(folder)
+    config, facts = to_config(read_config(folder)), read_run(folder)
     steps = checkpoint_steps(folder / "checkpoints")
     if not steps or "vocab_size" not in facts:
         raise UserError(f"{folder} has no checkpoint yet: look how it goes: python -m slurm why {folder}")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf import Config
+from conf.budget import Budget
 from conf.schema import Schedule
-from experiment_utils import Budget
 
 ONE_CYCLE_START = 1 / 25
 """Of the peak, that the first step of one_cycle has: torch's div_factor."""

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiment_utils
-from conf import AUTO, Config, UserError
-from conf.quantities import counted
+from conf import AUTO, Config
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from training.attempt.run_files import record_attempt
 from training.distributed.place import Place
 from training.ensemble.company import ALONE, Company
 from training.plan import Plan
@@ -93,7 +94,7 @@ def settle(
     implementation = {"loss": loss_implementation(device.kind)}
     if company.together > 1:
         implementation["loss"] = "models.stacked_loss"
-    experiment_utils.record_attempt(
+    record_attempt(
         folder,
         plan.to_json(),
         auto,

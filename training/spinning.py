@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf.quantities import counted
+from experiment_utils.quantities import counted
 from training.device import cores_of_process
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.checkpoints import Checkpoint
 from training.distributed.parallel import like, whole
 from training.row_states import states_in_checkpoint

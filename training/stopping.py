@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from conf.durations import parse_duration
-from conf.quantities import format_duration
 from conf.schema import Training
+from experiment_utils.quantities import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from training.loop import Run

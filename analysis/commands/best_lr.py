@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import new_parser, say_json, study_of, tokens_asked, told_below, write
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.rates.advice import Advice

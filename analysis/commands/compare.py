@@ -6,14 +6,14 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import new_parser, say_json, tokens_asked, write
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Group
     from analysis.reading.study import Run, Study
-    from experiment_utils import Versions
+    from training.attempt.made_by import Versions
 
 EXAMPLES = """\
 examples:

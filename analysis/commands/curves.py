@@ -8,9 +8,9 @@ from pathlib import Path
 
 from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, say_json, study_of, told_below
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 EXAMPLES = """\
 examples:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
 from analysis.commands.shared import new_parser, say_json, study_of
 from analysis.export.facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Point, Series
 from analysis.export.targets import TARGETS, check_installed
 from analysis.reading.study import Run, Study
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 EXAMPLES = """\
 examples:
@@ -101,7 +101,7 @@ def _to_csv(study: Study, runs: Sequence[tuple[Run, str]], options: argparse.Nam
     told = [(_facts(study, one, label), one) for one, label in runs]
     columns = list(dict.fromkeys(name for facts, _ in told for name in facts.columns))
     written = []
-    with durable.atomic_file(output, "w") as file:
+    with atomic_files.atomic_file(output, "w") as file:
         write_header(file, columns)
         for facts, one in told:
             points = TidyRows(file, facts, columns).add(_points(one, facts, options))

@@ -13,9 +13,9 @@ from analysis.columns import y_column
 from analysis.commands.fit_answer import as_json, as_lines
 from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, say_json, split, study_of, told_below, write
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

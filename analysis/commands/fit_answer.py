@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import as_typed, told_below
 from analysis.reading.study import versions_of
-from conf.quantities import counted
+from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.fits.points import Points

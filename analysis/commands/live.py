@@ -9,9 +9,9 @@ import os
 
 from analysis.columns import y_column
 from analysis.commands.shared import new_parser, study_of
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 EXAMPLES = """\
 examples:

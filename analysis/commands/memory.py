@@ -6,9 +6,9 @@ import argparse
 
 from analysis.commands.shared import new_parser, say_json, study_of
 from analysis.memory_use import SizeMemory, memory_by_size
-from conf import UserError
-from conf.exit_status import DONE
-from memory.format import format_bytes
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import format_bytes
 
 EXAMPLES = """\
 examples:

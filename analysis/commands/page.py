@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from analysis.commands.shared import say_json
-from conf import UserError
-from conf.exit_status import DONE
-from experiment_utils import Versions, codes_of
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from training.attempt.made_by import Versions, codes_of
 
 EXAMPLES = """\
 examples:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def save_picture(path: Path, drawn: Callable[[], Figure]) -> None:
         figure = drawn()
         metadata = {_DATES[form]: None} if form in _DATES else None
         try:
-            with rc_context({"svg.hashsalt": "highwater"}), durable.atomic_file(path) as file:
+            with rc_context({"svg.hashsalt": "highwater"}), atomic_files.atomic_file(path) as file:
                 figure.savefig(file, format=form, dpi=DPI, metadata=metadata)
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from error

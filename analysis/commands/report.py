@@ -9,8 +9,8 @@ from pathlib import Path
 from analysis.columns import y_column
 from analysis.commands.shared import as_typed, new_parser, say_json, study_of, write
 from analysis.reading.study import Study, versions_of
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 EXAMPLES = """\
 examples:

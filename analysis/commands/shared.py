@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import durable
 from analysis.columns import plain
 from analysis.reading.filters import only
 from analysis.reading.study import Study, read_study
-from conf import UserError
-from conf.quantities import parse_count
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import parse_count
 
 
 def new_parser(
@@ -103,7 +103,7 @@ def write(text: str | bytes, output: str | None) -> None:
             sys.stdout.buffer.write(data)
         return
     try:
-        with durable.atomic_file(Path(output).expanduser()) as file:
+        with atomic_files.atomic_file(Path(output).expanduser()) as file:
             file.write(data)
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror}") from error

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
-from conf import UserError
-from conf.exit_status import DONE
-from conf.quantities import counted
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
+from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.run_folder import RunFolder
-    from experiment_utils.code_version import Change
+    from training.attempt.code_version import Change
 
 EXAMPLES = """\
 examples:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from analysis.reading.study import run_folders_of
     from analysis.run_folder import RunFolder
-    from experiment_utils.code_version import ROOT, code_version
+    from training.attempt.code_version import ROOT, code_version
 
     folders = run_folders_of(options.study)
     if not folders:
@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
 def _why_unreadable(folder: Path) -> str | None:
     """Why it is not known which code made a run; None where its run.json can be read or is not there yet."""
     try:
-        durable.read_object(folder / "run.json")
-    except durable.Unreadable as error:
+        atomic_files.read_object(folder / "run.json")
+    except atomic_files.Unreadable as error:
         return f"{error.path} cannot be read: {error.why}"
     except ValueError as error:
         return f"{folder / 'run.json'} is damaged: {str(error).splitlines()[0]}"
@@ -108,7 +108,7 @@ def _newest(run: RunFolder) -> Mapping[str, Any]:
 
 def _hash_of(run: RunFolder) -> str:
     """Hash of the code of the newest attempt; empty if it was not recorded."""
-    from experiment_utils import codes_of
+    from training.attempt.made_by import codes_of
 
     code = codes_of(run.run)[-1]
     return code.hash if code is not None else ""
@@ -116,8 +116,8 @@ def _hash_of(run: RunFolder) -> str:
 
 def _outdated(runs: Sequence[RunFolder], every: Sequence[RunFolder]) -> list[Outdated]:
     """By version, in the order of the runs. every: of the study, by which versions have their names."""
-    from experiment_utils import Versions, codes_of
-    from experiment_utils.code_record import changes_since, code_of_attempt
+    from training.attempt.code_record import changes_since, code_of_attempt
+    from training.attempt.made_by import Versions, codes_of
 
     versions = Versions((run.name, codes_of(run.run)) for run in every)
     groups: dict[str, list[RunFolder]] = {}

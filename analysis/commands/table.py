@@ -22,8 +22,8 @@ from analysis.commands.shared import (
 from analysis.reading.study import Run, Study
 from analysis.run_table import as_csv, as_json, as_markdown, as_parquet, failures, lines, ordered, summary
 from analysis.setups import SEEDS
-from conf import UserError
-from conf.exit_status import DONE
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE
 
 EXAMPLES = """\
 examples:

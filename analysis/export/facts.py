@@ -10,7 +10,8 @@ from typing import Any
 
 from analysis.reading.facts import facts_of
 from analysis.run_folder import RunFolder
-from experiment_utils import WHERE_IT_RUNS, state_of
+from conf.run_identity import WHERE_IT_RUNS
+from training.attempt.run_files import state_of
 
 
 @dataclass(frozen=True)

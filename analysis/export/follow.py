@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import experiment_utils
 from analysis.export.facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Series
 from analysis.export.targets import Writer
+from training.attempt.run_files import state_of
 
 Open = Callable[[RunFacts], Writer]
 """Makes the writer of a run."""
@@ -120,5 +120,5 @@ def follow(
 
 
 def _has_ended(folder: Path) -> bool:
-    state: Any = experiment_utils.state_of(folder)
+    state: Any = state_of(folder)
     return state not in (None, "running")

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
-from conf import UserError
 from conf.logging_rules import PACKAGES, install_words, is_missing
+from experiment_utils.errors import UserError
 
 TARGETS = ("csv", "tensorboard", "wandb")
 

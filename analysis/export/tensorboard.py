@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import durable
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
+from experiment_utils import atomic_files
 
 NAME = "events.out.tfevents.highwater"
 """One name for ever: what is written again replaces what was there."""
@@ -25,7 +25,7 @@ def write_events(
 ) -> int:
     """The whole file at once, in the place of an older one; returns how many points it has."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with durable.atomic_file(path) as file:
+    with atomic_files.atomic_file(path) as file:
         events = _Events(file)
         events.begin(facts)
         count = events.add(points)

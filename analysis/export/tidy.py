@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import durable
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
+from experiment_utils import atomic_files
 
 OF_A_NUMBER = ("step", "tokens", "time_s", "series", "value")
 
@@ -46,7 +46,7 @@ class TidyFile:
 
     def __init__(self, facts: RunFacts, place: Path) -> None:
         self._path, columns = place / "series.csv", tuple(facts.columns)
-        with durable.atomic_file(self._path, "w") as file:
+        with atomic_files.atomic_file(self._path, "w") as file:
             write_header(file, columns)
         self._file = open(self._path, "a", encoding="utf-8", newline="")  # noqa: SIM115
         self._rows = TidyRows(self._file, facts, columns)

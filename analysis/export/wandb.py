@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.export.facts import RunFacts, nested
 from analysis.export.series import Point
-from conf import UserError
+from experiment_utils.errors import UserError
 
 FOLDER = "wandb"
 PROJECT = "highwater"

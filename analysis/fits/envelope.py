@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.power import PowerLaw
-from conf import UserError
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 _POINTS = 60

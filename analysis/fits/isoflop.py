@@ -16,7 +16,7 @@ from analysis.fits.line import line_through
 from analysis.fits.parabola import round_minimum, vertex
 from analysis.fits.trust import Interval
 from analysis.reading.study import Run
-from conf import UserError
+from experiment_utils.errors import UserError
 
 SAME_BUDGET = 0.15
 """Relative: runs that near in compute are of one budget."""

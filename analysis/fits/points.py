@@ -12,8 +12,8 @@ import numpy as np
 from analysis.reading.fair import budgets_note, check_losses_compare
 from analysis.reading.study import ALIASES, Run, Study, versions_of
 from analysis.setups import of_best_setup, settings_of
-from conf import UserError
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 UNITS = {

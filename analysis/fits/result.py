@@ -21,7 +21,7 @@ from analysis.fits.trust import (
     leave_one_out,
     profile_of_e,
 )
-from conf import UserError
+from experiment_utils.errors import UserError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 _STEEPEST = 10.0

@@ -14,9 +14,8 @@ from analysis.reading import Run, Study
 from analysis.report.curves import coloring, curve_of
 from analysis.report.page import subtitle
 from analysis.report.runs import order
-from conf import UserError
-from conf.quantities import format_count, format_duration
-from memory.format import format_bytes
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_bytes, format_count, format_duration
 from memory.report.page import Cell, Column, Tone
 
 _VARYING = 4

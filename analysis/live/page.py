@@ -8,7 +8,7 @@ from analysis.live.follow import Follower
 from analysis.report.curves import HOW_TO_READ, NOT_SAID, figure_of
 from analysis.report.page import new_page
 from analysis.report.runs import HINT
-from conf import UserError
+from experiment_utils.errors import UserError
 
 _OWN = Path(__file__).parent / "live.js"
 

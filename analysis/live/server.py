@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.live.follow import Follower
 from analysis.live.page import page_of
-from conf import UserError
+from experiment_utils.errors import UserError
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")

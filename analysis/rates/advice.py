@@ -14,8 +14,8 @@ from analysis.rates.grid import is_same_rate
 from analysis.rates.law import RateLaw
 from analysis.reading.study import GOING_ON, Run, Study
 from analysis.run_folder import RunFolder
-from conf import UserError
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 
 _BEYOND = 2
 """How many rates are added where the edge is the best."""

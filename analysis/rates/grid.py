@@ -13,7 +13,7 @@ import numpy as np
 from analysis.fits.parabola import round_minimum, vertex
 from analysis.reading.study import Run
 from analysis.setups import setup_of
-from conf.quantities import format_count
+from experiment_utils.quantities import format_count
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 _SAME_RATE = 5e-3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.reading.dialect import OURS, dialect_of
 from analysis.reading.study import Run
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

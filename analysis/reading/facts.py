@@ -14,7 +14,7 @@ from analysis.reading.tail import last_of, number, read_tail
 from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
-from experiment_utils import codes_of
+from training.attempt.made_by import codes_of
 
 VERSION = 5
 """Of what `facts_of` returns: an index of another version is not read."""

@@ -11,8 +11,8 @@ from typing import Any
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
 from analysis.run_folder import RunFolder
-from conf import UserError
-from conf.quantities import format_count
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count
 
 SAME_TOKENS = 0.01
 """Relative: runs that read so nearly as many tokens compare."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.reading.study import Run, Study
-from conf import UserError
-from conf.quantities import parse_count
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import parse_count
 
 _CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
 _ORDER: dict[str, Callable[[float, float], bool]] = {

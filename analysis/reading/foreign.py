@@ -19,7 +19,7 @@ from analysis.reading.foreign_table import (
     state_of,
     why_no_curve,
 )
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.file_kinds import not_expected
 
 FILE_FACT = "file"

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import durable
 from analysis.reading.facts import FILES, VERSION, facts_of
+from experiment_utils import atomic_files
 
 log = logging.getLogger("analysis")
 
@@ -109,7 +109,7 @@ def _save(study: Path, entries: dict[str, dict[str, Any]], base: dict[str, Any])
     for place in _places(study):
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_text(place, text)
+            atomic_files.write_text(place, text)
             return
         except OSError as error:
             log.debug("no index at %s: %s", place, error)

@@ -17,10 +17,10 @@ from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
 from analysis.reading.foreign_formats import other_format
 from analysis.reading.index import read_facts
 from analysis.run_folder import RunFolder
-from conf import UserError
-from conf.quantities import counted
-from experiment_utils import Code, Versions
-from memory.usage import UsageError, is_folder, path_of, root_of
+from experiment_utils.arguments import is_folder, path_of, root_of
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from training.attempt.made_by import Code, Versions
 
 ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
 """What may be typed for a column of our runs."""
@@ -236,7 +236,7 @@ def _place(given: str, runs_dir: str | None) -> Path:
         for place in (root_of(runs_dir) / given, path):
             if is_folder(place):
                 return place
-    except (UsageError, OSError) as error:
+    except (UserError, OSError) as error:
         raise UserError(str(error)) from error
     from slurm.finding import find_run, find_study
 

@@ -9,7 +9,7 @@ from analysis.columns import cell, varying_columns
 from analysis.reading import Run, Study
 from analysis.report.plot import rounded
 from analysis.report.thin import TRAIN, VAL, thin_curves
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.report.page import Page
 
 HOW_TO_READ = (

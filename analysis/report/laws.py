@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.reading import Run, Study
 from analysis.report.plot import Axis, Line, Plot, Series
 from analysis.report.setups import Families, Family
-from conf import UserError
+from experiment_utils.errors import UserError
 from memory.report.page import Page
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from analysis.memory_use import SizeMemory, Use, memory_by_size
 from analysis.reading import Study
 from analysis.report.plot import Axis, Line, Plot, Series
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.report.page import Cell, Column, Page
 
 _NEAR = 0.9

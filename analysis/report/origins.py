@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from analysis.reading import Study
 from analysis.report.details import Details
-from conf.quantities import counted
+from experiment_utils.quantities import counted
 from memory.report.page import Column, Page
 
 _SHOWN = 20

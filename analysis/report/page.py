@@ -21,9 +21,8 @@ from analysis.report.origins import add_origins
 from analysis.report.runs import add_runs
 from analysis.report.setups import families
 from analysis.report.words import Found, best_run, budgets_of_best, kinds_of_data, states, words
-from conf import UserError
-from conf.quantities import counted, format_count, format_duration
-from memory.format import format_bytes
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 from memory.report.page import Fact, Page
 
 _HERE = Path(__file__).parent

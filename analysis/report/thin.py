@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.reading import Run, curve
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,7 @@ from analysis.report.failures import Failure, going_on
 from analysis.report.learning_rates import edge_words
 from analysis.report.memory_use import highest
 from analysis.report.setups import Families, Family
-from conf.quantities import counted, format_count, format_duration
-from memory.format import format_bytes
+from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from analysis.rates.best import Noise

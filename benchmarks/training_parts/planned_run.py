@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-import experiment_utils
 from conf.compose import Composer
 from conf.request import read_run
+from training.attempt.begin import create_run
 
 
 def planned_run(*overrides: str) -> Path:
@@ -16,7 +16,7 @@ def planned_run(*overrides: str) -> Path:
     from training.plan import make_plan
 
     plan = make_plan(read_run(overrides, Composer()), tokenize=True)
-    return experiment_utils.create_run(plan.config, str(plan.identity))
+    return create_run(plan.config, str(plan.identity))
 
 
 def write_ids(path: Path, tokens: int, vocabulary: int) -> Path:

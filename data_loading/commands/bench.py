@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.commands.against_floor import AgainstFloor, Pair

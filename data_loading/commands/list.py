@@ -69,7 +69,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _counted(tokens: int) -> str:
-    from conf.quantities import format_count
+    from experiment_utils.quantities import format_count
 
     return f"{format_count(tokens)} tokens"
 

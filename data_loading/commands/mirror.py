@@ -8,9 +8,9 @@ import sys
 import time
 from typing import Any
 
-from conf.quantities import parse_size
 from data_loading.remote.address import parse
 from data_loading.remote.download import PART_BYTES, WORKERS, DownloadOptions
+from experiment_utils.quantities import parse_size
 
 _HELP = "copy a token set between disks, s3://, r2:// and https://, verified, resumable"
 _EPILOG = """\
@@ -62,8 +62,8 @@ def _size(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Copy the set, and tell of it; returns the exit status. Raises UserError."""
-    from conf import UserError
     from data_loading.remote.mirror import mirror
+    from experiment_utils.errors import UserError
 
     if arguments.workers < 1 or arguments.part_size < 1:
         raise UserError("--workers and --part-size: expected at least 1")

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.checked import CHECKED, one_reads, read_checked, write_checked
 from data_loading.foreign.layout import Asked, Kind, Layout
 from data_loading.foreign.recognize import open_layouts
@@ -19,6 +18,8 @@ from data_loading.foreign.runs import Runs
 from data_loading.readers.extents import Extents
 from data_loading.tokens import UNKNOWN, Tokens
 from data_loading.values import Values
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 
@@ -204,7 +205,7 @@ def _facts(
     for start in range(0, len(tokens), _SCAN_IDS):
         block = tokens[start : start + _SCAN_IDS]
         largest, smallest = max(largest, int(block.max())), min(smallest, int(block.min()))
-    checksums = [durable.file_sha256(file) for file in layout.files]
+    checksums = [atomic_files.file_sha256(file) for file in layout.files]
     return {
         **key, "asked_vocab_size": vocab_size, "sha256": checksums, "max_id": largest, "min_id": smallest,
     }  # fmt: skip

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, read_object
 from data_loading.foreign.numbered import missing_numbers
 from data_loading.foreign.runs import Places, Runs, Starts
+from experiment_utils.errors import UserError
 from memory.file_kinds import not_expected
 
 if TYPE_CHECKING:

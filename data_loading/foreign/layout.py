@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.foreign.runs import Runs
 from data_loading.values import Values
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 DTYPES = ("uint16", "uint32", "int32", "int64")
 """What a user may say of files that do not say it themselves."""
@@ -87,7 +88,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
         UserError: it cannot be read.
     """
     try:
-        return durable.read_object(path)
+        return atomic_files.read_object(path)
     except ValueError:
         return None
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, begins, read_object
 from data_loading.foreign.runs import Places, Runs, Starts
+from experiment_utils.errors import UserError
 
 _TORCH = {11: "u1", 12: "i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8", 18: "<i8", 20: "<u2"}
 _NUMPY = dict(enumerate(("i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8")))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, begins
 from data_loading.foreign.runs import Runs
 from data_loading.formats.format import NotThisFormat
 from data_loading.formats.megatron import MAGIC, DocumentStarts, read_index
+from experiment_utils.errors import UserError
 
 _LEGACY = b"TNTIDX\x00\x00"
 

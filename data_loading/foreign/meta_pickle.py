@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any, NoReturn
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 _MOST_BYTES = 64 << 20
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, begins, read_object
 from data_loading.foreign.mosaic_samples import Column, find_values
 from data_loading.foreign.runs import Places, Runs, Starts
+from experiment_utils.errors import UserError
 
 _INT = np.dtype("<u4")
 _NAMES = ("tokens", "input_ids")

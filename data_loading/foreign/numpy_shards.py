@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, begins
 from data_loading.foreign.numbered import missing_numbers
 from data_loading.foreign.raw_dtype import dtype_of
 from data_loading.foreign.runs import Runs
 from data_loading.npy import open_npy
+from experiment_utils.errors import UserError
 
 _TOKENS = re.compile(r"(?P<prefix>.*?)[-_.]?(?P<number>\d+)\.npy")
 _DIGITS = re.compile(r"(\d+)")

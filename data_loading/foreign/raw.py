@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.foreign.layout import Asked, Kind, Layout, begins, begins_as_text
 from data_loading.foreign.meta_pickle import read_vocab_size
 from data_loading.foreign.raw_dtype import dtype_of
 from data_loading.foreign.runs import Runs
 from data_loading.formats.nanogpt import DTYPE
 from data_loading.npy import is_npy
+from experiment_utils.errors import UserError
 from memory.file_kinds import KINDS_LIKE_IDS, not_expected
 
 GPT2_ROWS = 50_304

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.foreign.layout import Asked
+from experiment_utils.errors import UserError
 from memory.file_kinds import KINDS_LIKE_IDS, not_expected
 
 log = logging.getLogger("data_loading")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.foreign.layout import Asked, Kind, Layout, read_object
+from experiment_utils.errors import UserError
 from memory.file_kinds import NOT_FETCHED, head_of, not_expected
 from memory.file_kinds import kind_of as file_kind
 

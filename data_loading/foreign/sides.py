@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from conf import AUTO, UserError, schema
+from conf import AUTO, schema
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.locate import foreign_at
 from data_loading.tokens import Tokens
+from experiment_utils.errors import UserError
 
 
 def foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:

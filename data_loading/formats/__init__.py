@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.formats.format import Format

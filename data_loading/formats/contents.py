@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from conf import UserError
 from conf.schema import Dataset
 from data_loading.splits import split_ranges
 from data_loading.token_set import TokenSet
+from experiment_utils.errors import UserError
 
 SLICE_TOKENS = 1 << 20
 GPT2_CONTENT = "055f35ffbbe80047cf328fdedbbda94183fd6d141b74d013a8fcd2a246efebfd"

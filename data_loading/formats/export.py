@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.checked import CHECKED
 from data_loading.formats.contents import Contents, Split, val_border
 from data_loading.formats.files import ExportWriter
@@ -20,6 +18,8 @@ from data_loading.formats.record import RECORD, Record, read_record, record_of
 from data_loading.set_files import disk_errors
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from memory import format_bytes, stage
 
 Log = Callable[[str], None]
@@ -104,7 +104,7 @@ def export(
                 log(note)
             with (
                 disk_errors(folder, sets[0], elsewhere=elsewhere),
-                durable.lock(folder.with_name(f".{folder.name}.lock"), f"export {folder}"),
+                lock_file.lock(folder.with_name(f".{folder.name}.lock"), f"export {folder}"),
             ):
                 done.append(_export(format_, contents, tokenizer, folder))
     return done
@@ -210,21 +210,21 @@ def _write(format_: Format, contents: Contents, tokenizer: Tokenizer, partial: P
     partial.mkdir()
     writer = ExportWriter(partial)
     format_.write(contents, tokenizer, writer)
-    durable.point(f"{partial.name}:written")
+    atomic_files.point(f"{partial.name}:written")
     record = record_of(format_, contents, folder, writer.files)
-    durable.write_json(partial / RECORD, record.to_json())
+    atomic_files.write_json(partial / RECORD, record.to_json())
     for path in [*partial.rglob("*"), partial]:
         if path.is_dir():
-            durable.fsync_folder(path)
+            atomic_files.fsync_folder(path)
     return record
 
 
 def _put_in_place(partial: Path, folder: Path, old: Path) -> None:
-    durable.point(f"{folder.name}:before_rename")
+    atomic_files.point(f"{folder.name}:before_rename")
     if folder.exists():
         os.rename(folder, old)
-        durable.point(f"{folder.name}:old_away")
+        atomic_files.point(f"{folder.name}:old_away")
     os.rename(partial, folder)
-    durable.fsync_folder(folder.parent)
-    durable.point(f"{folder.name}:after_rename")
+    atomic_files.fsync_folder(folder.parent)
+    atomic_files.point(f"{folder.name}:after_rename")
     shutil.rmtree(old, ignore_errors=True)

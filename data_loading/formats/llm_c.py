@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import UserError
 from data_loading.formats.contents import Contents, Joined, Split
 from data_loading.formats.files import ExportWriter, even_sizes, write_parts
 from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 TOKENS_PER_FILE = 10**8
 HEADER_INTS = 256

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import UserError
 from data_loading.formats.contents import SLICE_TOKENS, ArrayLike, Contents, document_lengths
 from data_loading.formats.files import ExportWriter, write_parts
 from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
@@ -26,6 +25,7 @@ from data_loading.splits import DOCUMENTS_FOR_A_BORDER
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import Tokenizer
 from data_loading.values import LazyValues
+from experiment_utils.errors import UserError
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.formats import FORMATS
 from data_loading.formats.contents import Contents
 from data_loading.formats.format import Format
+from experiment_utils.errors import UserError
 
 RECORD = "highwater.json"
 _KIND = "highwater export"

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.finding import Finding
 from data_loading.formats import FORMATS, load_format
@@ -18,6 +17,7 @@ from data_loading.formats.format import Format, NotThisFormat, Reading
 from data_loading.formats.record import RECORD, Record, read_record
 from data_loading.set_files import SetFiles
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
+from experiment_utils.errors import UserError
 
 MEND = "Remove the export ({folder}) and type the command that made it again, with --format {format}"
 

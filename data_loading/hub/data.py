@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conf import Problem, UserError, schema
+from conf import schema
 from data_loading.data import Data, NotTokenized
 from data_loading.hub.materializing import materialize, usual_place
 from data_loading.hub.name import PREFIX, parse
@@ -22,6 +22,7 @@ from data_loading.lookup import load_tokenizer, name_of
 from data_loading.set_files import SetFiles
 from data_loading.token_set import read_manifest
 from data_loading.tokens import Tokens
+from experiment_utils.errors import Problem, UserError
 
 _ONLY_OF_SETS = (
     "windows", "documents", "stride", "val_path", "val_fraction", "test_fraction", "test_tokens", "reader",

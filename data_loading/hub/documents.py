@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from conf import UserError
 from data_loading.hub.at_exit import close_at_exit
 from data_loading.hub.reach import asked
 from data_loading.pretokenizer.json_lines import BadLine, text_of
 from data_loading.pretokenizer.longest import LONGEST_BYTES
+from experiment_utils.errors import UserError
 
 _DIGEST_BYTES = 16
 

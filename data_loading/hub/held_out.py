@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from conf import UserError
 from data_loading.hub.documents import Documents, digest
 from data_loading.tokens import Tokens
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.hub.stream import HubStream

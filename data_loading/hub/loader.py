@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.batches import unshifted
 from data_loading.hub.stream import HubStream
 from data_loading.hub.windows import PARTS, WindowStream
 from data_loading.rank_loader import RankLoader
 from data_loading.storages import pinned
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import durable
-from conf import UserError
 from data_loading.hub.name import PREFIX, HubName, parse
 from data_loading.hub.registry import REGISTRY
 from data_loading.locate import DEFAULT_FOLDER
@@ -18,6 +16,8 @@ from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import Tokenizer
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 
 _log = logging.getLogger("data_loading")
 _LONGEST_WAIT_S = 7 * 86400.0
@@ -76,7 +76,7 @@ def materialize(
     while True:
         try:
             return pretokenize(inputs, tokenizer, place, how, log)
-        except durable.LockHeld as held:
+        except lock_file.LockHeld as held:
             log(f"{held.what} is being made by {held.holder}; waiting for it")
-            with durable.lock(SetFiles(place).lock, f"token set {place}", wait_s=_LONGEST_WAIT_S):
+            with lock_file.lock(SetFiles(place).lock, f"token set {place}", wait_s=_LONGEST_WAIT_S):
                 pass

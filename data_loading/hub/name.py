@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from conf import UserError
 from data_loading.hub.registry import REGISTRY, known_repository
+from experiment_utils.errors import UserError
 
 PREFIX = "hf://"
 EXPECTED = (

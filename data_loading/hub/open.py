@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.data import Data
 from data_loading.hub.materializing import usual_place
 from data_loading.hub.name import parse
@@ -14,6 +14,7 @@ from data_loading.set_files import SetFiles
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
+from experiment_utils.errors import UserError
 
 _ONLY_OF_SETS: dict[str, Any] = {
     "windows": "plain", "documents": "across", "stride": None, "step_windows": None, "test": 0,

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.hub.name import PREFIX, HubName
 from data_loading.lookup import HUB_TIMEOUT_S, unreachable
+from experiment_utils.errors import UserError
 
 _LISTED_BYTES = 1 << 16
 _SHOWN = 400

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from data_loading.hub.documents import Documents, Part
 from data_loading.hub.encode import SAMPLE_BYTES, Encode, encoder_of
 from data_loading.hub.held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
@@ -20,6 +19,7 @@ from data_loading.loadable import Loadable
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.shared_number import SharedNumber
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.hub.loader import StreamLoader

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from conf import UserError
 from data_loading.hub.documents import digest
 from data_loading.hub.encode import Encode
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 _DRAWS = 4096
 

@@ -11,13 +11,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
-from conf import Problem, UserError, schema
+from conf import schema
 from conf.proportions import parse_milestone, parse_weights, weight_text
 from data_loading.data import Data, NotTokenized
 from data_loading.locate import locate
 from data_loading.opening import scheme_of
 from data_loading.prepare import prepare_data
 from data_loading.token_set import read_manifest
+from experiment_utils.errors import Problem, UserError
 
 _log = logging.getLogger("data_loading")
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from conf import UserError
 from conf.proportions import Weight, integer_weights, parse_weights, shown
 from data_loading.loadable import MapStyle
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
 from data_loading.shared_number import SharedNumber
 from data_loading.streaming import StreamingDataset
 from data_loading.tokens import UNKNOWN
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-import durable
-from conf import UserError
-from conf.quantities import counted
 from data_loading.npy import NpyWriter
 from data_loading.packing.best_fit import best_fit
 from data_loading.packing.pieces import borders_of, pieces_of
 from data_loading.tokens import Tokens
 from data_loading.user_cache import cache_folder
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 from memory import format_bytes
 
 log = logging.getLogger("data_loading")
@@ -166,7 +166,7 @@ def _is_whole(path: Path, fact: dict[str, Any], check: bool) -> bool:
         return False
     if stat.st_mtime_ns == fact["mtime_ns"] and not check:
         return True
-    if durable.file_sha256(path) != fact["sha256"]:
+    if atomic_files.file_sha256(path) != fact["sha256"]:
         return False
     with suppress(OSError):  # what belongs to somebody else is read again each time
         os.utime(path, ns=(stat.st_atime_ns, fact["mtime_ns"]))
@@ -182,10 +182,10 @@ def _made_once(
     wait_s = 0.0
     while True:
         try:
-            with durable.lock(lock, what, wait_s):
+            with lock_file.lock(lock, what, wait_s):
                 found = _opened(folder, asked, check)
                 return _made(folder, asked, tokens, ranges) if found is None else found
-        except durable.LockHeld as held:
+        except lock_file.LockHeld as held:
             if wait_s:
                 raise
             log.info("%s is being made by %s; waiting for it", held.what, held.holder)
@@ -203,19 +203,19 @@ def _made(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[
     try:
         counts = _write(partial, asked, tokens, ranges)
         files = {name: _settled(partial / name) for name in (ROWS, PIECES)}
-        durable.write_json(
+        atomic_files.write_json(
             partial / FACTS, {"format": FORMAT, "asked": asked, "from": tokens.name, **counts, "files": files}
         )
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    durable.point("packing:before_rename")
+    atomic_files.point("packing:before_rename")
     with suppress(FileNotFoundError):
         os.rename(folder, aside)
-        durable.point("packing:moved_aside")
+        atomic_files.point("packing:moved_aside")
     os.rename(partial, folder)
-    durable.fsync_folder(folder.parent)
-    durable.point("packing:after_rename")
+    atomic_files.fsync_folder(folder.parent)
+    atomic_files.point("packing:after_rename")
     shutil.rmtree(aside, ignore_errors=True)
     found = _opened(folder, asked, check=False)
     if found is None:
@@ -251,7 +251,7 @@ def _write(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence
             rows.append(np.cumsum(np.bincount(row, minlength=n)) + before)
             inputs += int(held.sum())
             labels += int((block.tokens - shift).sum())
-            durable.point("packing:block")
+            atomic_files.point("packing:block")
             if time.monotonic() - told > _TELL_EVERY_S:
                 told = time.monotonic()
                 log.info("packed %.0f%%", 100 * inputs / total)
@@ -267,4 +267,4 @@ def _settled(path: Path) -> dict[str, Any]:
     whole_s = int(time.time())
     os.utime(path, (whole_s, whole_s))
     stat = path.stat()
-    return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": durable.file_sha256(path)}
+    return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": atomic_files.file_sha256(path)}

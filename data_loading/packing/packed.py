@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.batches import FROM_FIRST_ID, DocumentBatches, Positions, borders_tensor
 from data_loading.npy import open_npy
 from data_loading.orders import Order
@@ -15,6 +14,7 @@ from data_loading.readers.choose import ReaderOptions, open_reader
 from data_loading.readers.extents import extents_of
 from data_loading.readers.reader import Reader, elements
 from data_loading.spans import IGNORED_LABEL
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conf import UserError
 from data_loading.readers.mapped import map_of
 from data_loading.shards import Shards
 from data_loading.values import Values, search
+from experiment_utils.errors import UserError
 
 PIECES_OF_A_BLOCK = 1 << 17
 _READ_STARTS = 1 << 18

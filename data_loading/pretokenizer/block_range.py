@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import UserError
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 FLAG = "--block-range"
 _NAME = re.compile(r"\.?(\d{5,})-of-(\d{5,})(\.partial|\.commit)?")

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from conf import UserError
 from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
 from data_loading.pretokenizer.engine import Engine, Unencodable
+from experiment_utils.errors import UserError
 
 RUN_LIMIT_BYTES = 16 << 20
 """Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.pretokenizer.blocks import make_blocks, not_utf8
 from data_loading.pretokenizer.cuts import cut_rule
 from data_loading.pretokenizer.source import Source
 from data_loading.tokenizer import END_OF_TEXT
 from data_loading.tokenizer_files import holds_tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 SMALLEST = 257
 """The 256 bytes and end-of-text."""
@@ -64,7 +64,7 @@ def train_tokenizer(
     folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, this tells before the work
     try:
         reached, used_bytes = _train(source, vocab_size, folder / _TOKENIZER, log)
-        durable.write_json(folder / _RECORD, {**record, "ids": reached, "bytes": used_bytes})
+        atomic_files.write_json(folder / _RECORD, {**record, "ids": reached, "bytes": used_bytes})
     except BaseException:
         with suppress(OSError):
             (folder / _TOKENIZER).unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def _train(source: Source, vocab_size: int, path: Path, log: Callable[[str], Non
     reached = tokenizer.get_vocab_size()
     if reached < vocab_size:
         log(f"{reached:,} ids instead of {vocab_size:,}: no other pair stands twice in this text")
-    durable.write_text(path, tokenizer.to_str(pretty=True))
+    atomic_files.write_text(path, tokenizer.to_str(pretty=True))
     return reached, counted.used_bytes
 
 
@@ -123,6 +123,6 @@ class _Counted:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     try:
-        return durable.read_object(folder / _RECORD)
+        return atomic_files.read_object(folder / _RECORD)
     except ValueError:
         return None

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.compression import (
     Compression,
@@ -17,6 +16,7 @@ from data_loading.pretokenizer.compression import (
     is_cut_short,
     looks_damaged,
 )
+from experiment_utils.errors import UserError
 from memory.file_kinds import HEAD_BYTES
 
 READ_BYTES = 1 << 20

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from conf import UserError
 from data_loading.locate import bare_name
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
 from data_loading.pretokenizer.byte_files import READ_BYTES
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.wrapped import Wrapped
+from experiment_utils.errors import UserError
 
 CHOICES = ("normalize", "normalize-code")
 CODE_SUFFIXES = (

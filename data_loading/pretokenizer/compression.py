@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 HEAD_BYTES = 6
 """Bytes from which a compression is known."""

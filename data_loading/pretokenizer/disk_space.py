@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from conf import UserError
-from conf.quantities import format_duration
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.forecast import forecast
@@ -17,6 +15,8 @@ from data_loading.pretokenizer.sampling import parts_of
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.set_files import SetFiles, another_disk
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_duration
 from memory import format_bytes
 
 _EXPANSION = 16

@@ -12,7 +12,6 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from conf import UserError
 from data_loading import content_hash
 from data_loading.pretokenizer.byte_files import READ_BYTES, ByteFile
 from data_loading.pretokenizer.cuts import CutRule, first_cut
@@ -20,6 +19,7 @@ from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.texts import TextFile, divided
+from experiment_utils.errors import UserError
 
 Border = tuple[int, int]
 """(number of the file, byte in it)."""

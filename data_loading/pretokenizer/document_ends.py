@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from conf import UserError
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import BYTES_EOT, END_OF_TEXT, JsonTokenizer, Tokenizer, vocabulary
+from experiment_utils.errors import UserError
 
 NONE, AUTO = "none", "auto"
 _NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-import durable
-from conf import UserError
-from conf.quantities import format_count, format_duration
 from data_loading.pretokenizer.first_seen import LEAST_MEMORY_BYTES, RECORD_BYTES, FirstSeen
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.units import UNITS, Unit, pieces
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count, format_duration
 from memory import format_bytes, stage
 
 FOLDER = "duplicates"
@@ -95,11 +95,11 @@ class Duplicates:
         room.check_before(self.memory_bytes)
         found = FirstSeen(folder, self.memory_bytes, room.check_while)
         found.find(pass_.hashes())
-        with durable.atomic_file(folder / "bits") as out:
+        with atomic_files.atomic_file(folder / "bits") as out:
             found.write_bits(pass_.unit.number, out)
         self.first = pass_.first
         facts = {"first": self.first, "units": pass_.unit.number, "repeated": found.repeated}
-        durable.write_json(folder / "found.json", {"version": _VERSION, "identity": identity, **facts})
+        atomic_files.write_json(folder / "found.json", {"version": _VERSION, "identity": identity, **facts})
         spilt = f", {format_bytes(found.spilt_bytes)} of hashes were on disk" if found.spilt_bytes else ""
         log(f"{_told(facts, self.unit)} in {format_duration(time.monotonic() - pass_.started)}{spilt}")
 
@@ -214,8 +214,8 @@ def _text_bytes(part: Source) -> int:
 
 def _read_found(folder: Path) -> dict[str, Any] | None:
     try:
-        found = durable.read_object(folder / "found.json")
-        with durable.reading(folder / "bits"):
+        found = atomic_files.read_object(folder / "found.json")
+        with atomic_files.reading(folder / "bits"):
             size = (folder / "bits").stat().st_size
     except (FileNotFoundError, ValueError):
         return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
@@ -17,6 +16,7 @@ from data_loading.pretokenizer.splintr_engine import SplintrEngine
 from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
+from experiment_utils.errors import UserError
 
 __all__ = ["ENGINES", "Choice", "Engine", "choose_engine", "make_engine"]
 

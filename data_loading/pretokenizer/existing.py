@@ -6,8 +6,6 @@ import hashlib
 import json
 from typing import Any
 
-from conf import UserError
-from conf.quantities import format_count
 from data_loading.cut_documents import CutDocuments, cut_at, engine_note, obeyed_truncation
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_engine, read_job
@@ -21,6 +19,8 @@ from data_loading.shards import map_part, open_parts, parts_of
 from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count
 
 _OF_A_KIND = ("encoding", "document_separator", "text_field")
 """Options that only some kinds of inputs have."""

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.byte_files import READ_BYTES, SAMPLE_BYTES, ByteFile, sample_places
+from experiment_utils.errors import UserError
 
 
 class FileShare(ByteFile):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import UserError
 from data_loading.hub.name import PREFIX
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, bare_name
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.text_kinds import refuse_no_text, refuse_other_kind
 from data_loading.pretokenizer.texts import TextFile, text_encoding
 from data_loading.pretokenizer.wrapped import unwrapped
+from experiment_utils.errors import UserError
 from memory.file_kinds import kind_of
 
 _SHOWN = 5

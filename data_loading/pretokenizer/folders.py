@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conf import UserError
-from conf.quantities import counted
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 
 _SHOWN = 8
 

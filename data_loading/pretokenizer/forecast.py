@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from conf import UserError
 from data_loading.children import Channel, Child, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engine import Engine, anonymous_bytes
@@ -21,6 +20,7 @@ from data_loading.pretokenizer.sampling import Kind, parts_of, take_samples
 from data_loading.pretokenizer.source import Part, Source
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import filecmp
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.wrapped import unwrapped
+from experiment_utils.errors import UserError
 
 
 def refuse_same_files(train: Source, val: Source) -> None:

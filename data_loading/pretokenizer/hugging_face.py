@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.hub.name import PREFIX, parse
 from data_loading.hub.reach import HUB, Hub, asked, check_package
 from data_loading.pretokenizer.blocks import Chunk, Mark
@@ -18,6 +17,7 @@ from data_loading.pretokenizer.json_lines import BadLine, Tolerance, text_of
 from data_loading.pretokenizer.longest import LONGEST_BYTES, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 DEFAULT_SPLIT = "train"
 _SAMPLE_ROWS = 2000

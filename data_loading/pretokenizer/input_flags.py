@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.pretokenizer.find_inputs import InputOptions
@@ -257,7 +257,7 @@ def _limit(text: str | None, flag: str, least: int) -> int | None:
 
 def count_of(text: str, flag: str, least: int) -> int:
     """The number that a flag was given, such as 1M. Raises UserError."""
-    from conf.quantities import parse_count
+    from experiment_utils.quantities import parse_count
 
     try:
         number = parse_count(text)
@@ -270,7 +270,7 @@ def count_of(text: str, flag: str, least: int) -> int:
 
 def size_of(text: str, flag: str) -> int:
     """The bytes that a flag was given, such as 64MB. Raises UserError."""
-    from conf.quantities import parse_size
+    from experiment_utils.quantities import parse_size
 
     try:
         return parse_size(text)

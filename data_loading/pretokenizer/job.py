@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.content import note_content
 from data_loading.pretokenizer.blocks import Undecodable
 from data_loading.pretokenizer.engines import ENGINES
@@ -31,6 +29,8 @@ from data_loading.pretokenizer.undecodable import with_count
 from data_loading.set_files import SetFiles, disk_errors, finish_commit
 from data_loading.shards import parts_of
 from data_loading.tokenizer import Tokenizer
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def pretokenize(
         elsewhere=not options.append,
     ):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with durable.lock(files.lock, f"token set {output}"):
+        with lock_file.lock(files.lock, f"token set {output}"):
             finish_commit(files)
             base, manifest = None, None
             if options.append:

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-import durable
-from conf import UserError
 from data_loading.layout import ONE_FILE, Layout
 from data_loading.pretokenizer.blocks import Place
 from data_loading.pretokenizer.writer import Written, crc_of_files
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 SYNC_TOKENS = 1 << 28
 """Tokens after which the data are synced and the lines begin anew."""
@@ -106,7 +106,7 @@ class Journal:
         """Make `progress` the state that needs no lines any more; those of older generations go."""
         self._sync()
         state = {"version": _VERSION, "job": self._job, "generation": generation}
-        durable.write_json(
+        atomic_files.write_json(
             self._folder / "journal.json", {**state, **_plain(progress), "checksums": checksums}
         )
         for number, path in _generations(self._folder):
@@ -121,13 +121,13 @@ class Journal:
 
 def write_engine(folder: Path, facts: dict[str, Any]) -> None:
     """Note what the data here are made with, once that is known to be exact."""
-    durable.write_json(folder / _ENGINE, facts)
+    atomic_files.write_json(folder / _ENGINE, facts)
 
 
 def read_engine(folder: Path) -> dict[str, Any]:
     """What an earlier attempt has noted; empty where nothing is."""
     try:
-        return durable.read_object(folder / _ENGINE) or {}
+        return atomic_files.read_object(folder / _ENGINE) or {}
     except ValueError:
         return {}
 
@@ -180,7 +180,7 @@ def _lines(folder: Path, generation: int) -> Iterator[dict[str, Any]]:
 
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
-        state = durable.read_object(folder / "journal.json")
+        state = atomic_files.read_object(folder / "journal.json")
     except ValueError:
         return None
     return state if state is not None and state.get("version") == _VERSION else None

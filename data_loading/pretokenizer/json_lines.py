@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, Undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.texts import (
     transcoded_head,
     without_mark,
 )
+from experiment_utils.errors import UserError
 
 TEXT_FIELD = "text"
 _SHOWN_FIELDS = 20

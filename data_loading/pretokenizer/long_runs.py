@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 
-from conf import UserError
 from data_loading.pretokenizer.blocks import run_too_long
 from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
 from data_loading.pretokenizer.division import is_one_document
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.texts import TextFile
+from experiment_utils.errors import UserError
 
 _MOST_PLACES = 256
 _FIRST_BYTES, _MOST_BYTES = 1 << 16, 1 << 22

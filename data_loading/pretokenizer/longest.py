@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 LONGEST_BYTES = 64 << 20
 """Unless --run-limit allows more."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.cut_documents import engine_note
 from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, make_blocks
@@ -45,6 +43,8 @@ from data_loading.pretokenizer.task_manifest import make_task_manifest
 from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
 from data_loading.set_files import MANIFEST, SetFiles, staging
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from memory import stage
 
 Log = Callable[[str], None]
@@ -138,7 +138,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 *notes_on_inputs(job.inputs, parses_special=job.tokenizer.parses_special),
             ):
                 job.log(line)
-            durable.write_json(folder / MANIFEST, manifest)
+            atomic_files.write_json(folder / MANIFEST, manifest)
     return manifest
 
 
@@ -197,12 +197,12 @@ class _Target:
         assert block.after is not None
         name, inputs = self._job.files.tokens.name, self._job.inputs
         crc = self.writer.append(block)
-        durable.point(f"{name}:appended")
+        atomic_files.point(f"{name}:appended")
         self.progress = Progress(self.writer.written, block.after, inputs.done_bytes)
         self.journal.note(self.progress, self.writer.checksums, crc)
         if not self.journal.is_held:
             self.kept_tokens = self.writer.written.tokens
-        durable.point(f"{name}:noted")
+        atomic_files.point(f"{name}:noted")
         self._meter.update(inputs.done_bytes, self.writer.written.tokens)
         self._disk.update(inputs.done_bytes, self.writer.written.tokens)
 
@@ -336,7 +336,7 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
         engine={**choice.facts, **engine_note(job.tokenizer)},
     )
     if job.base is not None:
-        durable.write_json(folder / job.files.earlier_manifest(job.base["fingerprint"]).name, job.base)
+        atomic_files.write_json(folder / job.files.earlier_manifest(job.base["fingerprint"]).name, job.base)
         return make_longer_manifest(job.base, made, job.files)
     job.tokenizer.save(folder / "tokenizer")
     if share is not None:

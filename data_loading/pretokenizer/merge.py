@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import durable
-from conf import UserError
 from data_loading.content import note_content
 from data_loading.content_hash import hash_of_pieces
 from data_loading.cut_documents import cut_at
@@ -33,6 +31,8 @@ from data_loading.token_set import read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from data_loading.values import Values
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 
 Log = Callable[[str], None]
 _SHOWN = 20
@@ -73,7 +73,7 @@ def merge(
         raise UserError(f"merge {output}: tasks make a set of shards, which is a folder; expected its name")
     with (
         disk_errors(output, elsewhere=False),
-        durable.lock(files.lock, f"token set {output}"),
+        lock_file.lock(files.lock, f"token set {output}"),
         ExitStack() as locks,
     ):
         finish_commit(files)
@@ -88,7 +88,7 @@ def merge(
             log(f"{output}: {len(merged.parts):,} shards of {len(tasks):,} tasks")
         if tasks:
             os.rename(files.tasks, _used(files))
-            durable.point(f"{output.name}:tasks_used")
+            atomic_files.point(f"{output.name}:tasks_used")
             shutil.rmtree(_used(files))
     return Result(output, manifest, made, text_bytes_of(manifest), time.monotonic() - started)
 
@@ -116,7 +116,7 @@ def _tasks(files: SetFiles, locks: ExitStack) -> list[dict[str, Any]]:
     for task in sorted(done):
         block_range = BlockRange(task, tasks)
         own = block_range.files(files.tokens)
-        locks.enter_context(durable.lock(own.lock, f"{block_range.name} of token set {files.tokens}"))
+        locks.enter_context(lock_file.lock(own.lock, f"{block_range.name} of token set {files.tokens}"))
         finish_commit(own)
     there, difference = list[dict[str, Any]](), None
     for task in sorted(done):
@@ -147,7 +147,7 @@ def _told_missing(
     lines = []
     for task in missing[:_SHOWN]:
         own = task.files(files.tokens)
-        holder = durable.read_holder(own.lock, task.name) if own.lock.exists() else None
+        holder = lock_file.read_holder(own.lock, task.name) if own.lock.exists() else None
         state = "unfinished" if own.partial.exists() else "not begun"
         if holder is not None and not holder.is_gone():
             state = f"in work, by {holder}"
@@ -298,9 +298,9 @@ def _put_together(
             target = folder / shard["name"]
             os.link(part.tokens_path, target)
             os.link(part.documents_path, documents_of(target))
-            durable.point(f"{files.tokens.name}:linked_{target.name}")
+            atomic_files.point(f"{files.tokens.name}:linked_{target.name}")
         merged.tokenizer.save(folder / "tokenizer")
-        durable.write_json(folder / MANIFEST, manifest)
+        atomic_files.write_json(folder / MANIFEST, manifest)
     return manifest
 
 

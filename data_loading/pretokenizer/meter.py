@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from conf.quantities import format_count, format_duration
 from data_loading.pretokenizer.job_memory import Held
+from experiment_utils.quantities import format_count, format_duration
 
 _TERMINAL_EVERY_S = 0.2
 _LOG_FIRST_S = 5.0

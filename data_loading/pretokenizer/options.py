@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO
 
-from conf import UserError
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
+from experiment_utils.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.children import Channel, Child, cores, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.tokenizer import JsonTokenizer
+from experiment_utils.errors import UserError
 
 _PIECE_CHARACTERS = 1 << 12
 """Bounds the memory of the reference tokenizer, which is fastest on short texts."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
-from conf.quantities import format_count, format_duration
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.disk_space import device_of, free_bytes, held_bytes
 from data_loading.pretokenizer.engines import Choice, choose_engine
@@ -30,6 +28,8 @@ from data_loading.pretokenizer.special_tokens import probes
 from data_loading.set_files import SetFiles
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count, format_duration
 from memory import format_bytes
 
 _LABEL = 11

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from conf import UserError
 from data_loading.children import (
     Channel,
     Child,
@@ -22,6 +21,7 @@ from data_loading.children import (
 )
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
 from data_loading.pretokenizer.engine import Unsupported
+from experiment_utils.errors import UserError
 
 __all__ = ["Work", "WorkerDied", "cores", "encode_in_order"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles, other_halves
 from data_loading.token_set import read_manifest
+from experiment_utils.errors import UserError
 
 
 def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.errors import UserError
 
 CHOICES = ("text", "parse")
 _MOST_PROBED = 500

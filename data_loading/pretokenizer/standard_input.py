@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, regrouped
 from data_loading.pretokenizer.compression import HEAD_BYTES, compression_of, decompressed
+from experiment_utils.errors import UserError
 
 ARGUMENT = "-"
 

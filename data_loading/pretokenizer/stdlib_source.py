@@ -21,11 +21,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, sample_places
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 _LEFT_OUT_FOLDERS = ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__")
 _LEFT_OUT_FILES = ("sitecustomize.py", "usercustomize.py")

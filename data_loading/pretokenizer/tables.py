@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.checked import text_difference
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.pretokenizer.table_parts import ArrowParts, ParquetParts, Parts, is_text
 from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 PARQUET_MAGIC = b"PAR1"
 _IDS = ("input_ids", "token_ids", "tokens", "ids")

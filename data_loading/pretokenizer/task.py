@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import durable
-from conf import UserError
 from data_loading.pretokenizer.block_range import FLAG, BlockRange
 from data_loading.pretokenizer.blocks import Undecodable
 from data_loading.pretokenizer.existing import finished_task, up_to_date
@@ -21,6 +19,8 @@ from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.undecodable import with_count
 from data_loading.set_files import SetFiles, disk_errors, finish_commit, settle
 from data_loading.tokenizer import Tokenizer
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 
 
 def pretokenize_share(
@@ -50,7 +50,7 @@ def pretokenize_share(
             return made_set
         share = share_of(whole, tokenizer.cut_rule, block_range)
         files.tokens.parent.mkdir(parents=True, exist_ok=True)
-        with durable.lock(files.lock, f"{block_range.name} of token set {output}"):
+        with lock_file.lock(files.lock, f"{block_range.name} of token set {output}"):
             finish_commit(files)
             manifest = None if options.overwrite else finished_task(files, share, tokenizer, options)
             made = manifest is None

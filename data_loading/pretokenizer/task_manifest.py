@@ -6,13 +6,13 @@ import json
 import time
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.block_range import BlockRange
 from data_loading.pretokenizer.manifest import WRITER_VERSION, Made, facts_of_tokenizer
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.writer import CHECKSUM_BYTES
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 FORMAT, FORMAT_VERSION = "highwater task of a token set", 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from conf import UserError
 from data_loading.pretokenizer.block_range import BlockRange, found_tasks
 from data_loading.pretokenizer.existing import (
     finished_task,
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.share import share_of
 from data_loading.set_files import SetFiles, settle
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 
-from conf import UserError
 from data_loading.pretokenizer.byte_files import ByteStream
 from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
+from experiment_utils.errors import UserError
 from memory.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of
 
 _TEXT = "a text, lines of JSON or a table"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
 from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
+from experiment_utils.errors import UserError
 
 ERRORS = ("strict", "replace", "ignore")
 BYTE_ORDER_MARK = "\ufeff".encode()

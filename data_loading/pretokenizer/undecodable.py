@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 
-from conf import UserError
 from data_loading.pretokenizer.blocks import HOW_ENCODED, Undecodable
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.of_stream import OfStream
@@ -12,6 +11,7 @@ from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.text_kinds import advice_for
 from data_loading.pretokenizer.wrapped import unwrapped
+from experiment_utils.errors import UserError
 
 _TABLES_ARE_UTF8 = "Tables hold UTF-8: write it again with this text decoded"
 _START_BYTES = 1 << 16

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from conf import UserError
 from data_loading.readers.reader import Reader
 from data_loading.shards import Part
+from experiment_utils.errors import UserError
 
 
 class CheckedReader(Reader):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.readers.extents import Extents
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
@@ -19,6 +19,7 @@ from data_loading.readers.plan import Plan
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
 from data_loading.readers.room import room_bytes, size_bytes
+from experiment_utils.errors import UserError
 from memory.kernel_files import read_long_file
 
 READERS = (AUTO, "mmap", "pread", "memory")

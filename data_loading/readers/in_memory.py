@@ -11,11 +11,11 @@ import os
 
 import numpy as np
 
-from conf import UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.node_memory import node_memory
 from data_loading.readers.room import room_bytes
+from experiment_utils.errors import UserError
 from memory import format_bytes
 
 log = logging.getLogger("data_loading")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.reader import Reader, elements
 from data_loading.readers.residency import Residency
 from data_loading.readers.torn import TornMaps
 from data_loading.readers.unchanged import Unchanged
+from experiment_utils.errors import UserError
 
 _PAGE = mmap.PAGESIZE
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

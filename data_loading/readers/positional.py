@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from conf import UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.mapped import spans
 from data_loading.readers.reader import Reader
 from data_loading.readers.unchanged import Unchanged
+from experiment_utils.errors import UserError
 
 _MERGED_BYTES = 4 << 20
 

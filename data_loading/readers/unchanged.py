@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 _EVERY_S = 0.0005
 """Of several files: a look costs a microsecond, and a batch may be of as many files as windows."""

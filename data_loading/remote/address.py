@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from conf import UserError
 from data_loading.remote.credentials import R2_BUCKET, R2_PATH
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 SCHEMES = ("s3", "r2", "https", "http")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import durable
 from data_loading.remote.download import allocate, journal_of, no_room, part_of
+from experiment_utils import atomic_files
 
 log = logging.getLogger("data_loading")
 
@@ -78,7 +78,7 @@ class Cache:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._make_room(_rounded(len(data)) + 2 * _BLOCK_BYTES, is_ahead)
-                with durable.atomic_file(path) as file:
+                with atomic_files.atomic_file(path) as file:
                     file.write(data)
             except OSError as error:
                 raise no_room(path, len(data), error) from None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 
 R2_ACCOUNT, R2_BUCKET = "R2_DATASET_ACCOUNT_ID", "R2_DATASET_BUCKET_NAME"
 R2_KEY, R2_SECRET = "R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY"

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import durable
-from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.remote.pieces import Block, Piece
 from data_loading.remote.store import Store
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 
@@ -113,7 +113,7 @@ def download(
             if piece.content_hash is not None and file_content_hash(part) != piece.content_hash:
                 raise UserError(_damaged(store, piece, piece.blocks[0].start, piece.blocks[-1].stop))
         os.replace(part, target)
-        durable.fsync_folder(target.parent)
+        atomic_files.fsync_folder(target.parent)
     except OSError as error:
         raise no_room(part, piece.file_bytes, error) from None
     with suppress(FileNotFoundError):

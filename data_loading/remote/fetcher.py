@@ -15,9 +15,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.remote.items import Item
 from data_loading.waiting import Wait
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.remote.retry import Vanished
 from data_loading.remote.store import Store
 from data_loading.tiktoken_tokenizer import TIKTOKEN_FILE
 from data_loading.token_set import parse_manifest
 from data_loading.tokenizer_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 _USUAL = (*TOKENIZER_FILES, TIKTOKEN_FILE)
 
@@ -72,5 +72,5 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
     """Each whole or not at all. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        with durable.atomic_file(folder / name) as file:
+        with atomic_files.atomic_file(folder / name) as file:
             file.write(data)

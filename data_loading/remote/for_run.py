@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.ids_tokenizer import IDS
 from data_loading.lookup import load_tokenizer
 from data_loading.remote.address import is_remote
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from data_loading.tokenizer import Tokenizer, TokenizerNotFound
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.npy import header
 from data_loading.remote.address import parse
 from data_loading.remote.cache import Cache, NoRoom, Use
@@ -34,6 +33,7 @@ from data_loading.remote.store import open_store
 from data_loading.set_files import MANIFEST
 from data_loading.shards import parts_of
 from data_loading.token_set import parse_manifest
+from experiment_utils.errors import UserError
 
 _POLL_S = 0.05
 _AGAIN_S = 1.0

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.remote.address import Address
 from data_loading.remote.download import DownloadOptions, download
@@ -24,6 +23,7 @@ from data_loading.remote.pieces import Block, Piece, documents_piece, tokens_pie
 from data_loading.remote.retry import FIRST_PATIENCE_S, Vanished
 from data_loading.remote.store import FolderStore, Store, open_store
 from data_loading.shards import parts_of
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
 from data_loading.cut_documents import refuse_cut
 from data_loading.npy import HEADER_BYTES, open_npy
 from data_loading.remote.address import Address, parse
@@ -28,6 +27,7 @@ from data_loading.set_files import MANIFEST
 from data_loading.shards import parts_of
 from data_loading.tokens import Tokens
 from data_loading.values import LazyValues
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.readers.choose import ReaderOptions

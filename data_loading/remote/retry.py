@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from conf import UserError
 from data_loading.remote.credentials import no_keys, redacted
+from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
 

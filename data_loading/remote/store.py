@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.remote.address import Address
 from data_loading.remote.credentials import R2_ENDPOINT, R2_VARIABLES, S3_VARIABLES, r2_options, s3_options
 from data_loading.remote.retry import PATIENCE_S, Passing, Vanished, brief, persistently
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 CONNECT_S, REQUEST_S = 3, 60
 _MARK = "highwater-checksum"
@@ -176,7 +176,7 @@ class FolderStore(Store):
         path = self._path(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with durable.atomic_file(path) as file:
+            with atomic_files.atomic_file(path) as file:
                 for data in content:
                     file.write(data)
         except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conf import AUTO, UserError
+from conf import AUTO
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.readers.choose import READERS, ReaderOptions
 from data_loading.readers.extents import Extents
@@ -17,6 +17,7 @@ from data_loading.synthetic.law import Law
 from data_loading.synthetic.uri import SyntheticUri, parse_synthetic
 from data_loading.tokens import Tokens
 from data_loading.values import LazyValues
+from experiment_utils.errors import UserError
 
 GENERATOR_VERSION = 1
 """Raised when another token than before stands anywhere: runs on what there was before are other runs."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from conf import UserError
-from conf.quantities import parse_count
 from data_loading.synthetic.copied import Copy
 from data_loading.synthetic.law import Law
 from data_loading.synthetic.markov import Markov
 from data_loading.synthetic.uniform import Uniform
 from data_loading.synthetic.zipf import Zipf
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import parse_count
 
 SCHEME = "synthetic"
 KINDS: dict[str, type[Law]] = {law.name: law for law in (Uniform, Zipf, Markov, Copy)}

@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from memory.usage import UsageError
+from experiment_utils.errors import UserError
 
 _CUDA_HISTORY = 100_000
 """Allocations whose stacks torch keeps for a snapshot: about 100 MB on the host at most."""
@@ -61,19 +61,19 @@ def memray_sites(path: Path, count: int = 10) -> list[dict[str, Any]]:
     """The same at the highest point of a recording that `memray run -o PATH` made.
 
     Raises:
-        UsageError: memray is not installed, or the file is no recording of it.
+        UserError: memray is not installed, or the file is no recording of it.
     """
     try:
         memray = importlib.import_module("memray")
     except ImportError:
-        raise UsageError(
+        raise UserError(
             f"{path}: reading it needs the package memray: pip install 'highwater[memray]'"
         ) from None
     try:
         with memray.FileReader(str(path)) as reader:
             records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{path} is no recording of memray that can be read: {error}") from None
+        raise UserError(f"{path} is no recording of memray that can be read: {error}") from None
     sites: dict[str, list[int]] = {}
     for record in records:
         trace = record.stack_trace(max_stacks=1)

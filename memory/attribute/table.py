@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiment_utils.quantities import format_bytes
 from memory.attribute.attribution import Attribution
-from memory.format import format_bytes
 
 _WORDS = {
     "parameters": "parameters",

@@ -8,11 +8,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.arguments import find_run
+from experiment_utils.errors import UserError
+from experiment_utils.safe_read import read_plain_text
 from memory.attribute import Attribution, lines
 from memory.attribute.allocators import memray_sites
 from memory.explain.values import mapping, number
-from memory.plain_files import read_plain_text
-from memory.usage import UsageError, find_run
 
 FILE = "memory.attribution.json"
 _NOT_AS_WRITTEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
@@ -49,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises:
-    UsageError: there is no such run, it wrote nothing down, or not at that moment.
+    UserError: there is no such run, it wrote nothing down, or not at that moment.
     """
     folder = find_run(options.run_folder)
     found = _chosen(folder, options.when)
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         told = lines(found, max(1, options.rows))
     except _NOT_AS_WRITTEN:
-        raise UsageError(_damaged(folder)) from None
+        raise UserError(_damaged(folder)) from None
     print("\n".join(told))
     print(f"\nnext: python -m memory attribute {shlex.quote(str(folder))} --json")
     return 0
@@ -72,21 +73,21 @@ def _chosen(folder: Path, when: str | None) -> Attribution:
         record = json.loads(read_plain_text(folder / FILE))
         all_found = [Attribution.of_json(one) for one in record["attributions"]]
     except OSError:
-        raise UsageError(
+        raise UserError(
             f"{folder} has no {FILE}: the run did not note who holds its memory. "
             "Run it with memory.attribute=true"
         ) from None
     except (*_NOT_AS_WRITTEN, RecursionError):
-        raise UsageError(_damaged(folder)) from None
+        raise UserError(_damaged(folder)) from None
     if not all_found:
-        raise UsageError(_damaged(folder))
+        raise UserError(_damaged(folder))
     if when is None:
         return max(all_found, key=lambda one: number(one.anon_bytes) or 0)
     moments = [mapping(one.facts).get("when") for one in all_found]
     if when in moments:
         return all_found[moments.index(when)]
     there = ", ".join(map(str, moments))
-    raise UsageError(f"--when {when}: {folder / FILE} has none of that moment; there are: {there}")
+    raise UserError(f"--when {when}: {folder / FILE} has none of that moment; there are: {there}")
 
 
 def _damaged(folder: Path) -> str:

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from memory.usage import find_run
+from experiment_utils.arguments import find_run
 
 _EXAMPLES = """examples:
   python -m memory compare 1a2b3c4d 5e6f7a8b

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from experiment_utils.arguments import find_run, path_of
+from experiment_utils.errors import UserError
 from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
 from memory.explain.text import as_text
@@ -20,7 +22,6 @@ from memory.explain.values import mapping, mappings, text
 from memory.file_kinds import HEAD_BYTES, not_expected
 from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.supervision.outcome import LOGS
-from memory.usage import UsageError, find_run, path_of
 
 _OF_A_RUN = ("outcome.json", "status.json", "run.json", "memory.jsonl", "memory.ring")
 _EXAMPLES = """\
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 def _evidence(options: argparse.Namespace) -> Evidence:
     given, log = options.given, options.log
     if given is None and log is None and options.job is None:
-        raise UsageError(
+        raise UserError(
             "explain: nothing to explain: expected RUN, --log FILE or --job ID; "
             "for example python -m memory explain runs/default/NAME"
         )
@@ -91,7 +92,7 @@ def _evidence(options: argparse.Namespace) -> Evidence:
     if log is None:
         found = Evidence(folder)
         if given is not None and options.job is None and not any(_is_there(folder)):
-            raise UsageError(
+            raise UserError(
                 f"{given}: no run in this folder: expected outcome.json, status.json, memory.jsonl or a log; "
                 "a log elsewhere: --log FILE"
             )
@@ -113,7 +114,7 @@ def _is_bare_log(path: Path) -> bool:
 def _read_log(given: str) -> tuple[str, str]:
     """The end of it, and its name."""
     if given == "-" and sys.stdin is None:
-        raise UsageError("--log -: standard input is closed. Expected a log there, or --log FILE")
+        raise UserError("--log -: standard input is closed. Expected a log there, or --log FILE")
     try:
         if given == "-":
             return _end_of(sys.stdin.buffer), "standard input"
@@ -122,11 +123,11 @@ def _read_log(given: str) -> tuple[str, str]:
             if file.seekable():
                 other = not_expected(path, "the log of a job", head=file.read(HEAD_BYTES))
                 if other is not None:
-                    raise UsageError(f"--log {given}: {other}")
+                    raise UserError(f"--log {given}: {other}")
             return _end_of(file), path.name
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no file can have that name"
-        raise UsageError(
+        raise UserError(
             f"--log {given}: cannot be read: {why}. Expected the file that the job wrote to"
         ) from None
 
@@ -146,10 +147,10 @@ def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None
     if options.job is not None:
         found = read_slurm(options.job)
         if not found.jobs and options.given is None and options.log is None:
-            raise UsageError(f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}")
+            raise UserError(f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}")
         steps = [row.step or "" for row in found.job.steps] if found.job else []
         if found.step and steps and found.step not in steps:
-            raise UsageError(f"--job {options.job}: no such step: expected one of {', '.join(steps)}")
+            raise UserError(f"--job {options.job}: no such step: expected one of {', '.join(steps)}")
         return found
     job = None if options.no_sacct else _job_of(evidence)
     return read_slurm(job) if job and shutil.which("sacct") else None

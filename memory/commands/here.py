@@ -9,12 +9,12 @@ import shutil
 import sys
 import time
 
+from experiment_utils.errors import UserError
 from memory.details import Details, read_details
 from memory.format import duration
 from memory.here_lines import lines
 from memory.kernel_files import exists
 from memory.screen import wrapped
-from memory.usage import UsageError
 
 EXAMPLES = """\
 examples:
@@ -49,9 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it. Raises UsageError where there is no such process."""
+    """Print it. Raises UserError where there is no such process."""
     if options.pid is not None and not _lives(options.pid):
-        raise UsageError(
+        raise UserError(
             f"--pid {options.pid}: no such process here. Expected the id of a living process, as in "
             "`ps -u $USER`; of one that has ended, ask `python -m memory explain RUN`"
         )

@@ -8,7 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from memory.usage import UsageError, find_run
+from experiment_utils.arguments import find_run
+from experiment_utils.errors import UserError
 
 _EXAMPLES = """examples:
   python -m memory report runs/default/32d-lr0.003-seed0-1a2b3c4d
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.attempt is not None:
         numbers = [attempt.number for attempt in history.attempts]
         if options.attempt not in numbers:
-            raise UsageError(f"--attempt {options.attempt}: expected one of {', '.join(map(str, numbers))}")
+            raise UserError(f"--attempt {options.attempt}: expected one of {', '.join(map(str, numbers))}")
         chosen = history.attempts[numbers.index(options.attempt)]
     written = write_files(options, folder, history, chosen)
     if options.json:

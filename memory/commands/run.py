@@ -8,10 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from experiment_utils.errors import UserError
+from experiment_utils.typed_here import as_typed_here
 from memory.supervision.child import NOT_EXECUTABLE, NOT_FOUND
 from memory.supervision.options import EXPLAIN, command_line
-from memory.typed_here import as_typed_here
-from memory.usage import UsageError
 
 EXAMPLES = """\
 examples:
@@ -59,16 +59,16 @@ def run(options: argparse.Namespace) -> int:
     """Become the supervisor: the process that was started is the one that is waited for.
 
     Raises:
-        UsageError: there is no command, or no such folder can be made.
+        UserError: there is no command, or no such folder can be made.
     """
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        raise UsageError(
+        raise UserError(
             "no command: expected python -m memory run --output DIR -- COMMAND, for example\n"
             "  python -m memory run --output mem -- python train.py"
         )
     if not options.output:
-        raise UsageError("--output is empty: expected a folder, such as --output mem")
+        raise UserError("--output is empty: expected a folder, such as --output mem")
     output = Path(options.output)
     if not shutil.which(command[0]):
         why, exit_code = _cannot_start(command[0])
@@ -77,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output {options.output}: cannot be made: {error.strerror}") from error
+        raise UserError(f"--output {options.output}: cannot be made: {error.strerror}") from error
     if not os.access(output, os.W_OK | os.X_OK):
-        raise UsageError(f"--output {options.output}: this user may not write there: give another folder")
+        raise UserError(f"--output {options.output}: this user may not write there: give another folder")
     tell, explain = "always" if options.verbose else "failed", as_typed_here(EXPLAIN)
     line = command_line(command, output, tell=tell, log=options.log, explain=explain)
     sys.stdout.flush()

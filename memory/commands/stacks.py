@@ -9,10 +9,11 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from memory.format import format_bytes
+from experiment_utils.arguments import find_run
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_bytes
 from memory.live import Live, find_live, rank_folder
 from memory.stacks import Doing, ask_all
-from memory.usage import UsageError, find_run
 
 EXAMPLES = """\
 examples:
@@ -45,19 +46,19 @@ def run(options: argparse.Namespace) -> int:
     """Ask, and print.
 
     Raises:
-        UsageError: the run does not run, or not on this host.
+        UserError: the run does not run, or not on this host.
     """
     folder = find_run(options.run_folder)
     ranks = _ranks(folder)
     here = {rank: live for rank, live in ranks.items() if live is not None and live.is_here}
     if not here:
-        raise UsageError(_elsewhere(folder, ranks[0]))
+        raise UserError(_elsewhere(folder, ranks[0]))
     found = {
         rank: ask_all(live.pid, str(rank_folder(folder, rank).absolute()), live.attempt)
         for rank, live in here.items()
     }
     if not any(found.values()):
-        raise UsageError(f"{folder}: process {next(iter(here.values())).pid} has ended in this moment")
+        raise UserError(f"{folder}: process {next(iter(here.values())).pid} has ended in this moment")
     if options.json:
         processes = [{"rank": rank} | asdict(one) for rank, of_rank in found.items() for one in of_rank]
         host = next(iter(here.values())).host

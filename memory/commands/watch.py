@@ -11,9 +11,10 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
+from experiment_utils.arguments import find_run, root_of
+from experiment_utils.errors import UserError
 from memory import watch_lines
 from memory.running import running
-from memory.usage import UsageError, find_run, root_of
 from memory.watching import Source, View, of_job, of_process, of_run
 
 EXAMPLES = """\
@@ -57,14 +58,14 @@ def run(options: argparse.Namespace) -> int:
     """Look until it ends, or somebody has seen enough.
 
     Raises:
-        UsageError: there is nothing of that name here.
+        UserError: there is nothing of that name here.
     """
     if not 0.05 <= options.interval <= 3600:
-        raise UsageError(f"--interval {options.interval:g}: expected 0.05 to 3600 seconds")
+        raise UserError(f"--interval {options.interval:g}: expected 0.05 to 3600 seconds")
     source, folder = _source(options)
     first = source()
     if first.sample is None and first.ended is not None:
-        raise UsageError(f"{first.ended}: {_instead(options)}")
+        raise UserError(f"{first.ended}: {_instead(options)}")
     moves = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not (options.once or options.json)
     last = (_moving if moves and _has_rich() else _lines)(source, first, options)
     if last.ended is not None and not options.json:
@@ -97,7 +98,7 @@ def _unnamed(options: argparse.Namespace) -> tuple[Source, str | None]:
         print(f"no run of yours runs under {root_of()}: watching this job, {job}", file=sys.stderr)
         options.job = job  # what is said where it is not here
         return of_job(job), None
-    raise UsageError(
+    raise UserError(
         f"no run of yours runs under {root_of()}, and this is no Slurm job: expected RUN, --pid N or --job ID"
     )
 

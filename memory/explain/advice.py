@@ -6,13 +6,13 @@ workers are slower than none on few cores. Only --mem makes the job wait longer 
 
 from __future__ import annotations
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
 from memory.explain.own_step import has_less_than_its_job
 from memory.explain.savings import combined, estimated, helps, polled_bytes, recommended
 from memory.explain.script import script_text
 from memory.explain.values import mapping, number
-from memory.format import format_bytes
 from memory.samples import ProcessSample
 from memory.smaller import smaller_chunk, smaller_micro_batch
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
 from memory.explain.values import mapping, number, seconds, text
-from memory.format import format_bytes
 from memory.host import left_bytes
 
 _FEWEST_STEPS = 12

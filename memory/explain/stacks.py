@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.plain_files import plain_only
+from experiment_utils.safe_read import plain_only
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _HEADING = re.compile(r"^== (?P<when>[\d: -]{10,25})[^\n]*?(?:anon (?P<anon>\d{1,12}) MB)? ?==$")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.trend import Rise, last_rise
 from memory.explain.values import mapping, number, seconds, text
-from memory.format import format_bytes
 
 _LONGEST_PATH = 48
 _WORTH, _FULL, _MUCH_CACHE = 0.15, 0.9, 0.4

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
+from experiment_utils.typed_here import wrap
 from memory.explain.finding import Advice, Explanation
 from memory.explain.measured import NEAR
-from memory.format import format_bytes
-from memory.typed_here import wrap
 
 _MOST_LINES = 9
 

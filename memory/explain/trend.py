@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 
 _JUMP_S = 2.0
 _DIP = 0.15

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from experiment_utils.safe_read import read_plain_text
 from memory.evidence import Evidence
-from memory.plain_files import read_plain_text
 from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
 from memory.report.moments import PARTS

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from memory.usage import UsageError
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def own_style() -> Iterator[None]:
     """The same look whatever the user's matplotlibrc says, and nothing told on stderr.
 
     Raises:
-        UsageError: matplotlib is not installed.
+        UserError: matplotlib is not installed.
     """
     # that it builds its font cache, or has no home to put it in, matplotlib tells as a warning
     chatter = logging.getLogger("matplotlib")
@@ -67,7 +67,7 @@ def own_style() -> Iterator[None]:
         try:
             from matplotlib import style
         except ImportError as error:
-            raise UsageError("a PNG needs matplotlib: pip install matplotlib, or ask for --html") from error
+            raise UserError("a PNG needs matplotlib: pip install matplotlib, or ask for --html") from error
         with style.context(["default", _STYLE]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             yield

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.report.chart import Mark
 from memory.report.charts import parts_worth_showing, words_of
 from memory.report.colors import (

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.files import write_bytes
-from memory.usage import UsageError
+from experiment_utils.atomic_files import write_bytes
+from experiment_utils.errors import UserError
 
 
 def write_into(folder: Path, name: str, content: bytes) -> Path:
     """Write the file into the folder, which is made where it is missing.
 
     Raises:
-        UsageError: it cannot be written; says why, and how to write elsewhere.
+        UserError: it cannot be written; says why, and how to write elsewhere.
     """
     path = folder.expanduser() / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(str(path), content)
     except OSError as error:
-        raise UsageError(
+        raise UserError(
             f"{path} cannot be written: {error.strerror}. Write it elsewhere with --output FOLDER"
         ) from error
     return path

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.errors import UserError
 from memory.earlier_attempts import earlier_attempts
 from memory.evidence import Evidence
 from memory.explain.attempts import Newest, Records, newest
@@ -20,7 +21,6 @@ from memory.report.moments import COLUMNS, Moment, finite, of_sample, of_snapsho
 from memory.report.stages import Span, StageBook, StageRow
 from memory.report.thin import kept
 from memory.ring import Ring
-from memory.usage import UsageError
 
 POINTS = 2000
 """Of a track in a plot."""
@@ -128,7 +128,7 @@ def read_history(folder: Path) -> History:
     """Read the folder once, record by record.
 
     Raises:
-        UsageError: nothing of the run's memory was written down.
+        UserError: nothing of the run's memory was written down.
     """
     evidence = Evidence(folder)
     notes: list[str] = []
@@ -164,7 +164,7 @@ def read_history(folder: Path) -> History:
         attempts[number] for number in sorted(attempts) if any(t.moments for t in attempts[number].tracks)
     ]
     if not found:
-        raise UsageError(
+        raise UserError(
             f"{folder}: nothing of this run's memory was written down: expected memory.jsonl (stages) or "
             "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND"
         )

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from experiment_utils.typed_here import as_typed_here
 from memory.report.chart import Chart
 from memory.report.colors import variables
-from memory.typed_here import as_typed_here
 
 Tone = Literal["", "bad", "good", "note"]
 _HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.report.charts import words_of
 from memory.report.colors import (
     BLUE,

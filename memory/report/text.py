@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 
-from memory.format import format_bytes, format_change
+from experiment_utils.quantities import format_bytes, format_change
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 

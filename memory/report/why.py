@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from memory.plain_files import read_plain_text
+from experiment_utils.safe_read import read_plain_text
 from memory.report.history import History
 from memory.report.page import Page
 

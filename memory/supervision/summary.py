@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.supervision.options import Options
 
 NEAR = 0.9

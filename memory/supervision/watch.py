@@ -12,9 +12,9 @@ from typing import Any
 from memory.asking import shown_path
 from memory.cgroup import read_cgroup
 from memory.earlier_attempts import keep_earlier
-from memory.files import Reserved
 from memory.host import dev_shm_space
 from memory.process import read_process
+from memory.reserved_file import Reserved
 from memory.ring import RingWriter, read_head
 from memory.supervision.calm import CalmReads
 from memory.supervision.census import Census, KernelLog, name_of, sees_itself, started_at

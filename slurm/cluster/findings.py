@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf.quantities import format_duration
+from experiment_utils.quantities import format_duration
 from memory import format_bytes
 from memory.sacct import Ask, run_client
 from slurm.cluster.facts import Cluster, Partition

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from conf import Problem
+from experiment_utils.errors import Problem
 
 KEYS = {
     "partition": "slurm.partition", "account": "slurm.account", "qos": "slurm.qos",

@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf import Problem
 from conf.by_model import settle
 from conf.schema import Slurm
+from experiment_utils.errors import Problem
 from slurm.cluster.facts import Cluster
 
 if TYPE_CHECKING:

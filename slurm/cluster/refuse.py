@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from conf import AUTO, Config, Problem
+from conf import AUTO, Config
 from conf.by_model import settle
-from conf.durations import format_limit
 from conf.names import nearest, no_such
-from conf.quantities import counted
 from conf.schema import Slurm
+from experiment_utils.errors import Problem
+from experiment_utils.quantities import counted, format_limit
 from memory import format_bytes
 from slurm.cluster.facts import Cluster, NodeKind, Partition
 from slurm.cluster.options import GPUS_OTHERWISE, read_options

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from conf import AUTO, Config
 from conf.by_model import settle
-from conf.durations import format_limit, parse_duration
-from conf.quantities import counted, format_count, format_duration
 from conf.schema import Slurm
+from experiment_utils.quantities import counted, format_count, format_duration, format_limit, parse_duration
 from memory import format_bytes
 from memory.estimate import recommended_mem
 from slurm.cluster.facts import Cluster, Partition

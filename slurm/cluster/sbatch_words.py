@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from conf import Problem
+from experiment_utils.errors import Problem
 
 _UNREACHED = r"unable to contact|connection refused|communication connection failure"
 

@@ -8,9 +8,9 @@ import shlex
 import sys
 from collections import Counter
 
-from conf import UserError
-from conf.exit_status import agreed
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import agreed
+from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.cleaning import KEEP, Disk, look, remove
 from slurm.finding import study_and_names

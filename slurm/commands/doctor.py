@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conf.quantities import counted, format_duration
+from experiment_utils.quantities import counted, format_duration
 from memory import format_bytes
 from slurm.cluster import Cluster, read_cluster
 from slurm.cluster.findings import FAILS, FINE, MIND, Finding, findings

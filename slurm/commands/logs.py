@@ -8,7 +8,7 @@ import shlex
 import time
 from pathlib import Path
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.commands.why import look_at_task
 from slurm.finding import find_run
 from slurm.truth.attempts import read_attempts

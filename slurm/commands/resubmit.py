@@ -8,9 +8,9 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from conf import UserError
-from conf.exit_status import DONE, FAILED
-from conf.quantities import counted
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE, FAILED
+from experiment_utils.quantities import counted
 from slurm.finding import find_token_jobs, study_and_names
 from slurm.records import LOCAL, SLURM, typed_study
 from slurm.submit.frozen import CHOICES as CODES

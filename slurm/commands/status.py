@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.finding import (
     all_studies,
     all_token_jobs,

@@ -13,15 +13,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import experiment_utils
-from conf.durations import format_limit
-from conf.quantities import format_duration, parse_size
+from experiment_utils.quantities import format_duration, format_limit, parse_size
+from experiment_utils.typed_here import ROOT, wrap
 from memory.explain import Advice, Explanation
 from memory.explain.advice import OF_SBATCH
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
-from memory.typed_here import ROOT, wrap
 from slurm.cluster.resources import task_bytes
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
@@ -33,6 +31,7 @@ from slurm.truth.reasons import reason_of
 from slurm.truth.slow import pace_lines
 from slurm.truth.study import Look, look_at, truths
 from slurm.truth.table import Next, whole_duration
+from training.attempt.run_files import read_config
 from training.stopping import says_time_is_over
 
 EXAMPLES = """\
@@ -156,7 +155,7 @@ def _beside(look: Look) -> int:
         return 1
     pack = len(known.array.tasks[known.place.task])
     with suppress(Exception):
-        pack = int(experiment_utils.read_config(known.folder)["slurm"]["pack"])
+        pack = int(read_config(known.folder)["slurm"]["pack"])
     every = truths(run_folders(known.folder.parent), answers=look.answers, now_s=look.now_s)
     return max(1, min(pack, sum(one.state == look.truth.state for one in every)))
 

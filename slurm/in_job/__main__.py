@@ -14,7 +14,7 @@ from slurm.in_job.start import SIGNALS, words_of
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.in_job.job import Job
 from slurm.in_job.running import (
     TO_LOOK_AGAIN,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
-from conf.durations import parse_duration
+from experiment_utils.quantities import parse_duration
 from memory.sacct import client_environment
 from slurm.cluster.sbatch_words import is_unanswered, is_unreached
 

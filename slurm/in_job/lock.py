@@ -1,6 +1,6 @@
 """Whether another copy of a run is alive, when its lock names a process on another machine.
 
-`durable.lock` sees the dead only on its own machine. A job that was requeued because its node is lost finds
+`lock_file.lock` sees the dead only on its own machine. A job that was requeued because its node is lost finds
 the lock of its earlier start; and where slurmd alone died, that start is alive, and Slurm starts the job
 twice. The process beside a run touches the lock every few seconds (`Heartbeat`): one that stands still is of
 the dead. Its change is what counts, not its time: the clocks of two machines differ.
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-import durable
+from experiment_utils import atomic_files, lock_file
 from slurm.in_job.job import Job, has_ended
 from slurm.in_job.starts import is_over_in, read_starts
 
@@ -66,13 +66,13 @@ def living_holder(
     has_ended: Callable[[str], bool | None] = has_ended,
     still_s: float = STILL_S,
     say: Callable[[str], None] = lambda line: None,
-) -> durable.Holder | None:
+) -> lock_file.Holder | None:
     """Who holds the lock of `what` and lives; None: nobody. What the dead of another machine held is gone.
 
     Raises:
         UserError: the lock is damaged.
     """
-    holder = durable.read_holder(path, what)
+    holder = lock_file.read_holder(path, what)
     if holder is None or holder.is_gone():
         return None
     if holder.host == socket.gethostname() or holder.job_id is None:
@@ -85,7 +85,7 @@ def living_holder(
         if is_touched(path, still_s):
             return holder
     say(f"{holder} is gone: taking over")
-    durable.break_lock(path, holder, what)
+    lock_file.break_lock(path, holder, what)
     return None
 
 
@@ -94,11 +94,11 @@ def remove_lock_of_the_dead(folder: Path) -> None:
     that its job has ended, and nobody touches the lock.
     """
     path, what = folder / LOCK, f"the run folder {folder}"
-    holder = durable.read_holder(path, what)
+    holder = lock_file.read_holder(path, what)
     if holder is None or holder.host == socket.gethostname() or holder.job_id is None or holder.is_copied:
         return
     if _has_noted_its_end(folder, holder):  # others may go on in that job
-        durable.break_lock(path, holder, what)
+        lock_file.break_lock(path, holder, what)
     elif has_ended(holder.job_id):
         if was_touched_lately(path):
             log.info(
@@ -107,10 +107,10 @@ def remove_lock_of_the_dead(folder: Path) -> None:
             if is_touched(path, STILL_S):
                 return
         log.info("%s was held by %s, whose job has ended", folder.name, holder)
-        durable.break_lock(path, holder, what)
+        lock_file.break_lock(path, holder, what)
 
 
-def _has_noted_its_end(folder: Path, holder: durable.Holder) -> bool:
+def _has_noted_its_end(folder: Path, holder: lock_file.Holder) -> bool:
     """Whether the process beside the holder, which outlives it, has seen it end by itself."""
     last = next(reversed(read_starts(folder)), None)
     if last is None or (last.raw_job_id, last.host) != (holder.job_id, holder.host):
@@ -119,7 +119,7 @@ def _has_noted_its_end(folder: Path, holder: durable.Holder) -> bool:
 
 
 def is_on_its_own(
-    holder: durable.Holder, job: Job, *, has_ended: Callable[[str], bool | None] = has_ended
+    holder: lock_file.Holder, job: Job, *, has_ended: Callable[[str], bool | None] = has_ended
 ) -> bool:
     """Whether Slurm takes a holder that lives for dead: of an earlier start of this job, or of one now over.
 
@@ -156,5 +156,5 @@ def _seen(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     except OSError as error:  # must not be taken for the lock of a dead process
-        raise durable.Unreadable(path, error) from error
+        raise atomic_files.Unreadable(path, error) from error
     return found.st_ino, found.st_mtime_ns

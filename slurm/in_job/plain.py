@@ -20,14 +20,16 @@ from slurm.in_job.start import SIGNALS, start, word_for
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-import durable
-import experiment_utils
-from conf import Config, UserError
-from conf.exit_status import exit_status
+from conf import Config
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import exit_status
 from slurm.in_job.job import Job, leave_other_array
 from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.one_run import compose
 from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place, this_user
+from training.attempt.begin import create_run
+from training.attempt.run_files import run_folder
 
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
@@ -81,8 +83,8 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
-    remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
-    folder = experiment_utils.create_run(plan.config, plan.identity).resolve()
+    remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
+    folder = create_run(plan.config, plan.identity).resolve()
     array = Array(
         number=0,
         name=os.environ.get("SLURM_JOB_NAME", "highwater"),
@@ -107,7 +109,7 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         )
         add_place(folder, Place(submission.id, 0, 0))
         submission.write()
-        durable.write_text(submission.folder / CODE, f"{submission.snapshot}\n")
+        atomic_files.write_text(submission.folder / CODE, f"{submission.snapshot}\n")
     return folder.parent
 
 

@@ -14,9 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import durable
-import experiment_utils
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from slurm.in_job.job import Job
 from slurm.in_job.judge import Stopped, Verdict, judge, no_progress
 from slurm.in_job.lock import LOCK, Heartbeat, is_on_its_own, living_holder
@@ -35,6 +34,7 @@ from slurm.in_job.starts import (
 )
 from slurm.outcome import Outcome, outcome_of
 from slurm.processes import Child, Children, run_command
+from training.attempt.run_files import next_attempt, read_config, read_run, read_status
 from training.checkpoints import checkpoint_steps
 from training.interrupt import TIME_IS_UP, job_left_s
 
@@ -56,7 +56,7 @@ def run_together_in_job(folders: Sequence[Path], job: Job) -> Verdict:
 
 def _is_over(folder: Path, job: Job) -> bool:
     """Done, or ended by itself in an earlier start of this job: what made it diverge would come again."""
-    state = experiment_utils.read_status(folder).get("state")
+    state = read_status(folder).get("state")
     if state == "done":
         return True
     starts = read_starts(folder)
@@ -80,7 +80,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
             children.start(run_command(folder, quiet=False), quiet=False)
             child = children.wait()
         return Verdict(ENDED, 0 if children.requested is not None else child.exit_code, None)
-    if experiment_utils.read_status(folder).get("state") == "done":
+    if read_status(folder).get("state") == "done":
         say(folder, f"{folder} is finished; nothing to do")
         return Verdict(DONE, 0, None)
     lock, what = folder / LOCK, f"the run folder {folder}"
@@ -94,16 +94,16 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
     step = _newest_step(folder)
     starts = read_starts(folder)
     idle = idle_starts(starts, job.raw_id, step)
-    start = _start_now(job, step, experiment_utils.next_attempt(folder))
+    start = _start_now(job, step, next_attempt(folder))
     if idle >= settings["max_idle_attempts"]:
         reason = _why_given_up(starts, idle)
         return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
     _note(note_start, folder, start)
     others = [member for member in members if member != folder]
     for member in others:
-        own_attempt = experiment_utils.next_attempt(member)
+        own_attempt = next_attempt(member)
         _note(note_start, member, replace(start, attempt=own_attempt, step_before=_newest_step(member)))
-    before = experiment_utils.read_status(folder)
+    before = read_status(folder)
     with Children() as children:
         late = _Late(folder, job, start, children, may_requeue=bool(settings["requeue"]))
         children.start(run_command(folder, quiet=False, members=members), quiet=False)
@@ -169,7 +169,7 @@ def note_lost(folder: Path, job: Job, reason: str = LOST_STEP) -> None:
 def _next_attempt(folder: Path) -> int:
     """1 where its files do not tell: other runs of the job must not end for that."""
     try:
-        return experiment_utils.next_attempt(folder)
+        return next_attempt(folder)
     except UserError:
         return 1
 
@@ -198,9 +198,7 @@ def _why_given_up(starts: Sequence[Start], idle: int) -> str:
 def _least_far(folder: Path, others: Sequence[Path]) -> Path:
     """The run by which the end of an ensemble's process is judged: one that it was to go on with."""
     stopped = [
-        one
-        for one in (folder, *others)
-        if experiment_utils.read_status(one).get("state") not in ("done", "failed", "oom")
+        one for one in (folder, *others) if read_status(one).get("state") not in ("done", "failed", "oom")
     ]
     return stopped[0] if stopped else folder
 
@@ -210,7 +208,7 @@ def _note_other(member: Path, lead: Path, start: Start, child: Child, number: in
     outcome = outcome_of(member, child, {}, lead, asked_to_stop=number is not None)
     end = DONE if outcome.state == "done" else ENDED
     verdict = Verdict(end, outcome.exit_code, outcome.reason)
-    began = replace(start, attempt=len(experiment_utils.read_run(member).get("attempts", [])))
+    began = replace(start, attempt=len(read_run(member).get("attempts", [])))
     _note(note_end, member, _as_ended(member, began, verdict, outcome.state, number))
 
 
@@ -275,7 +273,7 @@ def _is_early(left_s: float | None, signal_s: float) -> bool:
 
 def _says_it_got_term(folder: Path) -> bool:
     """One of its ranks did, which may be another than this process's."""
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     return status.get("state") == "cancelled" and "SIGTERM" in str(status.get("reason"))
 
 
@@ -348,7 +346,7 @@ def _note(how: Any, folder: Path, start: Start) -> None:
         how(folder, start)
     except OSError as error:
         print(f"cannot write {folder / 'starts.json'}: {error.strerror}", file=sys.stderr, flush=True)
-    except durable.Unreadable as error:
+    except atomic_files.Unreadable as error:
         print(error, file=sys.stderr, flush=True)
 
 
@@ -356,7 +354,7 @@ def _newest_step(folder: Path) -> int:
     """Step of the newest checkpoint; 0 without one, or if they cannot be read, which the run reports."""
     try:
         return max(checkpoint_steps(folder / "checkpoints"), default=0)
-    except durable.Unreadable as error:
+    except atomic_files.Unreadable as error:
         print(error, file=sys.stderr, flush=True)
         return 0
 
@@ -365,6 +363,6 @@ def settings_of(folder: Path) -> dict[str, Any]:
     """`slurm=` of the run, with what stands where the config is older than a key."""
     from conf.schema import Slurm
 
-    found = experiment_utils.read_config(folder).get("slurm") or {}
+    found = read_config(folder).get("slurm") or {}
     plain = Slurm()
     return {name: found.get(name, getattr(plain, name)) for name in _SETTINGS}

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import durable
-import experiment_utils
-from conf import UserError
-from conf.quantities import counted
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 from memory.room import GPU_SHARE
 from slurm.gpus import VISIBLE, gpu_slots, idle_gpus
 from slurm.in_job.job import PACKED, Job
@@ -28,6 +27,7 @@ from slurm.in_job.running import (
 )
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children, share_of
+from training.attempt.run_files import read_status
 from training.interrupt import TIME_IS_UP
 
 OWN_MB = 48
@@ -188,7 +188,7 @@ def _may_go_on(job: Job, number: int, left: Sequence[Path], has_moved: bool) -> 
 
 
 @contextmanager
-def _claimed(claim: Path, run: Path, job: Job) -> Iterator[durable.Holder | None]:
+def _claimed(claim: Path, run: Path, job: Job) -> Iterator[lock_file.Holder | None]:
     """Who else has this run; None: it is ours for the length of the block."""
     what = f"the run {run.name} of this submission"
     holder = living_holder(claim, what, job, say=lambda line: print(line, flush=True))
@@ -196,9 +196,9 @@ def _claimed(claim: Path, run: Path, job: Job) -> Iterator[durable.Holder | None
         yield holder
         return
     try:
-        with durable.lock(claim, what), Heartbeat(claim):
+        with lock_file.lock(claim, what), Heartbeat(claim):
             yield None
-    except durable.LockHeld as held:
+    except lock_file.LockHeld as held:
         if held.path != claim:
             raise
         yield held.holder
@@ -209,6 +209,6 @@ def _is_over(run: Path, job: Job) -> bool:
     that is told when it is taken, and ends no other.
     """
     with suppress(UserError):
-        if experiment_utils.read_status(run).get("state") == "done":
+        if read_status(run).get("state") == "done":
             return True
     return is_over_in(read_starts(run), job.id.partition("_")[0])

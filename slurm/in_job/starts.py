@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import durable
+from experiment_utils import atomic_files
 from slurm.shapes import shaped
 
 STARTS = "starts.json"
@@ -54,10 +54,10 @@ def read_starts(run: Path) -> list[Start]:
     """Oldest first; of a file that is missing or damaged none.
 
     Raises:
-        durable.Unreadable: the file cannot be read.
+        atomic_files.Unreadable: the file cannot be read.
     """
     try:
-        plain = durable.read_object(run / STARTS)
+        plain = atomic_files.read_object(run / STARTS)
         return [] if plain is None else [shaped(Start, one) for one in plain["starts"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
@@ -110,6 +110,6 @@ def is_over_in(starts: Sequence[Start], array: str | None) -> bool:
 
 
 def _write(run: Path, starts: Sequence[Start]) -> None:
-    durable.write_json(
+    atomic_files.write_json(
         run / STARTS, {"version": VERSION, "starts": [asdict(start) for start in starts[-_KEPT:]]}
     )

@@ -18,10 +18,10 @@ from slurm.in_job.start import SIGNALS
 if __name__ == "__main__":  # until there are handlers
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
-from conf import UserError
-from conf.exit_status import exit_status
 from data_loading.pretokenizer.block_range import FLAG, BlockRange, named_block_range
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import exit_status
 from memory.supervision.outcome import signal_name
 from slurm.in_job.job import Job
 from slurm.in_job.lock import Heartbeat, living_holder

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.ensembles import is_ensemble
 from conf.names import no_such
 from conf.overrides import Value, quoted
-from conf.quantities import counted, format_count
 from conf.request import Request, arguments_of
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, format_count
 from slurm.search.rungs import Rung, most_rungs, rungs_of
 from slurm.search.space import RANDOM, SOBOL, Interval, dimensions_of, drawn, every
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.overrides import Value
-from conf.quantities import counted
+from experiment_utils.quantities import counted
 from slurm.requested import RequestedRuns, RunFailed
 from slurm.search.asked import Search, read_search
 from slurm.search.rungs import Rung, best_first, kept

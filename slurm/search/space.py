@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import TYPE_CHECKING
 
-from conf import Problem
 from conf.overrides import Setting, Value
+from experiment_utils.errors import Problem
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import IntervalSweep

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import durable
-import experiment_utils
-from conf import AUTO, Config, Problem, UserError
+from conf import AUTO, Config
 from conf.by_model import settle
 from conf.check import check, to_config, to_plain, unknown_key
-from conf.durations import format_limit, parse_duration
 from conf.names import no_such
-from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
+from conf.run_identity import is_in_identity
+from experiment_utils import atomic_files
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import format_limit, parse_duration, parse_size
 from slurm.cluster.resources import share_bytes, task_bytes
 from slurm.records import (
     LOCAL,
@@ -38,6 +38,7 @@ from slurm.submit.frozen import FROZEN, MovedOn, copy_of, moved_on
 from slurm.submit.in_flight import in_flight
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.runs import check_and_plan, submit_plans
+from training.attempt.run_files import read_config, read_status
 
 CHOICES = tuple(state for state in ENDED if state != "done")
 _LIVE = ("queued", "running", "stalled", "blocked", "unreadable")
@@ -114,10 +115,10 @@ def find(
 def _is_closed(folder: Path) -> bool:
     """Whether its files cannot be read, so that nothing is known of it."""
     try:
-        with durable.reading(folder):
+        with atomic_files.reading(folder):
             places(folder)
-            experiment_utils.read_status(folder)
-    except durable.Unreadable:
+            read_status(folder)
+    except atomic_files.Unreadable:
         return True
     return False
 
@@ -206,7 +207,7 @@ def _launcher_of(run: Found, is_on_slurm: bool) -> str:
 
 def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
     """runs: how many are submitted again with it."""
-    plain = experiment_utils.read_config(run.folder)
+    plain = read_config(run.folder)
     frozen = settle(to_config(plain))
     plain = to_plain(frozen)
     for key, value in _changes(run, frozen, again, runs).items():
@@ -243,11 +244,7 @@ def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, A
     if again.time is not None:
         changes["slurm.time"] = new_time(again.time, frozen.slurm.time, asked.get("time"))
     plain = to_plain(frozen)
-    other = [
-        key
-        for key, value in changes.items()
-        if experiment_utils.is_in_identity(key) and _at(plain, key) != value
-    ]
+    other = [key for key, value in changes.items() if is_in_identity(key) and _at(plain, key) != value]
     if other:
         raise UserError(
             *(Problem(key, "another value makes another run; start it with experiments.py") for key in other)

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from conf import Problem, UserError
+from experiment_utils.errors import Problem, UserError
 from memory.sacct import client_environment, lost_settings
 
 TIMEOUT_S = 60.0

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.by_model import settle
-from conf.quantities import counted
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, Speeds, ask
 from slurm.cluster.parse import FLAGS, NO_NODES
 from slurm.cluster.reach import unreachable

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
-import experiment_utils
-from conf import Problem, UserError
-from conf.quantities import counted
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
 from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, read_submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
@@ -35,6 +34,8 @@ from slurm.submit.reconciling import reconcile
 from slurm.submit.room import Limits, Queue, queues_of_study
 from slurm.submit.send import prepare, send, sending
 from slurm.submitters import NO_ROOM
+from training.attempt.begin import CodeChanged, check_code, create_run
+from training.attempt.run_files import read_config, state_of
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -150,7 +151,7 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         reconcile(study)
         again = {run for run in runs if by_run[run].config.again}
         left = _left_alone(study, runs, order.waiter, again)
-        durable.point("submit:before_folders")
+        atomic_files.point("submit:before_folders")
         made = _make_folders([by_run[run] for run in runs if run not in left], left, order)
         asked = [_asked(run, order) for run in made]
         missing, no_room = _those_that_fit(study, asked, order)
@@ -202,7 +203,7 @@ def _left_alone(study: Path, runs: Sequence[str], waiter: str | None, again: set
 
     again: runs that begin again from step 0, also if they are done.
     """
-    states = {run: experiment_utils.state_of(study / run) for run in runs}
+    states = {run: state_of(study / run) for run in runs}
     found = {run: "cancelled" for run in runs if was_cancelled(study / run, waiter)}
     found |= {run: "done" for run in runs if states[run] == "done" and run not in again}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
@@ -210,7 +211,7 @@ def _left_alone(study: Path, runs: Sequence[str], waiter: str | None, again: set
     locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
     side_by_side(remove_lock_of_the_dead, locked)
     for run in runs:
-        if run not in found and experiment_utils.state_of(study / run) == "running":
+        if run not in found and state_of(study / run) == "running":
             found[run] = "running"
     return found
 
@@ -222,8 +223,8 @@ def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> 
     for plan in plans:
         try:
             if plan.folder is not None and not plan.config.again:
-                experiment_utils.check_code(plan.folder, plan.config.code, **code, quiet=True)
-        except experiment_utils.CodeChanged as refused:
+                check_code(plan.folder, plan.config.code, **code, quiet=True)
+        except CodeChanged as refused:
             changed += refused.problems
     if changed:  # no folder was made: a run that is not submitted is not in the study
         raise UserError(*changed)
@@ -231,10 +232,10 @@ def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> 
     def make(plan: Plan) -> bool:
         assert plan.identity is not None
         assert plan.folder is not None
-        before = experiment_utils.read_config(plan.folder) if order.is_frozen else None
+        before = read_config(plan.folder) if order.is_frozen else None
         try:
-            experiment_utils.create_run(plan.config, plan.identity, **code)
-        except durable.LockHeld:
+            create_run(plan.config, plan.identity, **code)
+        except lock_file.LockHeld:
             return False
         if before is not None:
             keep_known_keys(plan.folder, before)

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions, this_user
 from slurm.submit.ask import NoAnswer, ask
@@ -20,6 +19,7 @@ from slurm.submit.in_flight import is_alive, listed_as, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
 from slurm.submitters import NO_ROOM, waiter_lives
+from training.attempt.run_files import read_status
 
 _TOLD = 8
 _AGAIN = (
@@ -222,7 +222,7 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
 
 def _is_over(folder: Path, array: Array) -> bool:
     """Done, or ended by itself in this job, which others share."""
-    state = experiment_utils.read_status(folder).get("state")
+    state = read_status(folder).get("state")
     return state == "done" or is_over_in(read_starts(folder), array.job_id)
 
 

@@ -8,12 +8,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.keys import keys
 from conf.names import or_list
 from conf.overrides import Setting
 from conf.request import SLURM_LAUNCHER, Launcher
-from experiment_utils import makes_another_run
+from conf.run_identity import makes_another_run
+from experiment_utils.errors import Problem, UserError
 from slurm.snapshot import NO_PATHSEP
 
 _SHARED = ("wait", "then", "notify")

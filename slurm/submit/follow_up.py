@@ -19,9 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf.durations import format_limit, parse_duration
-from conf.quantities import counted
+from experiment_utils import atomic_files
+from experiment_utils.quantities import counted, format_limit, parse_duration
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.followed import note_failures
 from slurm.records import (
@@ -238,7 +237,7 @@ def _analyse(submission: Submission) -> str | None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return f"then=analysis: {shlex.join(command)}: {done.stderr.strip()}"
-    durable.write_text(submission.study / REPORT, done.stdout)
+    atomic_files.write_text(submission.study / REPORT, done.stdout)
     log.info("%s", submission.study / REPORT)
     return None
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import durable
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.check import plain_to_yaml, to_plain
-from experiment_utils.code_record import RecordedCode, changes_since, read_manifest
-from experiment_utils.code_version import ROOT, code_version
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from slurm.records import Submission
+from training.attempt.code_record import RecordedCode, changes_since, read_manifest
+from training.attempt.code_version import ROOT, code_version
+from training.attempt.run_files import read_config
 
 FROZEN, NOW = "frozen", "now"
 CHOICES = (FROZEN, NOW)
@@ -80,10 +81,10 @@ def keep_known_keys(folder: Path, before: dict[str, Any]) -> None:
         folder: of the run.
         before: content of the earlier config.yaml.
     """
-    now = experiment_utils.read_config(folder)
+    now = read_config(folder)
     kept = _known(now, before, to_plain(Config()))
     if kept != now:
-        durable.write_text(folder / "config.yaml", plain_to_yaml(kept))
+        atomic_files.write_text(folder / "config.yaml", plain_to_yaml(kept))
 
 
 def _known(now: dict[str, Any], before: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:

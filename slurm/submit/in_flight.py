@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import (
     LOCAL,
@@ -22,6 +21,7 @@ from slurm.records import (
 )
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
+from training.attempt.run_files import read_status, state_of
 
 BLOCKED = "blocked"
 """In place of Slurm's word: it waits for a job that did not end as it should have, and never starts."""
@@ -78,7 +78,7 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
 
 def without_a_waiter(study: Path, runs: Iterable[str]) -> list[str]:
     """Those that wait for room in the queue, while the command that was to submit them is gone."""
-    open_runs = (run for run in runs if experiment_utils.state_of(study / run) != "done")
+    open_runs = (run for run in runs if state_of(study / run) != "done")
     found = ((run, last_place(study / run)) for run in open_runs)
     return [
         run
@@ -196,11 +196,11 @@ def is_alive(submission: Submission, array: Array) -> bool:
 def _had_its_turn(run: Path, submission: Submission) -> bool:
     """A process of this machine starts each of its runs once: one that has ended since is nobody's."""
     try:
-        status = experiment_utils.read_status(run)
+        status = read_status(run)
     except UserError:
         return False
     beat = status.get("heartbeat_s")
-    has_ended = experiment_utils.state_of(run) not in (None, "running")
+    has_ended = state_of(run) not in (None, "running")
     return has_ended and isinstance(beat, int | float) and beat >= submission.created_s
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.outcome import Outcome
 from slurm.truth import study_truth
+from training.attempt.run_files import read_run
 
 _EXIT_CODES = {"done": 0, "cancelled": 130}
 
@@ -32,7 +32,7 @@ def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
 def _val_loss(folder: Path) -> float | None:
     """Its final one, nats a token."""
     try:
-        results = experiment_utils.read_run(folder).get("results") or {}
+        results = read_run(folder).get("results") or {}
     except UserError:
         return None
     found = results.get("val_loss")

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place, this_user
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
@@ -48,7 +48,7 @@ def study_lock(study: Path, again: str = "it finds what has been submitted alrea
     folder = study / SUBMISSIONS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with durable.lock(folder / LOCK, f"submitting runs of {study}", wait_s=LOCK_WAIT_S):
+        with lock_file.lock(folder / LOCK, f"submitting runs of {study}", wait_s=LOCK_WAIT_S):
             yield
     except OSError as error:
         if error.filename is not None and not Path(error.filename).is_relative_to(study):
@@ -91,7 +91,7 @@ def intend(
         **more,
     )
     submission.write()
-    durable.point("submit:after_submission")
+    atomic_files.point("submit:after_submission")
     places = [
         (study / run, Place(submission_id, one.array.number, task))
         for one in to_send
@@ -99,7 +99,7 @@ def intend(
         for run in runs
     ]
     side_by_side(lambda place: add_place(*place), places)
-    durable.point("submit:after_places")
+    atomic_files.point("submit:after_places")
     return submission
 
 
@@ -142,7 +142,7 @@ def send_all(
             arrays = [array if array.number == other.number else other for other in submission.arrays]
             submission = dataclasses.replace(submission, arrays=arrays)
             submission.write()
-            durable.point("submit:after_job_id")
+            atomic_files.point("submit:after_job_id")
         submission = afterwards(submission, lock)
     refused = {
         run: why.get(array.number) or array.error or ""

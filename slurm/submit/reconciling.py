@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.records import LOCAL, Array, Submission, read_submission, submissions
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.follow_up import follow_up_name, send_follow_up

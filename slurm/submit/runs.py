@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.compose import Composer
-from conf.quantities import counted
 from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reach import warnings_of
 from slurm.ensembles import Programs

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import durable
+from experiment_utils import atomic_files
 from slurm.cluster.sbatch_words import has_no_room, is_full, is_unanswered, meaning, words
 from slurm.records import Array, Submission
 from slurm.submit.ask import NoAnswer
@@ -69,7 +69,7 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
     """
     os.utime(submission.folder / SENDING)
     command = ["sbatch", "--parsable", *arguments, str(path)]
-    durable.point("submit:before_sbatch")
+    atomic_files.point("submit:before_sbatch")
     with _left_alone():
         # In a session of its own: Ctrl-C in the terminal must not end it between the job and its number.
         called = subprocess.Popen(
@@ -90,7 +90,7 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
             called.communicate()
             os.utime(submission.folder / SENDING)
             raise NoAnswer(f"sbatch has not answered for {TIMEOUT_S:.0f} s: Slurm is down, or busy") from None
-    durable.point("submit:after_sbatch")
+    atomic_files.point("submit:after_sbatch")
     if called.returncode != 0 and is_unanswered(error, called.returncode):
         os.utime(submission.folder / SENDING)  # what is still under way is so from now on
         how = f"sbatch was ended by signal {-called.returncode}" if called.returncode < 0 else words(error)

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import experiment_utils
-from conf import UserError
-from conf.quantities import counted, format_duration
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted, format_duration
 from slurm.records import last_place, typed_study
 from slurm.submit.ask import NoAnswer
 from slurm.submit.in_flight import in_flight
+from training.attempt.run_files import state_of
 
 log = logging.getLogger("slurm")
 
@@ -75,7 +75,7 @@ def _line(study: Path, runs: Sequence[str], held: dict[str, str], waiting: Seque
     """Counted as `status` counts them, what waits for room too."""
 
     def word(run: str) -> str:
-        return held.get(run) or experiment_utils.state_of(study / run) or _not_begun(study / run)
+        return held.get(run) or state_of(study / run) or _not_begun(study / run)
 
     words = Counter([*map(word, runs), *(_not_begun(study / run, "queued") for run in waiting)])
     rest = ", ".join(f"{count} {word}" for word, count in words.most_common() if word != "done")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conf import Problem, UserError
+from experiment_utils.errors import Problem, UserError
 from slurm.finding import set_of
 from slurm.records import Submission, submissions
 from slurm.submit.again import new_mem, new_time

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import AUTO, Config, Problem, UserError
-from conf.durations import parse_duration
-from conf.quantities import counted
+from conf import AUTO, Config
 from conf.schema import Slurm
 from data_loading.pretokenizer.hugging_face import HubDataset
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.most_memory import most_memory_bytes
 from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, parse_duration
 from slurm.cluster import Ask, Cluster
 from slurm.cluster.facts import Partition
 from slurm.cluster.options import MEMORY_OTHERWISE, read_options

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from conf import UserError
 from data_loading.pretokenizer.block_range import FLAG
 from data_loading.pretokenizer.existing import job_of
 from data_loading.pretokenizer.inputs import Inputs
@@ -23,6 +22,7 @@ from data_loading.pretokenizer.task_states import TaskStates, look_at_tasks
 from data_loading.set_files import SetFiles, disk_errors
 from data_loading.task_commands import shared_arguments
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import UserError
 from slurm.cluster import read_cluster
 from slurm.records import SLURM, Submission
 from slurm.submit.arrays import Asked

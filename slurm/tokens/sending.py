@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
-from conf.quantities import counted
 from data_loading.pretokenizer.block_range import BlockRange
 from data_loading.pretokenizer.task_states import TaskStates
 from data_loading.set_files import SetFiles
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 from slurm.records import SLURM, Array, Submission, last_place, submissions
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.ask import ask
@@ -199,7 +199,7 @@ def _submit(
     def send_one(submission: Submission, one: ToSend, lock: int) -> Array:
         array = one.array if one.array.tasks != [[MERGE]] else behind(one.array, submission, waits_for)
         path = submission.folder / SCRIPTS / f"{array.number}.sh"
-        durable.write_text(path, text_of(submission, array, one.setup, order))
+        atomic_files.write_text(path, text_of(submission, array, one.setup, order))
         return sent(array, send(submission, path, array.options, lock))
 
     return send_all(submission, to_send, send_one)

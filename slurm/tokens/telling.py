@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from conf.quantities import counted, format_duration, parse_size
+from experiment_utils.quantities import counted, format_duration, parse_size
 from memory import format_bytes
 from slurm.tokens.script import LOG, MERGE
 from slurm.tokens.sending import UNKNOWN, Ended, Order, Sent

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import UserError
 from data_loading.pretokenizer.block_range import BlockRange, found_tasks, named_block_range
 from data_loading.set_files import SetFiles
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 from memory import format_bytes
 from memory.sacct import Ask
 from slurm.finding import set_of
@@ -95,7 +95,7 @@ def _known(
     status: dict[str, Any] = {"state": "done"} if is_done else {}
     if not is_done:
         try:
-            holder = durable.read_holder(own.lock, name)
+            holder = lock_file.read_holder(own.lock, name)
         except (OSError, UserError):
             holder = None
     if holder is not None:

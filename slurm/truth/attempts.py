@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conf.quantities import format_duration
+from experiment_utils.quantities import format_duration
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from conf.quantities import format_duration
-from experiment_utils import STALLED_AFTER_S
+from experiment_utils.quantities import format_duration
 from slurm.in_job.starts import ENDED, PREEMPTED
 from slurm.states import FROM_VERDICT, PRECEDENCE
 from slurm.truth.answers import WITHOUT_END_S
@@ -52,6 +51,7 @@ from slurm.truth.words import (
     user_name,
     with_host,
 )
+from training.attempt.run_files import STALLED_AFTER_S
 
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
 _LATE_S = 20.0

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import durable
-from durable import Holder
-from experiment_utils import STALLED_AFTER_S, Code, codes_of, holder_of
+from experiment_utils import atomic_files
+from experiment_utils.lock_file import Holder
 from memory.ring import read_head
 from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, array_of, named_places, places
 from slurm.submitters import launcher_lives
+from training.attempt.made_by import Code, codes_of
+from training.attempt.run_files import STALLED_AFTER_S, holder_of
 from training.checkpoints import checkpoint_steps
 
 
@@ -180,15 +181,15 @@ def read_known(
     submissions of a study name, asked for where the run itself was not told.
     """
     try:
-        with durable.reading(folder):
+        with atomic_files.reading(folder):
             return _read_known(folder, submission_of, now_s, named)
-    except durable.Unreadable as error:
+    except atomic_files.Unreadable as error:
         return Known(folder, unreadable=f"{error.path} cannot be read: {error.why}")
 
 
 def newest_step(folder: Path) -> int:
     """Step of a run's newest checkpoint; 0 without one, or if they cannot be read."""
-    with suppress(durable.Unreadable):
+    with suppress(atomic_files.Unreadable):
         return max(checkpoint_steps(folder / "checkpoints"), default=0)
     return 0
 
@@ -324,7 +325,7 @@ def _last_start(folder: Path) -> dict[str, Any]:
 def _object(path: Path) -> tuple[dict[str, Any], float | None]:
     """The JSON object, empty where there is none; and when it was written."""
     try:
-        with durable.reading(path), open(path, "rb") as file:
+        with atomic_files.reading(path), open(path, "rb") as file:
             written_s = os.fstat(file.fileno()).st_mtime
             found = json.loads(file.read().decode(errors="replace"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):

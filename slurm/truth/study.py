@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from conf import UserError
-from experiment_utils import Code
+from experiment_utils.errors import UserError
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
 from memory.sacct import Ask, Job, SlurmFacts
@@ -23,6 +22,7 @@ from slurm.truth.judge import judge
 from slurm.truth.known import Known, read_known
 from slurm.truth.last_words import cut_off_words, last_words, oom_words
 from slurm.truth.progress import Progress, read_progress
+from training.attempt.made_by import Code
 
 _SUBMITTED_APART_S = 120.0
 """Slurm's moment of a submission and its submitter's: what sbatch takes, and clocks that are apart."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conf.quantities import counted, format_count, format_duration
-from experiment_utils import Versions
+from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.followed import failures
 from slurm.records import typed_study
 from slurm.states import STATES
 from slurm.truth.study import Truth
+from training.attempt.made_by import Versions
 
 _ORDER = (
     "done", "running", "queued", "stalled", "blocked", "oom", "failed", "timeout", "preempted", "cancelled",

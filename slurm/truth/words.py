@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conf.quantities import format_duration
+from experiment_utils.quantities import format_duration
 from memory import format_bytes
 from memory.explain import Victim
 from memory.explain.telling import place

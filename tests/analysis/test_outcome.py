@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from evidence_builder import JOB, killed, oom, ramp, record, write
 
-import durable
 from analysis import read_run_folder
 from analysis.next_steps import after_run
 from analysis.outcome import diverged, how_to_go_on, outcome_of
 from analysis.summary import run_page
 from analysis.terminal import Terminal
+from experiment_utils import lock_file
 
 
 def test_done(done_run: Any) -> None:
@@ -49,7 +49,7 @@ def test_a_run_without_status_is_queued(new_run: Callable[..., Any]) -> None:
 def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) -> None:
     made = new_run()
     made.status("running", step=7, heartbeat_s=time.time())
-    with durable.lock(made.path / "run.lock", "it"):
+    with lock_file.lock(made.path / "run.lock", "it"):
         outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "running"
     assert f"process {os.getpid()} on" in str(outcome.reason)
@@ -58,8 +58,8 @@ def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) ->
 def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
     made = new_run()
     program = (
-        "import durable, os, signal, sys\n"
-        "with durable.lock(sys.argv[1], 'it'):\n"
+        "import os, signal, sys\nfrom experiment_utils import lock_file\n"
+        "with lock_file.lock(sys.argv[1], 'it'):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(made.path / "run.lock")], cwd=root)

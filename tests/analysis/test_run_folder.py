@@ -15,7 +15,7 @@ import pytest
 from analysis import read_run_folder
 from analysis.summary import run_page
 from analysis.terminal import Terminal
-from conf import UserError
+from experiment_utils.errors import UserError
 
 
 def test_a_finished_run_reads_whole(done_run: Any) -> None:

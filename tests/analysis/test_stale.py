@@ -11,7 +11,7 @@ import pytest
 from made_sweeps import made_by, make_one, write
 
 import highwater
-from experiment_utils.code_version import ROOT, code_version
+from training.attempt.code_version import ROOT, code_version
 
 OLD = "a" * 16
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from conf.arguments import read_arguments
+from experiment_utils.errors import UserError
 
 
 def test_flags_and_overrides_in_any_order() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from conf import Config, UserError
+from conf import Config
 from conf.by_model import merged, settle, without
 from conf.check import to_config, to_plain, to_yaml
 from conf.compose import Composer
-from conf.durations import format_limit, parse_duration
 from conf.request import read_request, read_run
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_limit, parse_duration
 
 GB = 1 << 30
 
@@ -147,7 +148,7 @@ def test_it_cannot_be_swept(composer: Composer) -> None:
 
 
 def test_tables_of_runs_whose_mappings_differ(composer: Composer) -> None:
-    from experiment_utils import varying_settings
+    from conf.run_identity import varying_settings
 
     configs = [run_of(composer, "slurm=site"), run_of(composer)]
     assert varying_settings(configs) == {}

@@ -10,11 +10,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conf import Config, UserError
+from conf import Config
 from conf.check import check, to_config, to_plain, to_yaml
 from conf.keys import Key, groups, keys
 from conf.rules import RULES, Rule
 from conf.schema import field_of
+from experiment_utils.errors import UserError
 
 
 def values_of(key: Key) -> st.SearchStrategy[Any]:

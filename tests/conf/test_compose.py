@@ -14,13 +14,14 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 import conf.compose
-from conf import Config, UserError
+from conf import Config
 from conf.check import to_config
 from conf.compose import Composer
 from conf.hydra_parts import CONF, VERSION_BASE, prepare_hydra
 from conf.keys import groups, keys
 from conf.logging_rules import is_missing
 from conf.request import read_request, read_run
+from experiment_utils.errors import UserError
 
 OWN_FILES = {
     "model/mine.yaml": "d_model: 80\nn_heads: ${model.n_layers}\nn_layers: 5\n",

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.check import check
 from conf.compose import Composer
 from conf.ensembles import VARIED, is_ensemble, members_of
 from conf.keys import keys
 from conf.request import read_request
+from conf.run_identity import identity
+from experiment_utils.errors import UserError
 
 
 def problems(**plain: Any) -> list[str]:
@@ -33,7 +34,7 @@ def test_the_runs_are_all_combinations_and_each_is_a_run_like_any_other() -> Non
 
 def test_it_is_no_part_of_a_runs_identity() -> None:
     config, _ = check({"ensemble": {"lr": ["1e-3", "2e-3"], "together": 2}})
-    assert experiment_utils.identity(config, "data") == experiment_utils.identity(Config(), "data")
+    assert identity(config, "data") == identity(Config(), "data")
 
 
 def test_every_list_is_of_a_number_that_a_run_has() -> None:

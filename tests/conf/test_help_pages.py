@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf import UserError
 from conf.help import CONF, EXAMPLES, default_options, help_page, options_of
 from conf.keys import groups, keys
 from conf.values import describe
+from experiment_utils.errors import UserError
 
 
 def test_the_front_page_has_examples_first_and_every_group_and_option() -> None:

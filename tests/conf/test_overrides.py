@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.errors import Problem
 from conf.interpolation import resolve
 from conf.overrides import Setting, as_typed, parse, typed_at
+from experiment_utils.errors import Problem
 
 
 def options(group: str) -> list[str]:

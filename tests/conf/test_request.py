@@ -8,10 +8,11 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from conf import Config, Problem, UserError
+from conf import Config
 from conf.compose import Composer
 from conf.request import MOST_RUNS, Request, read_request, read_run
 from conf.rules import Rule
+from experiment_utils.errors import Problem, UserError
 
 
 @pytest.fixture(scope="module")

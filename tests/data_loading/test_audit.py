@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import audit_documents
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_commands import main
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import training_text
 
 Change = Callable[[Path], Any]

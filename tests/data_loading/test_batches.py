@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.batches import proper_divisors
 from data_loading.data import split_data
@@ -25,6 +24,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import bigram
 from data_loading.bigram import bigram_loss
 from data_loading.data import Data, split_data
 from data_loading.token_set import TokenSet
+from experiment_utils.errors import UserError
 
 
 def make(tmp_path: Path, ids: list[int], vocab: int, val_fraction: float) -> Data:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import data_loading
-from conf import UserError, schema
+from conf import schema
 from data_loading import __main__ as command
 from data_loading.catalogue import found_sets, list_datasets
 from data_loading.hub.registry import REGISTRY
@@ -19,6 +19,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 ASKED_FOR = (
     "fineweb", "fineweb-edu", "pile", "tiny_shakespeare", "shakespeare", "wikitext103", "openwebtext", "c4",

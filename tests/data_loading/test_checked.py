@@ -29,14 +29,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def refuse(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder cannot be written."""
-    write = checked.durable.write_json
+    write = checked.atomic_files.write_json
 
     def written(path: Path, facts: Any) -> None:
         if path == place.checked:
             raise OSError(30, "Read-only file system", str(path))
         write(path, facts)
 
-    monkeypatch.setattr(checked.durable, "write_json", written)
+    monkeypatch.setattr(checked.atomic_files, "write_json", written)
 
 
 def test_facts_are_kept_next_to_the_set(place: Place) -> None:

@@ -16,8 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import durable
-from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import tokenized as module
 from data_loading.data import Data, NotTokenized
@@ -29,6 +27,8 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.splits import split_ranges
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTES = Tokenizer(name="bytes")
@@ -83,7 +83,7 @@ class TestTokenizing:
             "prepare_data(dataset, Tokenizer(name='bytes'), tokenize=True, log=print)"
         )
         lock = text.with_name(".a.npy.lock")
-        with durable.lock(lock, "it"):
+        with lock_file.lock(lock, "it"):
             second = subprocess.Popen(
                 [sys.executable, "-u", "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
             )

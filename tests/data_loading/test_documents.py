@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError, schema
+from conf import schema
 from data_loading import StreamingDataset, prepare_data
 from data_loading.data import Data, split_data
 from data_loading.documents import DocumentStarts, Separator, separator_of
 from data_loading.formats.llm_c import HEADER_BYTES, KINDS
 from data_loading.opening import open_tokens
 from data_loading.packing.pieces import borders_of
+from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import EOT, tokenized, written
 from tests.searched import examples
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch  # noqa: F401  loaded before the processes fork: else they would load it first
 
-from conf import UserError
 from data_loading import StreamingDataset
+from experiment_utils.errors import UserError
 
 WINDOWS, SEQ_LEN = 600, 8
 

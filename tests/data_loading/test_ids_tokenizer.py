@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import load_tokenizer, prepare_data, pretokenize, tokenizer_spec
 from data_loading.ids_tokenizer import IdsTokenizer
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 IDS = Tokenizer(name="ids")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from conf import UserError
 from data_loading import StreamingDataset, StreamingMixture
 from data_loading.data import split_data
 from data_loading.spans import IGNORED_LABEL
 from data_loading.token_set import TokenSet
+from experiment_utils.errors import UserError
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

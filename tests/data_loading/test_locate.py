@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from conf.schema import Dataset
 from data_loading.locate import locate, tokens_beside
+from experiment_utils.errors import UserError
 
 
 @pytest.fixture

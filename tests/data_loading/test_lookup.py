@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from conf.schema import Tokenizer
 from data_loading.lookup import load_tokenizer, tokenizer_spec
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import tokenizer_folder_text
 
 REPO = "someone/some-tokenizer"

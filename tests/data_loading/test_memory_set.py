@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import (
     StreamingDataset,
     load_tokenizer,
@@ -25,6 +24,7 @@ from data_loading import (
 from data_loading.memory_set import MemorySet, tokens_of_text
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.searched import examples
 

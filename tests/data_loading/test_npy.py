@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.npy import NpyWriter, header, open_npy
+from experiment_utils.errors import UserError
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<u8"])

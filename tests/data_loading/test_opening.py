@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import NotTokenized, StreamingDataset, Tokens, open_tokens, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.orders import ORDERS, ShuffledBlocks, order_of
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 

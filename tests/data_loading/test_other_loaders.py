@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-from conf import UserError
 from data_loading import StreamingDataset
+from experiment_utils.errors import UserError
 
 SEQ_LEN, BATCH = 16, 8
 

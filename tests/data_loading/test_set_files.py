@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import durable
-from conf import UserError
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles, finish_commit
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from tests.forked import killed_at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
 def test_every_point_is_passed_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(NEW)
     passed: list[str] = []
-    monkeypatch.setattr(durable, "on_point", passed.append)
+    monkeypatch.setattr(atomic_files, "on_point", passed.append)
     make(tmp_path / "a.txt")
     assert tuple(point for point in passed if "json:" not in point) == POINTS
 
@@ -107,7 +107,7 @@ def test_the_device_has_all_of_it_before_it_counts(
     tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     had: dict[str, list[tuple[int, int]]] = {}
-    monkeypatch.setattr(durable, "on_point", lambda name: had.setdefault(name, list(synced)))
+    monkeypatch.setattr(atomic_files, "on_point", lambda name: had.setdefault(name, list(synced)))
     (tmp_path / "a.txt").write_text(NEW)
     make(tmp_path / "a.txt")
     names = ("a.npy", "a.docs.npy", "a.npy.json", "a.tokenizer/bytes.json", "a.tokenizer")
@@ -131,7 +131,7 @@ def test_a_reader_that_may_not_finish_the_commit_refuses(
     def read_only(*arguments: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(durable, "lock", read_only)
+    monkeypatch.setattr(lock_file, "lock", read_only)
     with pytest.raises(UserError, match=r"writer was killed.*Read-only file system.*can be written"):
         open_token_set(tmp_path / "a.npy")
 
@@ -143,8 +143,8 @@ def test_a_reader_waits_for_a_writer_that_is_at_it(tmp_path: Path) -> None:
     assert killed_at("a.npy:after_commit", lambda: make(text))
     files = SetFiles(tmp_path / "a.npy")
     code = (
-        "import durable, time\n"
-        f"with durable.lock({str(files.lock)!r}, 'it'): print('held', flush=True); time.sleep(1)"
+        "import time\nfrom experiment_utils import lock_file\n"
+        f"with lock_file.lock({str(files.lock)!r}, 'it'): print('held', flush=True); time.sleep(1)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

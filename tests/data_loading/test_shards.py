@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import shards
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -21,6 +20,7 @@ from data_loading.shards import Shards
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.values import take
+from experiment_utils.errors import UserError
 
 
 @given(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.splits import Share, Splits, hold_out, split_set
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 SHARES = st.floats(0.01, 0.4) | st.integers(1, 40)

@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.data import Data, NotTokenized, split_data
 from data_loading.pretokenizer.job import pretokenize
@@ -24,6 +23,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.spans import Taken
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[2]

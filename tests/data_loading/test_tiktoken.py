@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from conf import UserError
 from conf.schema import Tokenizer as Spec
 from data_loading.lookup import KNOWN, load_tokenizer, name_of, tokenizer_spec
 from data_loading.tiktoken_names import load_encoding
 from data_loading.tiktoken_tokenizer import RANKS_FILE, TIKTOKEN_FILE, TiktokenTokenizer, ranks_text
 from data_loading.tokenizer import TokenizerNotFound
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL, forget, ranks, ranks_of
 from tests.searched import examples

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import durable
-from conf import UserError
 from data_loading import token_set as module
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
@@ -22,6 +20,8 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class TestLoneFile:
             found = open_token_set(path, vocab_size=100)
         assert "has no manifest" in caplog.text
         assert (found.manifest, found.documents, found.vocab_size) == (None, None, 100)
-        assert found.fingerprint == durable.file_sha256(path)
+        assert found.fingerprint == atomic_files.file_sha256(path)
         assert found.tokens.tolist() == [3, 1, 99]
 
     @pytest.mark.parametrize(("ids", "wrong"), [([1, 100], "100"), ([1, -5], "-5"), ([99, 70_000], "70,000")])
@@ -145,7 +145,7 @@ class TestLoneFile:
         def read_only(*arguments: object) -> None:
             raise OSError(30, "Read-only file system")
 
-        monkeypatch.setattr(durable, "write_json", read_only)
+        monkeypatch.setattr(atomic_files, "write_json", read_only)
         np.save(tmp_path / "a.npy", np.array([1, 2], np.uint16))
         with caplog.at_level(logging.INFO):
             open_token_set(tmp_path / "a.npy", 100)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from conf import UserError, schema
+from conf import schema
 from data_loading.mixture.data import prepare_mixture
 from data_loading.prepare import prepare_data
 from data_loading.pretokenizer import find_inputs
@@ -18,6 +18,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from pretokenize_dataset import parser
 from tests.data_loading.formats.conftest import set_of, tokenized, written
 

@@ -17,10 +17,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.children import WorkerDied
 from data_loading.storages import packed, unpacked
+from experiment_utils.errors import UserError
 from memory.kept_files import KEPT
 
 KINDS: dict[str, dict[str, Any]] = {

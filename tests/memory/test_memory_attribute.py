@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiment_utils.errors import UserError
 from memory.__main__ import main
 from memory.attribute import Attribution, allocators, attribute, brief, heap, largest, lines
 from memory.attribute.arrays import array_holdings
@@ -26,7 +27,6 @@ from memory.attribute.holdings import Holding, place
 from memory.attribute.maps import Maps, read_maps
 from memory.attribute.names import names_of
 from memory.attribute.tensors import tensor_holdings
-from memory.usage import UsageError
 from tests.searched import examples
 
 ROOT = Path(__file__).parents[2]
@@ -469,7 +469,7 @@ def test_the_command_says_what_is_missing(
 
 def test_memray_is_named_where_it_is_missing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "memray", None)
-    with pytest.raises(UsageError, match=r"pip install 'highwater\[memray\]'"):
+    with pytest.raises(UserError, match=r"pip install 'highwater\[memray\]'"):
         allocators.memray_sites(run / "memray.bin")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory.files import Reserved
+from memory.reserved_file import Reserved
 
 SIZE = 32 << 10
 has_nameless = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")

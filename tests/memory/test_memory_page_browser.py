@@ -9,8 +9,8 @@ from browser import Browser
 from made_pages import HOSTILE, page_with
 from made_runs import make_killed
 
+from experiment_utils.quantities import format_bytes
 from memory.__main__ import main
-from memory.format import format_bytes
 from memory.report.colors import ON_PAGE
 from memory.report.history import read_history
 

@@ -25,6 +25,7 @@ from made_runs import (
 )
 from supervised import wait_for
 
+from experiment_utils.errors import UserError
 from memory.__main__ import main
 from memory.report.ending import ending, marks
 from memory.report.history import POINTS, read_history
@@ -33,7 +34,6 @@ from memory.report.moments import PARTS, of_sample, of_snapshot, split
 from memory.report.processes import process_rows
 from memory.report.summary import summary
 from memory.report.terminal import lines_of
-from memory.usage import UsageError
 
 AMOUNTS = st.none() | st.integers(0, 2**40)
 
@@ -296,7 +296,7 @@ def test_files_of_nothing_but_damage(tmp_path: Path) -> None:
     (tmp_path / "memory.jsonl").write_bytes(b"\0\0\0\n{torn\n[1]\n" + b'{"rank": 0, "stage": "x"')
     (tmp_path / "memory.ring").write_bytes(b"HWRING1\n" + bytes(100))
     (tmp_path / "outcome.json").write_text("[]")
-    with pytest.raises(UsageError):
+    with pytest.raises(UserError):
         read_history(tmp_path)
 
 

@@ -16,7 +16,7 @@ import pytest
 from made_runs import sample_of, write_outcome, write_ring
 from supervised import outcome_in, pid_in, python, start_supervised, wait_for
 
-from memory.format import format_bytes
+from experiment_utils.quantities import format_bytes
 from memory.ring import RingWriter, read_ring
 from memory.samples import ProcessSample, Sample
 from memory.supervision.census import started_at

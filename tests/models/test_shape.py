@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from conf.schema import Arch, Model
+from experiment_utils.errors import UserError
 from models.shape import Shape, resolve_shape, shape_problems
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import experiment_utils
 from conf import Config
 from slurm.in_job.start import setup_lines, word_for
 from slurm.in_job.starts import REQUEUED, Start, read_starts
@@ -20,6 +19,7 @@ from slurm.snapshot import take
 from slurm.truth import Truth, study_truth
 from tests.local_slurm import Cluster
 from tests.tiny_run import make_run
+from training.attempt.run_files import read_status
 
 PATIENCE_S = 400.0
 SOON_S = 120.0
@@ -44,7 +44,7 @@ class Sent:
 
     @property
     def status(self) -> dict[str, Any]:
-        return experiment_utils.read_status(self.run)
+        return read_status(self.run)
 
     @property
     def starts(self) -> list[Start]:

@@ -9,7 +9,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
 from slurm_command import refused, told, told_json, typed
 
-import durable
+from experiment_utils import atomic_files
 from slurm.in_job.starts import Start, note_start
 from slurm.snapshot import while_submitting
 
@@ -230,7 +230,7 @@ def test_the_lock_of_one_that_was_killed_on_a_node_keeps_nothing(
     """SIGKILL leaves it, as the kernel sends it for memory; from another machine nobody can look."""
     run = study.folder / "failed"
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "4243"}
-    durable.write_json(run / "run.lock", holder)
+    atomic_files.write_json(run / "run.lock", holder)
     note_start(run, Start("4242_1", "4243", 0, "n7", 4, 1.0, 1, 0, 300, 2.0, end="ended", state="oom"))
     assert "failed was left alone" not in told(capsys, "clean", "sweep", "--yes")
     assert left(study, "failed") == ["best", "step-00000100", "step-00000300"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
-from memory.usage import UsageError
-from memory.usage import find_run as found_by_memory
+from experiment_utils.arguments import find_run as found_by_memory
+from experiment_utils.errors import UserError
 from slurm.finding import all_studies, find_run, find_study, study_and_names, study_and_runs
 
 NAME = "32d-lr0.003-seed1-1a2b3c4d"
@@ -53,7 +52,7 @@ def test_a_run_whose_config_is_gone_is_one_of_its_study_all_the_same(runs: Path,
 
 def test_what_is_no_run(runs: Path) -> None:
     for given in ("conf", "ab", "nosuch", "1a2"):
-        with pytest.raises(UsageError, match="no such run"):
+        with pytest.raises(UserError, match="no such run"):
             found_by_memory(given)
         with pytest.raises(UserError, match="no such run"):
             find_run(given)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_studies import FakeSlurm, MadeStudy
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.finding import find_job, find_run, study_and_names
 
 NAMES = ["32d-a", "32d-b", "32d-c"]

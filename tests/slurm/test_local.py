@@ -17,16 +17,16 @@ import pytest
 import yaml
 from tiny_run import write_text
 
-import durable
-import experiment_utils
 import slurm.sweep
-from conf import UserError
 from conf.compose import Composer
 from conf.request import read_request
 from conf.rules import RULES
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from slurm.in_job.starts import Start, note_start
 from slurm.local import Interrupted, LocalRuns, RunFailed, run_one
 from slurm.sweep import run_sweep
+from training.attempt.run_files import read_status
 
 STAND_IN = """
 import json, os, pathlib, signal, sys, time, yaml
@@ -196,7 +196,7 @@ def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(sweep: Calla
     first = sweep("seed=0,1")
     folder = next(iter(first.outcomes))
     (folder / "status.json").unlink()
-    with durable.lock(folder / "run.lock", "the run folder"):
+    with lock_file.lock(folder / "run.lock", "the run folder"):
         runs = sweep("seed=0,1")
     assert sorted(states(runs)) == ["done", "failed"]
     assert f"in use by process {os.getpid()}" in str(runs.outcomes[folder].reason)
@@ -206,8 +206,8 @@ def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path
     (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
     folder = run_one(run.config, command=stand_in).folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
-    durable.write_json(folder / "run.lock", holder)
-    with pytest.raises(durable.LockHeld):
+    atomic_files.write_json(folder / "run.lock", holder)
+    with pytest.raises(lock_file.LockHeld):
         run_one(run.config, command=stand_in)
     note_start(folder, Start("7_1", "8", 0, "n7", 4, 1.0, 1, 0, 0, 2.0, end="ended", state="oom"))
     run_one(run.config, command=stand_in)
@@ -380,7 +380,7 @@ def test_one_run_by_itself(place: Path, capfd: pytest.CaptureFixture[str]) -> No
     outcome = run_one(run.config, command=stand_in)
     assert (outcome.exit_code, outcome.state, outcome.reason) == (1, "failed", "the loss is no longer finite")
     assert json.dumps(outcome.to_json())
-    assert experiment_utils.read_status(outcome.folder)["state"] == "failed"
+    assert read_status(outcome.folder)["state"] == "failed"
 
 
 def test_words_for_what_other_parts_catch() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_run import ROOT, make_run, metrics_without_clock, tiny_config
 
-import experiment_utils
+from training.attempt.run_files import read_status
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +25,12 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path: Path) -> None:
         [sys.executable, str(ROOT / "slurm" / "local_ranks.py"), str(folder), "--ranks", "2", "--quiet"]
     )
     until = time.monotonic() + 200
-    while (experiment_utils.read_status(folder).get("step") or 0) < 5 and started.poll() is None:
+    while (read_status(folder).get("step") or 0) < 5 and started.poll() is None:
         assert time.monotonic() < until
         time.sleep(0.1)
     started.terminate()
     assert started.wait(timeout=100) == 1
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert (status["state"], status["reason"]) == ("cancelled", "stopped by SIGTERM")
     (checkpoint,) = (folder / "checkpoints").glob("step-*")
     assert int(checkpoint.name[5:]) == status["step"] == int(metrics_without_clock(folder)[-1]["step"])

@@ -10,7 +10,6 @@ import pytest
 from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
-import experiment_utils
 from conf import Config
 from slurm.cluster import Cluster
 from slurm.planning import ID, SNAPSHOT, plan_for_cluster, render
@@ -19,6 +18,7 @@ from slurm.submit.arrays import arrays_of
 from slurm.submit.room import MAX_ARRAY_SIZE
 from slurm.submit.script import script
 from tests.slurm.submit.conftest import one_room
+from training.attempt.begin import create_run
 
 GB = 1 << 30
 
@@ -59,7 +59,7 @@ def test_each_run_once_with_what_it_asks_for(configs: list[Config]) -> None:
 def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(configs[0])
     assert plan.identity is not None
-    folder = experiment_utils.create_run(plan.config, plan.identity)
+    folder = create_run(plan.config, plan.identity)
     (folder / "status.json").write_text('{"state": "done"}')
     found = plan_for_cluster(configs, cluster=recorded("20.11"))
     assert [run.state for run in found.runs] == ["done", None]

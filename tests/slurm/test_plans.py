@@ -11,8 +11,7 @@ import pytest
 from tiny_run import make_run, run_core, tiny_config, write_text
 
 import data_loading
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.overrides import Setting, parse
 from conf.schema import Dataset, Study
 from data_loading import Data, prepare_data
@@ -20,11 +19,14 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from memory.estimate import Estimate, Part
 from memory.room import Room
 from slurm.gpus import GpuSlot
 from slurm.plans import check_side_by_side, plan_all, render_plans
 from slurm.submit.checks import check_swept
+from training.attempt.begin import create_run
+from training.attempt.run_files import Status, record_attempt
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
@@ -159,9 +161,9 @@ class TestMoreWasAppended:
 
     def begin(self, config: Config, state: str) -> Path:
         (plan,) = plan_all([config], tokenize=True)
-        folder = experiment_utils.create_run(plan.config, str(plan.identity))
-        experiment_utils.record_attempt(folder, plan.to_json(), {}, {}, {})
-        experiment_utils.Status(folder, 1).update(state=state)
+        folder = create_run(plan.config, str(plan.identity))
+        record_attempt(folder, plan.to_json(), {}, {}, {})
+        Status(folder, 1).update(state=state)
         return folder
 
     def append(self, config: Config) -> None:

@@ -11,7 +11,8 @@ import pytest
 from recorded_slurm import planned, with_slurm
 from tiny_run import tiny_config
 
-from conf import Config, UserError
+from conf import Config
+from experiment_utils.errors import UserError
 from slurm.__main__ import main
 from slurm.cluster import read_cluster
 from slurm.planning import ID, SNAPSHOT, plan_for_cluster

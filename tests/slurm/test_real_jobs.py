@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import experiment_utils
 from conf import Config
 from conf.logging_rules import is_missing
 from slurm.in_job.starts import read_starts
@@ -24,6 +23,7 @@ from tests.local_slurm import SCRIPT, Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import PATIENCE_S, Sent, send
 from tests.tiny_run import copy_of, make_run, outcome, run_core, tiny_config
+from training.attempt.run_files import read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(1500)]
 
@@ -171,7 +171,7 @@ def test_success(sent: dict[str, Sent]) -> None:
     job.until_over()
     assert job.ends() == [("done", "done", None)], job.told()
     assert job.state == "COMPLETED"
-    code = experiment_utils.read_run(job.run)["attempts"][0]["code"]
+    code = read_run(job.run)["attempts"][0]["code"]
     assert code["snapshot"] in str(next((job.run.parent.parent / ".snapshots").iterdir()))
     assert code["commit"]
 

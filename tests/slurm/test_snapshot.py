@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
-from experiment_utils.code_record import commit_of
+from experiment_utils.errors import UserError
 from slurm import snapshot
 from slurm.snapshot import DIFF, MANIFEST, PACKAGE, SNAPSHOTS, take, while_submitting
+from training.attempt.code_record import commit_of
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 from slurm_command import refused, told, told_json, typed
 
-import durable
+from experiment_utils import atomic_files
 from memory.ring import RingWriter
 from memory.samples import ProcessSample, Sample
 from slurm.__main__ import main
@@ -210,7 +210,7 @@ def test_the_report_of_the_study_has_the_same_words(
 
 def test_runs_of_other_code_are_marked(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     def made_by(run: str, code: dict[str, object]) -> None:
-        durable.write_json(study.folder / run / "run.json", {"attempts": [{"code": code}]})
+        atomic_files.write_json(study.folder / run / "run.json", {"attempts": [{"code": code}]})
 
     made_by("32d-a", {"hash": "a" * 16, "commit": "1" * 40, "dirty": False})
     assert "code" not in told(capsys, "status", "sweep").splitlines()[2].split()

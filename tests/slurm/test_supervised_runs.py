@@ -16,11 +16,11 @@ import pytest
 from supervised import wait_for
 from tiny_run import ROOT, make_run, tiny_config
 
-import experiment_utils
 from conf.schema import Memory
 from memory.ring import read_ring
 from slurm.local import outcome_of, run_one
 from slurm.processes import Children, run_command
+from training.attempt.run_files import read_status
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -62,7 +62,7 @@ def test_a_run_leaves_its_outcome_and_its_ring(tmp_path: Path) -> None:
     assert (outcome.state, outcome.exit_code) == ("done", 0)
     told = json.loads((outcome.folder / "outcome.json").read_text())
     assert (told["exit_code"], told["by"], told["attempt"]) == (0, "exit", 1)
-    status = experiment_utils.read_status(outcome.folder)
+    status = read_status(outcome.folder)
     assert told["pid"] == status["pid"]
     ring = read_ring(outcome.folder / "memory.ring")
     assert ring is not None
@@ -79,13 +79,13 @@ def test_stacks_and_watch_of_a_run(tmp_path: Path) -> None:
     folder = make_run(dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True)))
     with Children() as children:
         child = children.start(run_command(folder, quiet=True), quiet=True)
-        wait_for(lambda: experiment_utils.read_status(folder).get("stage") == "train")
+        wait_for(lambda: read_status(folder).get("stage") == "train")
         stacks = memory("stacks", str(folder), "--json")
         seen = wait_for(_in_a_stage(folder), "it is in no stage")
         child.process.send_signal(signal.SIGTERM)
         children.wait()
     first = json.loads(stacks)["processes"][0]
-    assert first["pid"] == experiment_utils.read_status(folder)["pid"]
+    assert first["pid"] == read_status(folder)["pid"]
     assert "core.py" in first["stacks"]
     assert seen["stage"].split()[0] in ("train", "evaluate", "checkpoint"), "whichever it was in just then"
     told = json.loads((folder / "outcome.json").read_text())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
 
-import durable
+from experiment_utils import atomic_files
 from tests.training.test_checkpoints import assert_equal, checkpoint
 from training.background import BackgroundCheckpoints
 from training.checkpoints import Checkpoint, Checkpoints
@@ -109,7 +109,7 @@ def test_a_run_leaves_the_same_behind_either_way(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_run_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    import experiment_utils
+    from training.attempt.run_files import read_status
 
     folder = make_run(tiny_config(tmp_path))
     count = 0
@@ -121,12 +121,12 @@ def test_a_full_disk_ends_the_run_with_its_reason(tmp_path: Path, monkeypatch: p
             if count == 3:
                 raise OSError(errno.ENOSPC, "No space left on device", "model.safetensors")
 
-    monkeypatch.setattr(durable, "on_point", full)
+    monkeypatch.setattr(atomic_files, "on_point", full)
     assert run_here(folder, "--quiet").returncode == 2
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "failed"
     assert "No space left on device" in status["reason"]
-    monkeypatch.setattr(durable, "on_point", None)
+    monkeypatch.setattr(atomic_files, "on_point", None)
     assert run_here(folder, "--quiet").returncode == 0
     undisturbed = copy_of(tiny_config(tmp_path), tmp_path / "other")
     assert run_here(undisturbed, "--quiet").returncode == 0

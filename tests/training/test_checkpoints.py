@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import durable
+from experiment_utils import atomic_files
 from tests.closed import ERRORS, failing_reads
 from tests.forked import killed_at
 from training.checkpoints import (
@@ -65,7 +65,7 @@ def test_the_device_has_all_of_it_before_it_is_named(
 ) -> None:
     had: list[tuple[int, int]] = []
     to_be_renamed = "checkpoint:before_rename"
-    monkeypatch.setattr(durable, "on_point", lambda name: had.extend(synced * (name == to_be_renamed)))
+    monkeypatch.setattr(atomic_files, "on_point", lambda name: had.extend(synced * (name == to_be_renamed)))
     folder = Checkpoints(tmp_path, keep=2).save(checkpoint(5))
     files = {(path.stat().st_ino, path.stat().st_size) for path in folder.iterdir()}
     assert len(files) == 3
@@ -179,10 +179,10 @@ def test_one_of_an_earlier_version_with_checksums_of_files_is_read(tmp_path: Pat
     names = ("model.safetensors", "training.safetensors")
     of_files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     state = {key: value for key, value in state.items() if key not in ("seal", "sha256_of")}
-    durable.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
+    atomic_files.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
     assert_equal(load(folder), 5)
     of_files["model.safetensors"] = "0" * 64
-    durable.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
+    atomic_files.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
     with pytest.raises(CorruptError, match=r"model\.safetensors does not match its checksum"):
         load(folder)
 
@@ -271,7 +271,10 @@ def test_one_that_cannot_be_read_stops_the_run_and_nothing_is_removed(
     for step in (3, 6, 9):
         checkpoints.save(checkpoint(step))
     before = sorted(folder.rglob("*"))
-    with failing_reads(folder / what, number), pytest.raises(durable.Unreadable, match=os.strerror(number)):
+    with (
+        failing_reads(folder / what, number),
+        pytest.raises(atomic_files.Unreadable, match=os.strerror(number)),
+    ):
         checkpoints.newest()
     assert sorted(folder.rglob("*")) == before
     assert_equal(checkpoints.newest(), 9)

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_run import make_run, mixed_config, run_here, tiny_config, write_text
 
-import experiment_utils
 from tests.searched import examples
 from training.__main__ import main
+from training.attempt.run_files import read_run, update_run
 from training.sampling import Choice, draw, sample, text_of
 
 
@@ -287,7 +287,7 @@ class TestRefused:
         (copy / "config.yaml").write_text(config.replace("norm: rms", "norm: layer", 1).replace(
             "tied_head: true", "tied_head: false"
         ))  # fmt: skip
-        commit = experiment_utils.read_run(copy)["attempts"][-1]["code"]["commit"]
+        commit = read_run(copy)["attempts"][-1]["code"]["commit"]
         said = refused(capsys, "sample", copy)
         assert str(commit or "run.json does not tell it") in said
         assert "1 not in the checkpoint: head.weight" in said
@@ -296,8 +296,8 @@ class TestRefused:
         self, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         write_text(tmp_path / "a.txt")
-        facts = experiment_utils.read_run(finished)
+        facts = read_run(finished)
         copy = tmp_path / finished.name
         shutil.copytree(finished, copy, symlinks=True)
-        experiment_utils.update_run(copy, vocab_size=facts["vocab_size"] + 1)
+        update_run(copy, vocab_size=facts["vocab_size"] + 1)
         assert "258" in refused(capsys, "eval", copy)

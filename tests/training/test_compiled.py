@@ -18,9 +18,9 @@ import torch
 from tiny_run import column, make_run, run_here, tiny_config, with_documents
 
 import core
-import experiment_utils
 from conf.check import check, to_plain
 from conf.schema import Arch, Config, Model
+from training.attempt.run_files import read_status
 from training.plan import make_plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -128,7 +128,7 @@ def test_compiled_steps_are_the_eager_ones(
         torch._dynamo.reset()  # else the cases are versions of one function, of which only a few are made
         torch._dynamo.utils.counters.clear()
         assert run_here(folder, "--quiet").returncode == 0, (folder / "log.txt").read_text()
-        assert experiment_utils.read_status(folder)["state"] == "done"
+        assert read_status(folder)["state"] == "done"
         losses.append([*column(folder, "train_loss"), *column(folder, "val_loss")])
         assert (torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0) is compiled
         assert not torch._dynamo.utils.counters["graph_break"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_run import make_run, metrics_without_clock, run_here, tiny_config
 
-import experiment_utils
+from training.attempt.run_files import read_status
 from training.cuda_errors import FAULTS, cuda_fault
 from training.ending import ending_of
 from training.optimizers.groups import set_lr
@@ -78,7 +78,7 @@ def test_a_run_keeps_its_checkpoints_and_resumes(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("training.optimizers.groups.set_lr", fails)
         done = run_here(folder)
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert (done.returncode, status["state"]) == (1, "failed")
     assert "uncorrectable ECC" in status["reason"]
     assert (folder / "log.txt").read_text().count("Traceback (most recent call last)") == 1

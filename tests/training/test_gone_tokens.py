@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_run import make_run, run_here, tiny_config
 
-import experiment_utils
+from training.attempt.run_files import read_status
 
 
 def purge(folder: Path, *names: str) -> None:
@@ -35,7 +35,7 @@ def test_tokens_that_are_gone_are_named(
         (run / "status.json").write_text(json.dumps({**status, "state": "timeout", "step": 2}))
     purge(tmp_path, *gone)
     assert run_here(run, "--quiet").returncode == 2
-    reason = experiment_utils.read_status(run)["reason"]
+    reason = read_status(run)["reason"]
     assert "AssertionError" not in reason
     for part in (f"{tmp_path}/tiny.npy", command.format(folder=tmp_path), f"resubmit {run}"):
         assert part in reason

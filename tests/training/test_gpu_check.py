@@ -12,8 +12,8 @@ import pytest
 import torch
 from fake_gpus import GB
 
-from conf import UserError
 from conf.schema import Training
+from experiment_utils.errors import UserError
 from memory.gpus import GpuDevice
 from training import gpu_check
 from training.device import resolve_device, take_gpu

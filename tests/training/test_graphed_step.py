@@ -14,16 +14,16 @@ import torch
 from tiny_run import make_run, metrics_without_clock, mixed_config, outcome, run_here, tiny_config
 
 import core
-import experiment_utils
-from conf import UserError
 from conf.check import check
 from conf.graph_rules import graph_obstacle
 from conf.schema import Arch, Config, Model, Optimizer
+from experiment_utils.errors import UserError
 from models import build_model
 from tests.forked import killed_at
 from tests.training.recorded_operations import RecordedOperations
 from training import graphed_step
 from training import step as steps
+from training.attempt.run_files import read_run, read_status, update_run
 from training.device import Device
 from training.graphed_step import TIMED, WARM_UP, GraphedStep, settled_graph
 from training.optimizers import build_optimizer
@@ -219,7 +219,7 @@ def test_true_without_a_gpu_ends_with_the_users_exit_code(tmp_path: Path) -> Non
         pytest.skip("there is a GPU")
     folder = make_run(config)
     assert run_here(folder, "--quiet").returncode == 2
-    assert "training.cuda_graph" in experiment_utils.read_status(folder)["reason"]
+    assert "training.cuda_graph" in read_status(folder)["reason"]
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_a_graphed_run_has_the_numbers_of_an_eager_one(
     assert made[0].replays
     assert metrics_without_clock(graphed) == metrics_without_clock(eager)
     assert outcome(graphed) == outcome(eager)
-    assert experiment_utils.read_run(graphed)["auto"]["cuda_graph"] in (True, False)
+    assert read_run(graphed)["auto"]["cuda_graph"] in (True, False)
 
 
 def test_an_evaluation_without_memory_frees_the_graphs_and_the_run_continues(
@@ -273,7 +273,7 @@ def test_an_evaluation_without_memory_frees_the_graphs_and_the_run_continues(
     graphed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "graphed")))
     assert run_here(graphed, "--quiet").returncode == 0
     assert 0 < calls[1] == len(made[0].replays)
-    assert experiment_utils.read_run(graphed)["auto"]["cuda_graph"] is False
+    assert read_run(graphed)["auto"]["cuda_graph"] is False
     assert outcome(graphed) == outcome(eager)
 
 
@@ -287,11 +287,11 @@ def test_a_killed_graphed_run_resumes_with_the_same_numbers(
     made = request.getfixturevalue("graphed_runs")
     graphed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "graphed")))
     assert killed_at("checkpoint:after_rename", lambda: run_here(graphed, "--quiet"), 3)
-    run = experiment_utils.read_run(graphed)
+    run = read_run(graphed)
     run["auto"]["cuda_graph"] = True
-    experiment_utils.update_run(graphed, auto=run["auto"])
+    update_run(graphed, auto=run["auto"])
     assert run_here(graphed, "--quiet").returncode == 0
-    assert experiment_utils.read_run(graphed)["attempts"][-1]["resumed_from_step"] > 0
+    assert read_run(graphed)["attempts"][-1]["resumed_from_step"] > 0
     assert made[-1].warm_ups == WARM_UP
     assert made[-1].replays
     assert metrics_without_clock(graphed) == metrics_without_clock(eager)

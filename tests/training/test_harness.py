@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tiny_run import make_run, run_here, tiny_config
 
-import experiment_utils
 from training.__main__ import main
+from training.attempt.run_files import read_run
 
 STAND_IN = """
 import argparse, json, os, pathlib, sys
@@ -106,7 +106,7 @@ def test_it_is_asked_and_its_results_are_kept(
     }
     assert kept["how"]["a"] == {"num_fewshot": 5, "limit": 20.0, "lm_eval": "0.4.9"}
     assert kept["how"]["b"]["limit"] is None
-    assert (kept["step"], kept["identity"]) == (4, experiment_utils.read_run(finished)["identity"])
+    assert (kept["step"], kept["identity"]) == (4, read_run(finished)["identity"])
 
     before = (finished / "lm-eval-step-00000004.json").read_bytes()
     assert "lm-eval ended with exit status 1" in refused(capfd, *asked, "broken")

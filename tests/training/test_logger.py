@@ -31,11 +31,11 @@ from tiny_run import (
 )
 
 import core
-import experiment_utils
 from conf import Config
 from conf.logging_rules import is_missing
 from conf.schema import Logging
 from training import logger as logger_module
+from training.attempt.run_files import Status, read_run, read_status, run_lock
 
 KEY = "0123456789abcdef" * 2 + "01234567"
 
@@ -61,7 +61,7 @@ def steps_of(folder: Path, series: str = "train_loss") -> list[int]:
 
 def noted(folder: Path) -> dict[str, str]:
     """What run.json has of the last attempt's logger."""
-    found: dict[str, str] = experiment_utils.read_run(folder)["attempts"][-1].get("logging", {})
+    found: dict[str, str] = read_run(folder)["attempts"][-1].get("logging", {})
     return found
 
 
@@ -108,7 +108,7 @@ def test_the_series_are_the_run_s_own_and_the_run_is_as_without(tmp_path: Path) 
         assert found == {row["step"]: float(row[name]) for row in written if row[name]}, name
     keys = [(row["step"], row["series"]) for row in rows]
     assert len(keys) == len(set(keys))
-    began_s = experiment_utils.read_run(folder)["attempts"][0]["started_s"]
+    began_s = read_run(folder)["attempts"][0]["started_s"]
     assert all(began_s < float(row["time_s"]) < time.time() for row in rows)
     assert noted(folder) == {"to": "csv"}
     assert not (folder / "logger.txt").exists()
@@ -128,7 +128,7 @@ def test_a_killed_run_goes_on_with_its_series(tmp_path: Path) -> None:
     assert steps_of(folder)[:20] == list(range(1, 21)), "what the killed run had written was lost"
     assert run_here(folder, "--quiet").returncode == 0
     assert steps_of(folder) == list(range(1, 41))
-    attempts = experiment_utils.read_run(folder)["attempts"]
+    attempts = read_run(folder)["attempts"]
     rows = {int(row["step"]): float(row["time_s"]) for row in rows_of(folder / "series.csv")}
     second_s, at = attempts[1]["started_s"], attempts[1]["resumed_from_step"]
     assert 0 < at < 21
@@ -173,7 +173,7 @@ def test_a_logger_that_fails_costs_a_warning(
     assert f"logging to tensorboard has ended: {said}" in warning
     assert f"python -m analysis export {folder.resolve()} --to tensorboard" in warning
     assert noted(folder) == {"to": "tensorboard", "ended": said}
-    assert experiment_utils.read_status(folder)["state"] == "done"
+    assert read_status(folder)["state"] == "done"
     for path in folder.rglob("*"):
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
 
@@ -210,9 +210,9 @@ def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
 def test_signals_to_all_of_a_job_leave_it_to_the_run(tmp_path: Path) -> None:
     folder = make_run(logging_to("csv", tiny_config(tmp_path)))
     (folder / "metrics.csv").write_text("step,tokens,train_loss\n1,64,2.0\n")
-    experiment_utils.Status(folder, 1).update()
+    Status(folder, 1).update()
     beside = logger_module.Logger([folder])
-    with experiment_utils.run_lock(folder):
+    with run_lock(folder):
         beside.start(Logging(to="csv"))
         wait_until(lambda: (folder / "series.csv").exists() and steps_of(folder) == [1])
         (pid,) = loggers_of(folder)
@@ -258,7 +258,7 @@ def test_one_that_sees_the_end_before_it_is_told_has_not_failed(
     monkeypatch.setattr(logger_module.Logger, "_tell", lambda self, reason: pytest.fail(reason))
     folder = make_run(logging_to("csv", tiny_config(tmp_path)))
     (folder / "metrics.csv").write_text("step,tokens,train_loss\n1,64,2.0\n")
-    experiment_utils.Status(folder, 1).update(state="done")
+    Status(folder, 1).update(state="done")
     beside = logger_module.Logger([folder])
     beside.start(Logging(to="csv"))
     wait_until(lambda: not loggers_of(folder) or psutil.Process(*loggers_of(folder)).status() == "zombie")
@@ -335,12 +335,12 @@ def test_wandb_beside_a_run_that_is_killed_and_no_key_anywhere(
     assert done.returncode == 0, done.stdout
     assert not warnings_of(folder)
     found = read_offline(folder / "wandb")
-    assert (found.run.run_id, found.run.project) == (experiment_utils.read_run(folder)["identity"], "tiny")
+    assert (found.run.run_id, found.run.project) == (read_run(folder)["identity"], "tiny")
     assert [row["_step"] for row in found.history] == list(range(1, 41))
     losses = [float(row["train_loss"]) for row in rows_of(folder / "metrics.csv")]
     assert [row["train_loss"] for row in found.history] == pytest.approx(losses)
     assert found.summary["state"] == "done"
-    assert found.summary["best/val_loss"] == experiment_utils.read_run(folder)["results"]["best"]["val_loss"]
+    assert found.summary["best/val_loss"] == read_run(folder)["results"]["best"]["val_loss"]
     held = [path for path in folder.rglob("*") if path.is_file()]
     assert len(held) > 12
     for path in held:
@@ -365,7 +365,7 @@ def test_wandb_without_a_network_costs_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (warning,) = warnings_of(folder)
     assert "logging to wandb has ended: " in warning
-    assert experiment_utils.read_status(folder)["state"] == "done"
+    assert read_status(folder)["state"] == "done"
     assert loggers_of(folder) == []
     for path in folder.rglob("*"):
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path

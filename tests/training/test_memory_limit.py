@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from tiny_run import ROOT
 
-import experiment_utils
 from memory.cgroup import find_levels
 from memory.constants import FRAMEWORK_BASE
 from memory.kernel_files import read_counters
 from memory.torch_build import torch_build
+from training.attempt.run_files import read_run, read_status
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -107,7 +107,7 @@ def test_auto_finds_what_fits_where_more_is_refused(make_job: Job, tmp_path: Pat
     done = experiments(tmp_path, *ARGUMENTS, job=job)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "runs" / "default").iterdir()
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert 1 < run["auto"]["micro_batch"] < 32
     advised = int(re.findall(r"micro_batch=(\d+)", refused.stderr)[0])
     assert run["auto"]["micro_batch"] <= advised
@@ -125,7 +125,7 @@ def runs_in_what_is_recommended(make_job: Job, place: Path, case: str, python: s
     done = experiments(place, *arguments, job=job, python=python)
     assert (done.returncode, kills(job)) == (0, 0), done.stdout[-2000:] + done.stderr[-2000:]
     (folder,) = (place / "runs" / "default").iterdir()
-    assert experiment_utils.read_status(folder)["state"] == "done"
+    assert read_status(folder)["state"] == "done"
 
 
 @pytest.mark.privileged

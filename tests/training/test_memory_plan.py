@@ -16,17 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
-import experiment_utils
 import memory.room
-from conf import UserError
+from conf.budget import micro_batch as micro_batch_of
 from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_bytes
 from memory import constants
 from memory.estimate import STEP, Estimate, Part
-from memory.format import format_bytes
 from memory.room import Room
 from memory.trace import Traced
 from models import build_model
 from models.memory_parts import StepSizes
+from training.attempt.run_files import read_run, read_status, update_run
 from training.memory_parts import _split_block, compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
 from training.memory_trace import code_digest, trace_run
@@ -273,7 +274,7 @@ def test_no_look_at_who_holds_it_is_cheaper_than_no_workers(tmp_path: Path) -> N
 def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     plenty = make_plan(config, tokenize=False, room=Room())
-    assert plenty.budget.micro_batch == experiment_utils.micro_batch(config.training) == 32
+    assert plenty.budget.micro_batch == micro_batch_of(config.training) == 32
     assert plenty.memory.fits, "what is not known refuses nothing"
     little = make_plan(config, tokenize=False, room=limited(int(1.6 * GB)))
     assert little.budget.micro_batch in (4, 8, 16)
@@ -488,7 +489,7 @@ def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> Non
         process = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(folder), "--quiet"])
         deadline = time.monotonic() + 120
         while True:
-            status = experiment_utils.read_status(folder)
+            status = read_status(folder)
             if (status.get("attempt"), status.get("stage")) == (number, "train"):
                 break
             assert time.monotonic() < deadline
@@ -496,12 +497,12 @@ def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> Non
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        return experiment_utils.read_run(folder)
+        return read_run(folder)
 
     run = killed_in_attempt(1)
     assert run["auto"]["micro_batch"] == 4
     # As were it chosen where there was less memory.
-    experiment_utils.update_run(folder, auto={**run["auto"], "micro_batch": 2})
+    update_run(folder, auto={**run["auto"], "micro_batch": 2})
     run = killed_in_attempt(2)
     assert (run["auto"]["micro_batch"], run["accumulation"]) == (2, 2), "kept, and not grown"
     assert run["attempts"][-1]["how"]["micro_batch"] == 2
@@ -526,7 +527,7 @@ def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: 
     log = (folder / "log.txt").read_text()
     if state == "refused":
         assert done.returncode == 2
-        reason = experiment_utils.read_status(folder)["reason"]
+        reason = read_status(folder)["reason"]
         assert "Not even one window at a time" in reason
         assert reason.endswith("memory.refuse=false")
     else:

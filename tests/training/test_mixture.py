@@ -13,10 +13,11 @@ import pytest
 import torch
 from tiny_run import make_run, mixed_config, run_here, tiny_config
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.schema import Arch, Dataset, Model, Optimizer, Tokenizer
+from experiment_utils.errors import UserError
 from models import build_model
+from training.attempt.run_files import read_run
 from training.device import Device
 from training.optimizers import build_optimizer
 from training.plan import make_plan
@@ -125,7 +126,7 @@ class TestRun:
         assert [one["source"] for one in evaluations] == ["val/long", "val/short", "val"] * 3
         *_, long_val, short_val, val = evaluations
         assert val["loss"] == pytest.approx(0.75 * long_val["loss"] + 0.25 * short_val["loss"])
-        results = experiment_utils.read_run(folder)["results"]
+        results = read_run(folder)["results"]
         assert results["val_loss"] == val["loss"]
         assert set(results["test_losses"]) == {"test/long", "test/short"}
         from analysis.run_folder import read_run_folder
@@ -140,7 +141,7 @@ class TestRun:
         folder = make_run(tiny_config(tmp_path, max_steps=2, evals=1))
         assert run_here(folder, "--quiet").returncode == 0
         assert not (folder / "sources.csv").exists()
-        assert "sources" not in experiment_utils.read_run(folder)["data"]
+        assert "sources" not in read_run(folder)["data"]
 
 
 @pytest.mark.parametrize("micro", [2, 8])

@@ -23,13 +23,14 @@ from tiny_run import (
     with_documents,
 )
 
-import experiment_utils
 from conf import Config
+from conf.budget import milestones
 from conf.schema import Arch
 from memory.gpu import Gpu
 from tests.forked import killed_at
 from tests.training.recorded_operations import RecordedOperations
 from training import device_batches, ending, out_of_memory
+from training.attempt.run_files import read_run, read_status
 from training.graphed_step import GraphedStep
 from training.micro_batch import SplitBatches, died_for_memory
 from training.out_of_memory import is_device_oom
@@ -173,9 +174,7 @@ def auto_is_4(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def auto_of_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "experiment_utils.budget.AUTO_MICRO_BATCH_TOKENS", dict.fromkeys(("cpu", "cuda"), 4 * 16)
-    )
+    monkeypatch.setattr("conf.budget.AUTO_MICRO_BATCH_TOKENS", dict.fromkeys(("cpu", "cuda"), 4 * 16))
 
 
 def restarted_by_hand(config: Config, folder: Path, at: int = 4) -> Path:
@@ -190,11 +189,11 @@ def restarted_by_hand(config: Config, folder: Path, at: int = 4) -> Path:
 
 
 def evaluated_at(config: Config) -> list[int]:
-    return experiment_utils.milestones(9, 3, config.training.eval_spacing)
+    return milestones(9, 3, config.training.eval_spacing)
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
-    return experiment_utils.read_run(folder)["attempts"]
+    return read_run(folder)["attempts"]
 
 
 @pytest.mark.parametrize(("name", "calls"), [("plain", 1), *((name, 2) for name in CASES)])
@@ -209,7 +208,7 @@ def test_run_continues_as_if_restarted_by_hand(
     assert run_here(folder, "--quiet").returncode == 0
     assert device.refused == 1
     assert outcome(folder) == outcome(reference)
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert (run["auto"]["micro_batch"], run["micro_batch"], run["accumulation"]) == (2, 2, 4)
     (attempt,) = attempts(folder)
     assert attempt["how"]["micro_batch"] == 4
@@ -246,9 +245,7 @@ def test_evaluation_that_does_not_fit_is_done_again(tmp_path: Path, monkeypatch:
     records = [json.loads(line)["step"] for line in (folder / "evals.jsonl").read_text().splitlines()]
     assert records == evaluated_at(config)
     monkeypatch.undo()
-    monkeypatch.setattr(
-        "experiment_utils.budget.AUTO_MICRO_BATCH_TOKENS", dict.fromkeys(("cpu", "cuda"), 4 * 16)
-    )
+    monkeypatch.setattr("conf.budget.AUTO_MICRO_BATCH_TOKENS", dict.fromkeys(("cpu", "cuda"), 4 * 16))
     reference = restarted_by_hand(config, tmp_path / "reference", at=first)
     losses = [[row["train_loss"] for row in metrics_without_clock(one)] for one in (folder, reference)]
     assert losses[0] == losses[1], "dropout is on again behind the evaluation"
@@ -264,7 +261,7 @@ def test_graphs_of_the_step_are_recorded_again_for_the_smaller_one(
         return GraphedStep(step, recorded[-1], HostMark, is_settled=True)
 
     def evaluates() -> bool:
-        status = experiment_utils.read_status(folder)
+        status = read_status(folder)
         return (status.get("stage"), status.get("step")) == ("evaluate", 10)
 
     monkeypatch.setattr("training.step.FP32_LR_ON", ("cpu", "cuda"))
@@ -315,7 +312,7 @@ def test_run_ends_where_no_smaller_one_is_left(
     folder = make_run(config)
     SmallDevice(monkeypatch, rows, lambda step, put: step == 4)
     assert run_here(folder, "--quiet").returncode == 1
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "oom"
     assert status["reason"].startswith("OutOfMemoryError: CUDA out of memory in step 5 with micro-batch ")
     assert advice in status["reason"]
@@ -334,7 +331,7 @@ def test_error_of_the_optimizer_ends_the_attempt(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(sys.modules["torch.optim.adam"], "adam", refuse)  # which AdamW.step calls
     assert run_here(folder, "--quiet").returncode == 1
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "oom"
     assert status["reason"].endswith("Take a smaller model= or a larger GPU")
     assert "smaller_micro_batch" not in attempts(folder)[0]

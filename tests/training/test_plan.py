@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from tiny_run import ROOT, tiny_config
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.schema import Dataset, Schedule, Study, Training
+from conf.seeding import seeds as seeds_of
 from data_loading import open_held_out, open_train, prepare_data
+from experiment_utils.errors import UserError
+from training.attempt.run_files import run_folder
 from training.plan import make_plan, resolve
 
 
@@ -36,7 +38,7 @@ def test_the_plan_of_a_tokenized_text_is_complete(tmp_path: Path) -> None:
     again = make_plan(config, tokenize=False)
     assert planned == again
     assert planned.identity is not None
-    assert planned.folder == experiment_utils.run_folder(planned.config, planned.identity)
+    assert planned.folder == run_folder(planned.config, planned.identity)
     assert planned.total_flops == planned.flops_per_token * planned.budget.tokens
     page = planned.render()
     for fact in (
@@ -101,7 +103,7 @@ def test_seeds_that_mean_the_same_are_one_run(
     found, same = (make_plan(dataclasses.replace(config, **seeds), tokenize=True) for seeds in (one, other))
     assert found.identity == same.identity
     assert found.folder == same.folder
-    assert experiment_utils.seeds(found.config) == experiment_utils.seeds(same.config)
+    assert seeds_of(found.config) == seeds_of(same.config)
     assert found.identity != make_plan(dataclasses.replace(config, seed=4), tokenize=True).identity
 
 

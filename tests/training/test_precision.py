@@ -10,9 +10,9 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
 
-from conf import UserError
 from conf.check import check
 from conf.schema import Arch, Model, Optimizer, Training
+from experiment_utils.errors import UserError
 from models import build_model
 from tests.forked import killed_at
 from training.device import Device

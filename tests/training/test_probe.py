@@ -15,10 +15,10 @@ import pytest
 import torch
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
-import experiment_utils
 from memory.room import Room
 from models import build_model
 from training import probe
+from training.attempt.run_files import read_run
 from training.distributed.ranks import Ranks
 from training.plan import make_plan, resolve
 from training.probe import data_limited, fits_a_pass, settle_micro_batch
@@ -71,7 +71,7 @@ def test_auto_becomes_what_a_pass_went_through_with(tmp_path: Path, monkeypatch:
     folder = make_run(dataclasses.replace(config, seed=1))
     assert run_here(folder).returncode == 0
     assert asked == [4, 2, 1]
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert (run["auto"]["micro_batch"], run["micro_batch"], run["accumulation"]) == (1, 1, 4)
 
 
@@ -83,7 +83,7 @@ def test_trying_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tried = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "other")))
     assert run_here(tried).returncode == 0
     assert "micro-batch 4 was tried" in (tried / "log.txt").read_text()
-    results = [experiment_utils.read_run(folder)["results"]["val_loss"] for folder in (plain, tried)]
+    results = [read_run(folder)["results"]["val_loss"] for folder in (plain, tried)]
     assert results[0] == results[1]
     assert torch.is_grad_enabled()
 

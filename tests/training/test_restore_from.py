@@ -12,11 +12,12 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_config
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.check import check
 from conf.schema import Arch, Optimizer, Restore, Schedule
+from experiment_utils.errors import UserError
 from tests.forked import killed_at
+from training.attempt.run_files import read_run
 from training.checkpoints import checkpoint_folder, checkpoint_steps, load
 from training.plan import make_plan
 
@@ -48,7 +49,7 @@ def branch(trunk: Path, steps: int, **restore: Any) -> Config:
 
 
 def test_milestones_are_kept_beside_the_last_and_the_best(trunk: Path) -> None:
-    run = experiment_utils.read_run(trunk)
+    run = read_run(trunk)
     assert run["milestones"] == [9, 15]
     best = run["results"]["best"]["step"]
     assert checkpoint_steps(trunk / "checkpoints") == sorted({9, 15, 20, best})
@@ -64,7 +65,7 @@ def test_a_branch_is_the_run_that_had_its_budget_from_the_start(
     assert folder.name != alone.name
     for each in (folder, alone):
         assert run_here(each, "--quiet").returncode == 0
-    run = experiment_utils.read_run(folder)
+    run = read_run(folder)
     assert run["restored"]["step"] == step
     assert run["restored"]["checkpoint"] == str(checkpoint_folder(trunk / "checkpoints", step))
     assert (run["restored"]["matched"], run["restored"]["missing"]) == (8, [])
@@ -78,7 +79,7 @@ def test_a_branch_is_the_run_that_had_its_budget_from_the_start(
         for each in (folder, alone)
     ]
     assert digests[0] == digests[1]
-    assert run["results"]["val_loss"] == experiment_utils.read_run(alone)["results"]["val_loss"]
+    assert run["results"]["val_loss"] == read_run(alone)["results"]["val_loss"]
 
 
 def test_a_branch_that_is_killed_goes_on_without_its_trunk(trunk: Path, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_branch_that_is_killed_goes_on_without_its_trunk(trunk: Path, tmp_path
     shutil.rmtree(moved)
     assert run_here(folder, "--quiet").returncode == 0
     assert metrics_without_clock(folder) == metrics_without_clock(whole)
-    matched = [experiment_utils.read_run(each)["restored"]["matched"] for each in (folder, whole)]
+    matched = [read_run(each)["restored"]["matched"] for each in (folder, whole)]
     assert matched == [8, 8]
 
 
@@ -199,12 +200,12 @@ def test_another_model_is_refused_with_what_differs_or_taken_in_part(trunk: Path
     loose = dataclasses.replace(config, restore=dataclasses.replace(config.restore, strict=False))
     folder = copy_of(loose, tmp_path / "loose")
     assert run_here(folder, "--quiet").returncode == 0
-    told = experiment_utils.read_run(folder)["restored"]
+    told = read_run(folder)["restored"]
     assert (told["matched"], len(told["missing"]), told["other_shape"]) == (8, 6, [])
     wider = dataclasses.replace(loose, model=dataclasses.replace(loose.model, n_layers=1, d_model=32))
     folder = copy_of(wider, tmp_path / "wider")
     assert run_here(folder, "--quiet").returncode == 0
-    told = experiment_utils.read_run(folder)["restored"]
+    told = read_run(folder)["restored"]
     assert told["matched"] == 0
     assert "embedding.weight (257, 16) -> (257, 32)" in told["other_shape"]
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
-import experiment_utils
 from conf import Config
 from conf.check import check
 from conf.schema import Training
 from tests.forked import killed_at
 from tests.training.test_exact_resume import CASES, config_of
+from training.attempt.run_files import read_run, read_status
 from training.plan import make_plan
 from training.spikes import BACK_IN_A_ROW, Diverged, RollbackGuard, SpikeGuard
 
@@ -89,7 +89,7 @@ def test_it_is_the_run_that_left_out_what_was_undone(
         (24, 21, [22, 24]),
     ]
     assert "its loss 1e+06 is" in found[0]["why"]
-    results = experiment_utils.read_run(going_back)["results"]
+    results = read_run(going_back)["results"]
     assert (results["skipped_steps"], results["rollbacks"]) == (len(LEFT_OUT), 3)
 
     bad.clear()
@@ -127,7 +127,7 @@ def test_it_ends_where_going_back_does_not_help(monkeypatch: pytest.MonkeyPatch,
     told_to_the_guard(monkeypatch, dict.fromkeys(range(23, 31), float("nan")))
     folder = make_run(tiny_config(tmp_path, **ROLLBACK))
     assert run_here(folder, "--quiet").returncode == 1
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert status["state"] == "failed"
     assert "5 times the run went back to step 21 (training.on_spike=rollback)" in status["reason"]
     assert "step 28: its loss is nan" in status["reason"]
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_gone_is_named(
     monkeypatch.setattr(Checkpoints, "of_step", gone)
     folder = make_run(tiny_config(tmp_path, **ROLLBACK))
     assert run_here(folder, "--quiet").returncode == 1
-    reason = experiment_utils.read_status(folder)["reason"]
+    reason = read_status(folder)["reason"]
     assert "step 18: its loss 1e+06" in reason
     assert "There is nothing to go back to: step-00000014: No such file" in reason
 

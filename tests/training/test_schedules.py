@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conf import Config
+from conf.budget import Budget
 from conf.schedule_rules import WITHOUT_AN_END
 from conf.schema import Model, Optimizer, Schedule
-from experiment_utils import Budget
 from training.schedules import SCHEDULES, Course, course_of, warmup_steps
 
 PEAK = 3e-3

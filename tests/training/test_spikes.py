@@ -10,10 +10,10 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
-import experiment_utils
 from conf.schema import Arch, Model, Training
 from models import build_model
 from tests.forked import killed_at
+from training.attempt.run_files import read_run, read_status
 from training.gradients import clipped, where_not_finite
 from training.spikes import IN_A_ROW, Diverged, SpikeGuard
 from training.step import Step
@@ -102,7 +102,7 @@ def test_a_run_skips_them_and_resumes_exactly(poisoned: None, tmp_path: Path) ->
     config = tiny_config(tmp_path, on_spike="skip", spike_window=6, checkpoint_every=5)
     folder, killed = make_run(config), copy_of(config, tmp_path / "killed")
     assert run_here(folder, "--quiet").returncode == 0
-    run, log = experiment_utils.read_run(folder), (folder / "log.txt").read_text()
+    run, log = read_run(folder), (folder / "log.txt").read_text()
     skipped = run["results"]["skipped_steps"]
     assert skipped == log.count(" is skipped: its ") > 0
     rows = metrics_without_clock(folder)
@@ -112,7 +112,7 @@ def test_a_run_skips_them_and_resumes_exactly(poisoned: None, tmp_path: Path) ->
     assert killed_at("checkpoint:after_rename", lambda: run_here(killed, "--quiet"), count=5)
     assert run_here(killed, "--quiet").returncode == 0
     assert outcome(killed) == outcome(folder)
-    assert experiment_utils.read_run(killed)["results"]["skipped_steps"] == skipped
+    assert read_run(killed)["results"]["skipped_steps"] == skipped
 
 
 @pytest.mark.parametrize("limit", [0.1, 1e9, float("inf")])
@@ -161,7 +161,7 @@ def test_a_run_names_them(where: str, tmp_path: Path, monkeypatch: pytest.Monkey
     config = tiny_config(tmp_path)
     folder = make_run(dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=2)))
     assert run_here(folder, "--quiet").returncode == 1
-    reason = experiment_utils.read_status(folder)["reason"]
+    reason = read_status(folder)["reason"]
     if where == "forward":
         assert "the loss is no longer finite: step 1: loss nan" in reason
         assert "It came out of the forward pass" in reason

@@ -145,8 +145,8 @@ def test_evaluation_windows_are_bounded_by_what_there_is() -> None:
 
 
 def test_auto_on_a_cpu_is_fp32_and_what_was_chosen_is_kept() -> None:
-    from conf import UserError
     from conf.schema import Training
+    from experiment_utils.errors import UserError
 
     first = resolve_device(Training(device="cpu"), {})
     assert (first.kind, first.precision) == ("cpu", "fp32")
@@ -160,8 +160,8 @@ def test_auto_on_a_cpu_is_fp32_and_what_was_chosen_is_kept() -> None:
 
 
 def test_a_device_that_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
-    from conf import UserError
     from conf.schema import Training
+    from experiment_utils.errors import UserError
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what is set here does not stay
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tiny_run import make_run, run_here, tiny_config
 
-import experiment_utils
 from training import loop, progress, step_clock
+from training.attempt.run_files import read_run, read_status
 from training.step import Step, StepResult
 from training.step_clock import AHEAD_S, LEAST_AHEAD, HostMark, StepClock
 
@@ -101,7 +101,7 @@ def test_rows_and_train_seconds_are_those_of_the_device(
     assert run_here(folder, "--quiet").returncode == 0
     sections = 3  # up to step 1, 100 and 200: in each the device waits for its first step
     true_s = 200 * DEVICE_S + sections * LAUNCH_S
-    results = experiment_utils.read_run(folder)["results"]
+    results = read_run(folder)["results"]
     assert results["train_seconds"] == pytest.approx(true_s, rel=0.02)
     with open(folder / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -121,7 +121,7 @@ def test_max_time_ends_a_run_by_the_time_of_the_device(
     config.memory.every_steps = 500
     folder = make_run(config)
     assert run_here(folder, "--quiet").returncode == 1
-    step = experiment_utils.read_status(folder)["step"]
+    step = read_status(folder)["step"]
     assert 2.0 <= step * DEVICE_S + LAUNCH_S <= 2.0 + AHEAD_S + 2 * DEVICE_S
 
 

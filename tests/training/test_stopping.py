@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
-import experiment_utils
 from conf.check import check
 from conf.schema import Optimizer
 from tests.forked import killed_at
+from training.attempt.run_files import read_run, read_status
 from training.checkpoints import checkpoint_steps
 from training.stopping import is_out_of_patience
 
@@ -34,14 +34,14 @@ def test_a_run_that_gets_no_better_ends_as_done(tmp_path: Path) -> None:
     config = dataclasses.replace(config, optimizer=Optimizer(lr=0.5))
     folder, killed = make_run(config), copy_of(config, tmp_path / "killed")
     assert run_here(folder, "--quiet").returncode == 0
-    run, status = experiment_utils.read_run(folder), experiment_utils.read_status(folder)
+    run, status = read_run(folder), read_status(folder)
     best = run["results"]["best"]["step"]
     assert (status["state"], status["step"]) == ("done", best + 3 * 3)
     assert run["results"]["ended_by"] == "patience"
     assert len(metrics_without_clock(folder)) == status["step"] < 60
     assert checkpoint_steps(folder / "checkpoints")[-1] == status["step"]
     assert killed_at("run.json:before_rename", lambda: run_here(killed, "--quiet"), count=3)
-    assert experiment_utils.read_status(killed)["stage"] == "finish"
+    assert read_status(killed)["stage"] == "finish"
     assert run_here(killed, "--quiet").returncode == 0
     assert outcome(killed) == outcome(folder)
 
@@ -53,7 +53,7 @@ def test_a_run_whose_time_is_over_stops_and_goes_on_where_it_gets_more(tmp_path:
     assert folder.name == whole.name
     assert run_here(whole, "--quiet").returncode == 0
     done = run_here(folder)
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     assert (done.returncode, status["state"]) == (1, "timeout")
     assert "Traceback" not in done.stdout + done.stderr
     assert status["reason"].startswith("training.max_time=0.02s is over: ")
@@ -63,7 +63,7 @@ def test_a_run_whose_time_is_over_stops_and_goes_on_where_it_gets_more(tmp_path:
     assert (last["step"], last["extra"]) == (status["step"], True)
     assert f"val loss {last['loss']:.4f}" in status["reason"]
     assert run_here(folder).returncode == 1
-    assert experiment_utils.read_status(folder)["step"] == status["step"]
+    assert read_status(folder)["step"] == status["step"]
     again = copy_of(config, tmp_path / "short")
     assert again == folder
     assert run_here(folder, "--quiet").returncode == 0

@@ -100,7 +100,7 @@ def test_a_disk_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: py
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.attribution.durable.write_json", fail)
+    monkeypatch.setattr("training.attribution.atomic_files.write_json", fail)
     from training.attribution import Attributions
 
     attributions = Attributions(tmp_path, is_on=True)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from conf.errors import UserError
+from experiment_utils.errors import UserError
 from training.saved_run import BEST, SavedRun, open_run
 from training.spinning import prepare_waiting, watch_cores
 

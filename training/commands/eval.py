@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
-from conf.quantities import parse_count
 from conf.schema import Dataset
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import parse_count
 from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 import shlex
 from pathlib import Path
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.commands.arguments import add_checkpoint
 from training.saved_run import open_run
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:

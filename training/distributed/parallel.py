@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.distributed.ranks import Ranks
 
 if TYPE_CHECKING:

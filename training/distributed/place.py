@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.distributed.hostlist import expand_counts, expand_hosts
 
 FIRST_PORT, PORTS = 10_000, 20_000

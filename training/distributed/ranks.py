@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.distributed.agreement import Schedule
 from training.distributed.place import Place
 from training.distributed.watch import Failure, Watch, left_key

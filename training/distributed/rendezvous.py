@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.distributed.place import Place
 
 if TYPE_CHECKING:

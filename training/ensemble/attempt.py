@@ -8,14 +8,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
-import experiment_utils
-from conf import UserError
-from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 from memory import black_box, record_to
 from memory.attribute.attribution import largest
 from memory.earlier_attempts import keep_earlier
+from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
+from training.attempt.run_files import Status, next_attempt, read_run, read_status, run_lock
 from training.checkpoints import Checkpoints
 from training.distributed.place import place_of
 from training.ending import ending_of
@@ -57,9 +58,9 @@ def run_members(
         return 0
     with ExitStack() as locks:
         for folder in waiting:
-            locks.enter_context(experiment_utils.run_lock(folder))
-            experiment_utils.finish_beginning_again(folder)
-            experiment_utils.check_code(folder, experiment_utils.code_allowed(folder), quiet=True)
+            locks.enter_context(run_lock(folder))
+            finish_beginning_again(folder)
+            check_code(folder, code_allowed(folder), quiet=True)
         attempt = _Attempt({folder.name: folder for folder in waiting}, names, begin)
         with log_to_each(waiting, terminal=terminal):
             code = attempt.run()
@@ -74,13 +75,13 @@ def run_members(
 
 def _is_over(folder: Path) -> bool:
     """Done, with its results."""
-    status = experiment_utils.read_status(folder)
-    return status.get("state") == "done" and bool(experiment_utils.read_run(folder).get("results"))
+    status = read_status(folder)
+    return status.get("state") == "done" and bool(read_run(folder).get("results"))
 
 
 def _was_stopped(folder: Path) -> bool:
     """Whether a signal ended it, which is for the runs behind it too; training.max_time is of each run."""
-    status = experiment_utils.read_status(folder)
+    status = read_status(folder)
     is_stopped = status.get("state") in ("cancelled", "timeout")
     return is_stopped and not says_time_is_over(status.get("reason"))
 
@@ -91,7 +92,7 @@ class _Attempt:
     def __init__(self, folders: dict[str, Path], names: tuple[str, ...], begin: Begin) -> None:
         self.together = 1
         self._folders, self._names, self._begin = folders, names, begin
-        self._statuses: dict[str, experiment_utils.Status] = {}
+        self._statuses: dict[str, Status] = {}
         self._codes: dict[str, int] = {}
 
     def run(self) -> int:
@@ -117,7 +118,7 @@ class _Attempt:
 
     def _open_statuses(self) -> None:
         for name, folder in self._folders.items():
-            before = experiment_utils.read_status(folder)
+            before = read_status(folder)
             with about(name):
                 if before.get("state") == "running":
                     log.warning(
@@ -125,10 +126,10 @@ class _Attempt:
                         before.get("attempt"),
                         before.get("stage"),
                     )
-                experiment_utils.check_code(folder, experiment_utils.code_allowed(folder))
-                attempt = experiment_utils.next_attempt(folder)
-                keep_earlier(folder, attempt, experiment_utils.FILES_OF_ATTEMPT)
-                self._statuses[name] = experiment_utils.Status(folder, attempt)
+                check_code(folder, code_allowed(folder))
+                attempt = next_attempt(folder)
+                keep_earlier(folder, attempt, FILES_OF_ATTEMPT)
+                self._statuses[name] = Status(folder, attempt)
 
     def _run_groups(self, interrupt: Interrupt) -> None:
         steps = {}
@@ -136,9 +137,9 @@ class _Attempt:
             with about(name):
                 try:
                     steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
-                except durable.Unreadable as error:
+                except atomic_files.Unreadable as error:
                     self._fail([name], error)
-        runs = {name: experiment_utils.read_run(self._folders[name]) for name in steps}
+        runs = {name: read_run(self._folders[name]) for name in steps}
         by_themselves = [name for name, run in runs.items() if not run.get("ensemble")]
         begins = {name: _begins_at(run) for name, run in runs.items()}
         found = groups(steps, self.together, by_themselves, begins)

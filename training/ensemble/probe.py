@@ -15,9 +15,9 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import experiment_utils
 from conf import AUTO, Config
 from conf.check import to_config
+from training.attempt.run_files import read_config, read_run
 from training.ensemble.allocator import keep_freed_memory
 from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.graphed_step import WARM_UP
@@ -69,14 +69,14 @@ def settle_together(folders: Sequence[Path], members: int) -> int:
     Raises:
         UserError: the runs cannot be planned here.
     """
-    config = to_config(experiment_utils.read_config(folders[0]))
+    config = to_config(read_config(folders[0]))
     if config.ensemble.together != AUTO:
         return min(int(config.ensemble.together), members)
     for folder in folders:
-        kept = (experiment_utils.read_run(folder).get("ensemble") or {}).get("together")
+        kept = (read_run(folder).get("ensemble") or {}).get("together")
         if isinstance(kept, int):
             return kept
-    configs = [to_config(experiment_utils.read_config(folder)) for folder in folders]
+    configs = [to_config(read_config(folder)) for folder in folders]
     choice = probe(config, len(folders), len({repr(each.optimizer) for each in configs}))
     log.info("%s", choice.words(len(folders)))
     return choice.together

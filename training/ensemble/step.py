@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import experiment_utils
+from conf.seeding import seeds as seeds_of
 from data_loading.spans import IGNORED_LABEL
 from training.dropout_seed import drops, step_seed
 from training.ensemble.graphed import GraphedPasses, graphs_for
@@ -40,7 +40,7 @@ class Together:
         self.stack = StackedModel([member.model for member in members])
         self._optimizer = StackedOptimizer([member.optimizer for member in members], self.stack)
         self._courses = [course_of(member.run.config, member.run.plan.budget) for member in members]
-        self._seeds = [experiment_utils.seeds(member.run.config)[0] for member in members]
+        self._seeds = [seeds_of(member.run.config)[0] for member in members]
         limits = [member.run.config.optimizer.grad_clip for member in members]
         self._limits = torch.tensor(
             [float("inf") if limit is None else limit for limit in limits],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from conf.quantities import format_count, format_duration
+from experiment_utils.quantities import format_count, format_duration
 from memory import Stage, stage
 from training.background import BackgroundCheckpoints
 from training.ensemble.evaluation import can_evaluate_together, evaluate_together

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from conf import UserError
 from conf.schema import Arch
+from experiment_utils.errors import UserError
 from models.parametrization import Parametrization, parametrization
 from models.shape import Shape, final_norm
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from models.shape import resolve_shape
 from training.export.families import Source, family_of
 
@@ -60,14 +60,14 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         if tokenizer is not None:
             _save_tokenizer(tokenizer, temporary, source.max_positions)
         facts = _facts(saved, family.name)
-        durable.write_json(temporary / FACTS, facts)
+        atomic_files.write_json(temporary / FACTS, facts)
         difference = _difference(model, temporary, source)
         for path in temporary.iterdir():
-            durable.same_mode(path, temporary / FACTS)
-            durable.fsync_file(path)
-        durable.fsync_folder(temporary)
+            atomic_files.same_mode(path, temporary / FACTS)
+            atomic_files.fsync_file(path)
+        atomic_files.fsync_folder(temporary)
         temporary.rename(output)
-        durable.fsync_folder(output.parent)
+        atomic_files.fsync_folder(output.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -158,7 +158,7 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path, max_positions: int) -> N
         "clean_up_tokenization_spaces": False,
         **({} if end is None else {"eos_token": end, "bos_token": end}),
     }
-    durable.write_json(folder / "tokenizer_config.json", settings)
+    atomic_files.write_json(folder / "tokenizer_config.json", settings)
 
 
 def _token(definition: dict[str, Any], number: int | None) -> str | None:

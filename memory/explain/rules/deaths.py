@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import cheapest_first, more_memory, no_workers, run_with_us, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
@@ -25,7 +26,6 @@ from memory.explain.wordings import (
     amount_bytes,
     last_match,
 )
-from memory.format import format_bytes
 
 AT_LIMIT = 0.95
 _HEAP_SHARE = 0.75

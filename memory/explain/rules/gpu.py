@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from experiment_utils.quantities import format_bytes
 from memory.constants import CUDA_CONTEXT
 from memory.explain.advice import run_with_us, smaller_steps
 from memory.explain.facts import Facts
@@ -14,7 +15,6 @@ from memory.explain.telling import all_of, ended_line, stage_line
 from memory.explain.testimony import Said, by_the_run
 from memory.explain.values import mapping, number
 from memory.explain.wordings import GPU_OOM, HOST_PINNED, GpuMessage, gpu_message
-from memory.format import format_bytes
 
 _OTHER_REASONS = re.compile("CUBLAS_STATUS_NOT_INITIALIZED")
 """Said where there is no room for a handle of cuBLAS, and also where the driver or the library is broken."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import more_memory, streamed
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
@@ -14,7 +15,6 @@ from memory.explain.script import read_while_growing, script_lines, script_text
 from memory.explain.telling import all_of, is_worth, rise, rise_line, stack_line, stage_line
 from memory.explain.trend import last_rise
 from memory.explain.values import mapping, number
-from memory.format import format_bytes
 
 LOADS = re.compile(
     r"np\.load\(|numpy\.load\(|fromfile\(|\.read\(\)|read_bytes\(|read_text\(|readlines\(|json\.load|pickle\.load"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median_high
 
+from experiment_utils.quantities import format_bytes
 from memory.constants import LIBRARIES_MAPPED
 from memory.explain.advice import cheapest_first, read_by_pread
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of, counters_line, of_limit, peak_of_limit
-from memory.format import format_bytes
 from memory.samples import Sample
 
 _PAGE_BYTES = 4096

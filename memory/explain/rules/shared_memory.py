@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
@@ -14,7 +15,6 @@ from memory.explain.telling import all_of, ended_line, rise_line, stack_line, st
 from memory.explain.testimony import by_the_run
 from memory.explain.values import mapping, number, text
 from memory.explain.wordings import BUS_ERROR, DISK_FULL, SHM_FULL
-from memory.format import format_bytes
 from memory.samples import Sample
 
 FULL = 0.9

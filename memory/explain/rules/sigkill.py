@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import below_the_poll, raise_mem
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of
 from memory.explain.wordings import SIGKILL_TOLD, last_line_with
-from memory.format import format_bytes
 from memory.sacct import Row
 
 _AT_LIMIT = 0.9

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import below_the_poll, cheapest_first, more_memory, raise_mem
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
@@ -25,7 +26,6 @@ from memory.explain.testimony import by_slurm
 from memory.explain.values import text
 from memory.explain.victims import victim_of
 from memory.explain.wordings import POLLED, SLURM_ENDS, SLURM_OOM
-from memory.format import format_bytes
 from memory.sacct import Job, Row, count_nodes
 from memory.slurm_meaning import max_rss_meaning
 from memory.slurm_words import requested_memory

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.quantities import format_bytes
 from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of, rise_line
 from memory.explain.values import number
-from memory.format import format_bytes
 from memory.samples import Sample
 
 _SPAWNED_BYTES = 24 << 20

@@ -333,7 +333,7 @@ def test_wandb_offline_sends_nothing(study: Path, server: FakeWandb) -> None:
 
 def test_wandb_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     from analysis.export.wandb import mode
-    from conf import UserError
+    from experiment_utils.errors import UserError
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
     assert mode() == "offline"

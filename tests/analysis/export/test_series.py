@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import durable
 from analysis.export.clock import WallClock
 from analysis.export.growing import GrowingCsv, GrowingFile
 from analysis.export.series import Series
+from experiment_utils import atomic_files
 
 COLUMNS = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
 
@@ -51,7 +51,7 @@ def test_a_file_that_was_replaced_begins_anew(tmp_path: Path) -> None:
     path.write_text("step,x\n1,1\n2,2\n3,3\n")
     file = GrowingCsv(path)
     assert [found["step"] for found in file.rows()] == ["1", "2", "3"]
-    durable.write_text(path, "step,x\n1,1\n2,2\n")  # as a resume cuts it back
+    atomic_files.write_text(path, "step,x\n1,1\n2,2\n")  # as a resume cuts it back
     with open(path, "a") as more:
         more.write("3,3\n4,4\n5,5\n")
     assert [found["step"] for found in file.rows()] == ["1", "2", "3", "4", "5"]
@@ -84,7 +84,7 @@ def test_a_resumed_run_gives_no_step_twice(tmp_path: Path) -> None:
     path.write_text(COLUMNS + "".join(map(row, range(1, 8))))
     series = Series(tmp_path)
     steps = [point.step for point in series.new(is_over=False)]
-    durable.write_text(path, COLUMNS + "".join(map(row, range(1, 5))))
+    atomic_files.write_text(path, COLUMNS + "".join(map(row, range(1, 5))))
     steps += [point.step for point in series.new(is_over=False)]
     with open(path, "a") as more:
         more.write("".join(map(row, range(5, 11))))

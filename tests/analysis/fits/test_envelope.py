@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.fits.envelope import Curve, envelope
-from conf import UserError
+from experiment_utils.errors import UserError
 
 
 def size(number: int, begin: float, end: float, points: int = 40) -> Curve:

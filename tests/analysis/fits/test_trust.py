@@ -11,7 +11,7 @@ from analysis.fits.power import PowerLaw
 from analysis.fits.result import fit_law
 from analysis.fits.trust import Interval, bootstrap, interval, profile_of_e
 from analysis.reading.study import Run
-from conf import UserError
+from experiment_utils.errors import UserError
 
 TRUE = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Of Hoffmann et al. 2022."""

@@ -26,7 +26,7 @@ from analysis.live.follow import Follower
 from analysis.live.page import page_of
 from analysis.live.server import Server
 from analysis.reading import read_study
-from conf import UserError
+from experiment_utils.errors import UserError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.reading import curve, read_study
-from conf import UserError
+from experiment_utils.errors import UserError
 
 WANDB = """"Name","State","Notes","Created","lr","model","seed","val_loss"
 "calm-fog","finished","two

@@ -10,7 +10,7 @@ from made_sweeps import make_sweep
 
 from analysis.reading import curve, read_study
 from analysis.reading.filters import only
-from conf import UserError
+from experiment_utils.errors import UserError
 from tests.memory.test_file_kinds import write
 
 

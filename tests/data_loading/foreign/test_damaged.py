@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import open_tokens
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.foreign.recognize import known_formats
+from experiment_utils.errors import UserError
 from tests.data_loading.foreign.files import (
     some_items,
     write_litdata,

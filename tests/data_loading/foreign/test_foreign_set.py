@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError, schema
+from conf import schema
 from data_loading import Data, StreamingDataset, open_tokens, prepare_data
 from data_loading.foreign import mosaic_samples, raw_dtype
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.lookup import KNOWN
+from experiment_utils.errors import UserError
 from tests.data_loading.foreign.files import some_items, write_litdata, write_mds, write_templar
 from tests.data_loading.formats.conftest import set_of, written
 
@@ -126,7 +127,7 @@ def test_a_folder_that_cannot_be_written(
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("durable.write_json", refuse)
+    monkeypatch.setattr("atomic_files.write_json", refuse)
     assert open_tokens(folder).n_tokens == len(np.concatenate(some_items()))
     assert "not kept" in reads.text
     assert not (folder / CHECKED).exists()

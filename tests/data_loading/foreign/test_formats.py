@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset, open_tokens
 from data_loading.foreign.foreign_set import ForeignSet, open_foreign
 from data_loading.foreign.hugging_face import HuggingFace
@@ -24,6 +23,7 @@ from data_loading.foreign.recognize import kind_of
 from data_loading.formats import FORMATS
 from data_loading.readers.choose import ReaderOptions
 from data_loading.values import search, take
+from experiment_utils.errors import UserError
 from tests.data_loading.foreign.files import (
     some_items,
     write_litdata,

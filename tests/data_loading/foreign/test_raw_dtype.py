@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset, open_tokens
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.foreign.meta_pickle import read_vocab_size
 from data_loading.foreign.recognize import kind_of
+from experiment_utils.errors import UserError
 
 IDS = np.random.default_rng(0).integers(0, 257, 5000)
 

@@ -85,7 +85,7 @@ def test_a_file_that_is_cut_under_a_reader_is_an_error(tmp_path: Path) -> None:
     import os
     import time
 
-    from conf import UserError
+    from experiment_utils.errors import UserError
 
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(200_000))

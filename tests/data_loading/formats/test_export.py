@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from forked import killed_at
 
-from conf import UserError
 from data_loading.formats import FORMATS, formats_of, load_format
 from data_loading.formats.contents import val_border
 from data_loading.formats.export import Exported, check_exports, export
@@ -21,6 +20,7 @@ from data_loading.formats.record import RECORD, read_record
 from data_loading.formats.verify import audit_export
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import tokenized
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -261,12 +261,12 @@ def test_a_full_disk_keeps_the_set_and_leaves_nothing_half_made(made: Path) -> N
 
 
 def test_two_processes_do_not_write_one_export(made: Path) -> None:
-    import durable
+    from experiment_utils import lock_file
 
     lock = made.with_name(".a.mypt.lock")
     with (
-        durable.lock(lock, "export a.mypt"),
-        pytest.raises(durable.LockHeld, match=r"export .*a\.mypt is in use"),
+        lock_file.lock(lock, "export a.mypt"),
+        pytest.raises(lock_file.LockHeld, match=r"export .*a\.mypt is in use"),
     ):
         exported(made, "mypt")
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.formats import FORMATS, contents, files, llm_c, load_format, megatron, mypt
 from data_loading.formats.contents import GPT2_CONTENT, Split, is_start
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import EOT, gpt2_set, set_of, written
 
 some_documents = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_size=2, max_size=12)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.audit import audit
 from data_loading.formats import FORMATS
 from data_loading.formats.record import RECORD
 from data_loading.formats.verify import audit_export, export_folder_of
 from data_loading.set_commands import main
+from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import tokenized
 from tests.data_loading.formats.test_export import exported
 

@@ -13,8 +13,7 @@ import pytest
 from test_kills import kill_at_point
 from tiny_run import copy_of, make_run, outcome, run_core, run_here, tiny_config, write_text
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.dataset_rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
 from data_loading import (
@@ -30,8 +29,10 @@ from data_loading.hub import stream as stream_module
 from data_loading.hub.data import StreamData
 from data_loading.hub.reach import Hub
 from data_loading.hub.stream import HubStream
+from experiment_utils.errors import UserError
 from slurm.plans import plan_all
 from tests.data_loading.hub.test_reach import write_dataset
+from training.attempt.run_files import read_run, read_status
 from training.plan import make_plan
 
 pytest.importorskip("datasets")
@@ -222,7 +223,7 @@ class TestRuns:
         done = run_here(run)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "streamed with tokenizer bytes; val" in (run / "log.txt").read_text()
-        results = experiment_utils.read_run(run)["results"]
+        results = read_run(run)["results"]
         assert results["val_loss"] < 5.6
         assert results["bigram_val_loss"] is None
 
@@ -235,7 +236,7 @@ class TestRuns:
         )
         run = make_run(config)
         assert run_here(run, "--quiet").returncode == 2
-        assert "have ended before the budget did" in experiment_utils.read_status(run)["reason"]
+        assert "have ended before the budget did" in read_status(run)["reason"]
         repeated = dataclasses.replace(config.dataset, repeat=True)
         more = dataclasses.replace(config.training, max_steps=90, evals=2)
         run = make_run(dataclasses.replace(config, dataset=repeated, training=more))
@@ -250,7 +251,7 @@ class TestRuns:
         with open(folder / "train-1.jsonl", "a") as file:
             file.write('{"text": "more"}\n')
         assert run_here(run, "--quiet").returncode == 2
-        assert "are not those of its earlier attempts" in experiment_utils.read_status(run)["reason"]
+        assert "are not those of its earlier attempts" in read_status(run)["reason"]
 
     @pytest.mark.slow
     def test_killed_and_gone_on_with_it_is_the_run_that_nothing_disturbed(

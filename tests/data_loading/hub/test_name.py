@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from data_loading.hub.name import HubName, parse
 from data_loading.hub.registry import REGISTRY
+from experiment_utils.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import __main__ as command
 from data_loading import materialize
 from data_loading.hub.reach import listing_of
+from experiment_utils.errors import UserError
 from tests.data_loading.hub.hub_server import COMMIT, hub_server
 
 pytest.importorskip("datasets")

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from conf import UserError
 from conf.schema import Tokenizer
 from data_loading import StreamingDataset, load_tokenizer, open_tokens
 from data_loading.hub.documents import Documents, Part
 from data_loading.hub.stream import HubStream
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.hub.hub_server import hub_server
 from tests.data_loading.hub.test_reach import write_dataset
 

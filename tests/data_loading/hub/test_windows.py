@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.hub.windows import Cut, WindowStream
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 
 class Texts:

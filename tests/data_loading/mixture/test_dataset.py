@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset, StreamingMixture, open_tokens, prepare_data
 from data_loading.data import split_data
 from data_loading.token_set import TokenSet
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 SEQ = 4

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import MixedData, NotTokenized, StreamingMixture, open_train, prepare_run, train_windows
 from data_loading.mixture.data import names_of
@@ -16,6 +15,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 BYTES = Tokenizer(name="bytes")
 

@@ -20,12 +20,12 @@ import pytest
 from forked import killed_at
 from supervised import wait_for
 
-import durable
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.packing import pieces
 from data_loading.packing.index import FACTS, PIECES, ROWS, Packing, packing_of
 from data_loading.token_set import TokenSet
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 LENGTHS = [7, 300, 2, 11, 90, 16, 5, 1, 64] * 30
@@ -255,7 +255,9 @@ def test_several_processes_make_it_once(tokens: TokenSet, tmp_path: Path) -> Non
         pid = os.fork()
         if pid == 0:
             try:
-                durable.on_point = lambda name: wait_for(another_waits) if name == "packing:block" else None
+                atomic_files.on_point = lambda name: (
+                    wait_for(another_waits) if name == "packing:block" else None
+                )
                 os.close(started)
                 os.read(start, 1)
                 handler = logging.FileHandler(tmp_path / f"{number}.log")

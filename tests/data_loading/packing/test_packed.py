@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.batches import cumulative_lengths
 from data_loading.data import Data, split_data
 from data_loading.packing import pieces
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 EOT = 0

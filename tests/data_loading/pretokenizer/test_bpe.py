@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import durable
-from conf import UserError
 from data_loading.pretokenizer import bpe
 from data_loading.pretokenizer.bpe import train_tokenizer
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import FRAGMENTS, training_text
 
 
@@ -106,7 +106,7 @@ def test_a_size_that_cannot_be(size: int, text: Path, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(
     file: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_text = durable.write_text
+    write_text = atomic_files.write_text
 
     def full(path: Path, content: str) -> None:
         if path.name == file:
@@ -114,7 +114,7 @@ def test_a_full_disk_leaves_nothing(
         write_text(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(durable, "write_text", full)
+        patched.setattr(atomic_files, "write_text", full)
         with pytest.raises(OSError, match=str(errno.ENOSPC)):
             train_tokenizer(TextFile(text), 400, tmp_path / "bpe")
     assert not (tmp_path / "bpe").exists()

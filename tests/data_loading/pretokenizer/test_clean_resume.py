@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import durable
-from conf import UserError
 from data_loading import content_hash
 from data_loading.pretokenizer import byte_files, journal, writer
 from data_loading.pretokenizer.duplicates import Duplicates, _Pass
@@ -24,6 +22,8 @@ from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from tests.data_loading.pretokenizer.test_resume import moments
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,7 +55,7 @@ def run(folder: Path, unit: str, point: str, count: int, said: Path) -> None:
         if count and len(seen) == count:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    durable.on_point = on_point
+    atomic_files.on_point = on_point
     paths = [str(folder / name) for name in ("a.txt", "b.txt")]
     source = open_inputs(paths, InputOptions(document_separator="-", clean="normalize", dedup=unit))
     with open(said, "w", buffering=1) as out:

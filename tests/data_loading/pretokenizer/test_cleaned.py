@@ -12,7 +12,6 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import byte_files, cleaner
 from data_loading.pretokenizer import cleaned as cleaned_module
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.pretokenizer.test_texts import documents
 from tests.searched import examples

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer import comparison, making, parity
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import chosen_before
@@ -24,6 +23,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import training_text
 from tests.data_loading.pretokenizer.trials import Doomed, Dying, Late, Mortal, Wrong, make
 
@@ -140,7 +140,7 @@ def test_a_comparison_that_is_killed_is_made_once_more(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import durable
+from experiment_utils import atomic_files
 from data_loading.pretokenizer import comparison
 from tests.data_loading.pretokenizer.trials import Late, make
 
@@ -150,7 +150,7 @@ def on_point(name):
     if noted.count("a.npy:noted") == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 
-durable.on_point = on_point
+atomic_files.on_point = on_point
 comparison._Encode = Late
 make(Path(sys.argv[1]), Path(sys.argv[2]))
 """

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.content_hash import ContentHash, file_content_hash
 from data_loading.pretokenizer import byte_files, compression
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, content_hash_of
 from data_loading.pretokenizer.texts import TextFile
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import zstd_bytes
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pretokenize_dataset
-from conf import UserError
 from data_loading.pretokenizer import byte_files, duplicates, first_seen, hugging_face, units
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.first_seen import FirstSeen
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.pretokenizer.test_texts import documents
 from tests.searched import examples
 

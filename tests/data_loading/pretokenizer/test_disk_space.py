@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer import disk_space
 from data_loading.pretokenizer.disk_space import DiskWatch, free_bytes, held_bytes
 from data_loading.pretokenizer.forecast import Forecast
@@ -21,6 +20,7 @@ from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 MB = 1 << 20
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pretokenize_dataset
-from conf import UserError, schema
+from conf import schema
 from data_loading.audit import audit
 from data_loading.prepare import prepare_data
 from data_loading.pretokenizer.block_range import BlockRange
@@ -27,6 +27,7 @@ from data_loading.pretokenizer.task import pretokenize_share
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 Folder = Callable[[str], Path]

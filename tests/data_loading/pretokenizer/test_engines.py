@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.pretokenizer import engines
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.engines import ENGINES, choose_engine, make_engine
@@ -31,6 +30,7 @@ from data_loading.pretokenizer.special_tokens import parsing, probes
 from data_loading.pretokenizer.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.searched import examples
 

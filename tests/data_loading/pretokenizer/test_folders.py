@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
+from experiment_utils.errors import UserError
 
 
 def opened(argument: Path | str, **options: str) -> Source:

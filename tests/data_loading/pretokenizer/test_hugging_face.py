@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.hub.reach import Hub
 from data_loading.pretokenizer import hugging_face
 from data_loading.pretokenizer.bytes_engine import BytesEngine
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.json_lines import Tolerance
 from data_loading.pretokenizer.options import Options
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 datasets = pytest.importorskip("datasets")
 

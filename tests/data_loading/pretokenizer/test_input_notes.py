@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 
 MARK = b"\xef\xbb\xbf"
 

@@ -17,8 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import durable
-from conf import UserError
 from data_loading import content_hash
 from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer import byte_files, journal
@@ -31,6 +29,8 @@ from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text, zstd_bytes
 from tests.searched import examples
 
@@ -148,12 +148,12 @@ def test_ids_are_those_of_each_document_whole(
         patch.setattr(byte_files, "READ_BYTES", read)
         whole = attempt(folder / "whole.npy", block_bytes=1 << 20)
         for stop in stops:
-            patch.setattr(durable, "on_point", interrupted_at(stop))
+            patch.setattr(atomic_files, "on_point", interrupted_at(stop))
             try:
                 attempt(folder / "a.npy", block_bytes=block)
             except Interrupted:
                 continue
-        patch.setattr(durable, "on_point", None)
+        patch.setattr(atomic_files, "on_point", None)
         manifest = attempt(folder / "a.npy", block_bytes=block)
     assert np.load(folder / "a.npy").tolist() == ids_of(documents, tokenizer)
     assert manifest == whole
@@ -411,12 +411,12 @@ class TestSet:
             make(source, BytesTokenizer(), tmp_path / f"{name}.npy", block_bytes=20)
             return (tmp_path / f"{name}.npy.json").read_bytes()
 
-        monkeypatch.setattr(durable, "on_point", interrupted_at(2))
+        monkeypatch.setattr(atomic_files, "on_point", interrupted_at(2))
         with pytest.raises(Interrupted):
             attempt("x")
         progress, _ = journal.read_progress(tmp_path / ".x.npy.partial", np.dtype("<u2"))
         assert progress.written.tokens == 44
-        monkeypatch.setattr(durable, "on_point", None)
+        monkeypatch.setattr(atomic_files, "on_point", None)
         assert attempt("x") == attempt("y")
 
     def test_nothing_but_empty_documents(self, tmp_path: Path) -> None:
@@ -467,10 +467,10 @@ class TestStandardInput:
             source = TextFile(Path("-"), stream=self.piped(b"the water rose " * 100))
             make(source, BytesTokenizer(), tmp_path / "x.npy", block_bytes=100)
 
-        monkeypatch.setattr(durable, "on_point", interrupted_at(3))
+        monkeypatch.setattr(atomic_files, "on_point", interrupted_at(3))
         with pytest.raises(Interrupted):
             attempt()
-        monkeypatch.setattr(durable, "on_point", None)
+        monkeypatch.setattr(atomic_files, "on_point", None)
         attempt()
         assert len(np.load(tmp_path / "x.npy")) == 1501
         with pytest.raises(UserError, match="is read only once, so it cannot be compared"):

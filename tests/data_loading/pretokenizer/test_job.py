@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import durable
-from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 from data_loading.pretokenizer.job import Result, pretokenize
@@ -28,6 +26,8 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles, another_disk
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils import lock_file
+from experiment_utils.errors import UserError
 from memory import record_to
 from tests.data_loading.conftest import FRAGMENTS, training_text
 
@@ -393,15 +393,18 @@ class TestLock:
     def test_a_second_process_on_one_output_is_told_which(self, tmp_path: Path) -> None:
         text = write(tmp_path / "a.txt")
         with (
-            durable.lock(SetFiles(tmp_path / "a.npy").lock, "it"),
-            pytest.raises(durable.LockHeld, match=f"a.npy is in use by process {os.getpid()} on"),
+            lock_file.lock(SetFiles(tmp_path / "a.npy").lock, "it"),
+            pytest.raises(lock_file.LockHeld, match=f"a.npy is in use by process {os.getpid()} on"),
         ):
             make(text, BytesTokenizer())
 
     def test_a_dead_writer_does_not_block(self, tmp_path: Path) -> None:
         text = write(tmp_path / "a.txt")
         lock = SetFiles(tmp_path / "a.npy").lock
-        code = f"import durable, os\nwith durable.lock({str(lock)!r}, 'it'): os.kill(os.getpid(), 9)"
+        code = (
+            "import os\nfrom experiment_utils import lock_file\n"
+            f"with lock_file.lock({str(lock)!r}, 'it'): os.kill(os.getpid(), 9)"
+        )
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=240)
         assert lock.exists()
         assert make(text, BytesTokenizer()).made

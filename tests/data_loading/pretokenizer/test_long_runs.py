@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.pretokenizer import long_runs
 from data_loading.pretokenizer.blocks import make_blocks
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.long_runs import long_run
 from data_loading.pretokenizer.texts import TextFile
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 RULES = (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.tables import TableFile
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 MB = 1 << 20

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pretokenize_dataset
-from conf import UserError
 from data_loading.pretokenizer.byte_files import ByteFile
+from experiment_utils.errors import UserError
 
 SCRIPT = Path(__file__).resolve().parents[3] / "pretokenize_dataset.py"
 BYTES = ("--tokenizer", "bytes")

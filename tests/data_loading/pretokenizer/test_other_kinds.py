@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.pretokenizer import find_inputs
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
@@ -16,6 +15,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from memory.file_kinds import COMPRESSIONS, WIDE_TEXTS
 from tests.memory.test_file_kinds import KINDS, write
 

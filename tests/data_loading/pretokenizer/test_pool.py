@@ -18,12 +18,12 @@ import numpy as np
 import psutil
 import pytest
 
-from conf import UserError
 from data_loading.child_main import offer_itself
 from data_loading.children import Child, how_it_died
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
+from experiment_utils.errors import UserError
 from memory.cgroup import find_levels
 from tests.data_loading.pretokenizer.works import Offered, Wearing, fragile
 

@@ -20,8 +20,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import durable
-from conf import UserError
 from data_loading import content_hash
 from data_loading.content_hash import ContentHash, file_content_hash
 from data_loading.pretokenizer import byte_files, journal, writer
@@ -34,6 +32,8 @@ from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -195,7 +195,7 @@ def run(text: Path, point: str, count: int, workers: int, said: TextIO) -> None:
         if count and len(seen) == count:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    durable.on_point = on_point
+    atomic_files.on_point = on_point
     options = Options(workers=workers, block_bytes=500)
     source = TextFile(text, document_separator="-")
     tell = partial(print, file=said, flush=True)
@@ -442,5 +442,5 @@ def test_killed_at_random_moments(
     assert killed == kills
     if kills == 50:
         save_kills(text.stat().st_size, killed, sets, time.time() - started)
-    assert durable.on_point is None
+    assert atomic_files.on_point is None
     assert writer.CHECKSUM_BYTES == 64 << 20

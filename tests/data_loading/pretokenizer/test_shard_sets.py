@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.audit import audit
 from data_loading.data import split_data
@@ -27,6 +26,7 @@ from data_loading.set_files import SetFiles
 from data_loading.shards import parts_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.forked import killed_at
 from tests.searched import examples
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.pretokenizer import special_tokens
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.special_tokens import choose, parsing
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.searched import examples
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import choose_engine, chosen_before, make_engine
 from data_loading.pretokenizer.job import pretokenize
@@ -28,6 +27,7 @@ from data_loading.pretokenizer.splintr_engine import SplintrEngine
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text, tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import charsmap
 from tests.searched import examples

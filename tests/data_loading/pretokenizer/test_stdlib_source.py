@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 KEPT = {
     "a.py": "a",

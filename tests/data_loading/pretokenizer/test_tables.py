@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer import table_parts
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
@@ -21,6 +20,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.searched import examples
 

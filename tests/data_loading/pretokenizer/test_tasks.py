@@ -19,9 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import durable
 import pretokenize_dataset
-from conf import UserError
 from data_loading import content_hash
 from data_loading.audit import audit
 from data_loading.formats import formats_of
@@ -44,6 +42,8 @@ from data_loading.set_files import SetFiles
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from tests.data_loading.pretokenizer.test_shard_sets import bytes_of, starts_of, tokens_of
 from tests.forked import killed_at
 from tests.searched import examples
@@ -366,7 +366,7 @@ class TestRefusals:
         assert "2 tasks are missing of 4" in lines[0]
         assert "a.txt --output 'my mix' --block-range 1/4   (not begun)" in lines[1]
         assert "--block-range 3/4   (unfinished)" in lines[2]
-        with durable.lock(own.lock, "it"), pytest.raises(UserError, match=r"in work, by process"):
+        with lock_file.lock(own.lock, "it"), pytest.raises(UserError, match=r"in work, by process"):
             merge(tmp_path / "my mix")
 
     def test_no_tasks_at_all(self, tmp_path: Path) -> None:
@@ -579,9 +579,9 @@ class TestKilled:
     def test_the_second_process_on_a_task_is_told(self, texts: list[Path], tmp_path: Path) -> None:
         own = BlockRange(1, 3).files(tmp_path / "mix")
         own.tokens.parent.mkdir()
-        with durable.lock(own.lock, "it"):
+        with lock_file.lock(own.lock, "it"):
             with pytest.raises(
-                durable.LockHeld, match=r"task 1 of 3 of token set .*mix is in use by process"
+                lock_file.LockHeld, match=r"task 1 of 3 of token set .*mix is in use by process"
             ):
                 task(sources(*texts), tmp_path / "mix", 1, 3)
             task(sources(*texts), tmp_path / "mix", 0, 3)
@@ -590,7 +590,7 @@ class TestKilled:
         task(sources(*texts), tmp_path / "mix", 0, 1)
         partial = SetFiles(tmp_path / "mix").partial
         partial.mkdir()
-        durable.write_json(partial / "journal.json", {"version": 2, "job": "hours of work"})
+        atomic_files.write_json(partial / "journal.json", {"version": 2, "job": "hours of work"})
         with pytest.raises(UserError, match=r"unfinished tokenization .*--overwrite"):
             merge(tmp_path / "mix")
         merge(tmp_path / "mix", overwrite=True)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.pretokenizer import byte_files, undecodable
 from data_loading.pretokenizer.blocks import Chunk
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile, divided
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.searched import examples
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from conf.schema import Dataset
 from conf.schema import Tokenizer as Spec
 from data_loading.audit import audit
@@ -33,6 +32,7 @@ from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
@@ -211,7 +211,7 @@ class TestEngine:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import durable
+from experiment_utils import atomic_files
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
@@ -223,7 +223,7 @@ def on_point(name):
     seen += name == "a.npy:noted"
     if seen == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-durable.on_point = on_point
+atomic_files.on_point = on_point
 tokenizer = read_tokenizer(text.with_name("saved"), "another name")
 options = Options(block_bytes=5_000, workers=int(sys.argv[2]))
 pretokenize(TextFile(text), tokenizer, text.with_suffix(".npy"), options)

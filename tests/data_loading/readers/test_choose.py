@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.orders import Shuffled
 from data_loading.readers import choose
 from data_loading.readers.choose import ReaderOptions, file_system_of, open_reader
@@ -17,6 +16,7 @@ from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.plan import Plan
 from data_loading.readers.room import room_bytes
 from data_loading.windows import Windows
+from experiment_utils.errors import UserError
 
 MOUNTS = rb"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:50 / /home rw shared:2 - nfs4 server:/home rw,vers=4.2

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading.readers import in_memory
 from data_loading.readers.extents import extents_of
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.shards import Shards
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 READS = """

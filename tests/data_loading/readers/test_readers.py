@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conf import UserError
 from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
 from data_loading.shards import Shards
+from experiment_utils.errors import UserError
 from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -315,7 +315,7 @@ def cached(tokens: np.memmap, starts: np.ndarray) -> np.ndarray:
 HOT = """
 import sys, time
 import numpy as np
-from conf import UserError
+from experiment_utils.errors import UserError
 from data_loading.readers.extents import extents_of
 from data_loading.readers.mapped import MappedReader
 reader = MappedReader(extents_of(np.load(sys.argv[1], mmap_mode="r")))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from conf import UserError
 from data_loading.opening import open_tokens
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import r2_options, redacted, s3_options
 from data_loading.remote.store import open_store
+from experiment_utils.errors import UserError
 
 R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
 

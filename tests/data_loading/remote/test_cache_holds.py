@@ -16,11 +16,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.remote.cache import Cache, NoRoom, Use
 from data_loading.remote.items import Item, whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
+from experiment_utils.errors import UserError
 from tests.data_loading.remote.conftest import upload
 from tests.searched import examples
 

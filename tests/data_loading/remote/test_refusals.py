@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from conf import UserError
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import no_keys, s3_options
 from data_loading.remote.retry import Vanished
 from data_loading.remote.store import Store, open_store
+from experiment_utils.errors import UserError
 
 PATIENCE_S = 0.5
 

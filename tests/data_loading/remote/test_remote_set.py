@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf import UserError
 from data_loading import StreamingDataset, waiting
 from data_loading.remote.cache import Cache
 from data_loading.remote.items import whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
+from experiment_utils.errors import UserError
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
 from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
 

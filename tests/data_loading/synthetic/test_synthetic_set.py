@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import StreamingDataset, floor_loss, open_held_out, open_tokens, open_train, prepare_data
 from data_loading.synthetic.uri import KINDS
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 IDS = Tokenizer(name="ids")

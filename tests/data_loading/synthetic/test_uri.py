@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conf import UserError
 from data_loading.synthetic.uri import KINDS, SyntheticUri, parse_synthetic
+from experiment_utils.errors import UserError
 
 
 @pytest.mark.parametrize(

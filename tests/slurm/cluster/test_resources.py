@@ -15,8 +15,8 @@ import pytest
 from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
-from conf import UserError
 from conf.schema import Slurm
+from experiment_utils.errors import UserError
 from memory.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
 from slurm.cluster.resources import setup_lines

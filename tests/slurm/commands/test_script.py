@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from slurm.commands.script import TEMPLATE, script
 from slurm.in_job.plain import CODE, _runs_dir
 from slurm.one_run import compose

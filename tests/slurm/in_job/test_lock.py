@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import durable
+from experiment_utils import lock_file
 from slurm.in_job import job as job_module
 from slurm.in_job.job import Answer, Job
 from slurm.in_job.lock import LOCK, Heartbeat, living_holder
@@ -27,7 +27,7 @@ def lock_of(run: Path, host: str = "elsewhere", job_id: str | None = "43", pid: 
     return path
 
 
-def holder(run: Path, over: bool | None = None) -> durable.Holder | None:
+def holder(run: Path, over: bool | None = None) -> lock_file.Holder | None:
     return living_holder(run / LOCK, "x", ME, has_ended=lambda job_id: over, still_s=0.3)
 
 
@@ -42,7 +42,7 @@ def test_the_dead_of_this_machine_are_left_to_the_run(tmp_path: Path) -> None:
 
 
 def test_the_living_of_this_machine(tmp_path: Path) -> None:
-    with durable.lock(tmp_path / LOCK, "x"):
+    with lock_file.lock(tmp_path / LOCK, "x"):
         assert holder(tmp_path) is not None
 
 
@@ -92,11 +92,11 @@ def test_a_shell_elsewhere_is_never_taken_for_dead(tmp_path: Path) -> None:
 
 def test_a_lock_that_another_has_taken_meanwhile_goes_back(tmp_path: Path) -> None:
     path = lock_of(tmp_path)
-    dead = durable.read_holder(path, "x")
+    dead = lock_file.read_holder(path, "x")
     assert dead is not None
     lock_of(tmp_path, "third")
-    durable.break_lock(path, dead, "x")
-    again = durable.read_holder(path, "x")
+    lock_file.break_lock(path, dead, "x")
+    again = lock_file.read_holder(path, "x")
     assert again is not None
     assert again.host == "third"
     assert [one.name for one in tmp_path.iterdir()] == [LOCK]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tiny_run import write_text
 
-import durable
-import experiment_utils
+from experiment_utils import atomic_files, lock_file
 from slurm.in_job.job import Job
 from slurm.in_job.plain import submit_from_inside
 from slurm.in_job.starts import Start, note_start
 from slurm.one_run import compose
 from slurm.records import last_place, run_folders
 from slurm.submit.again import new_mem, new_time
+from training.attempt.run_files import read_config
 
 TYPED = ["model=32d", "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2"]
 
@@ -30,13 +30,13 @@ def test_a_run_that_was_killed_on_another_node_is_taken_over(
     study = submit_from_inside(compose(TYPED), Job("8", "8"), TYPED)
     (folder,) = [path.parent for path in study.glob("*/config.yaml")]
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
-    durable.write_json(folder / "run.lock", holder)
-    with pytest.raises(durable.LockHeld):
+    atomic_files.write_json(folder / "run.lock", holder)
+    with pytest.raises(lock_file.LockHeld):
         submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
     note_start(folder, Start("8", "8", 0, "n7", 4, 1.0, 1, 0, 0, 2.0, end="ended", state="oom"))
     submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
     assert not (folder / "run.lock").exists()
-    assert experiment_utils.read_config(folder)["seed"] == 0
+    assert read_config(folder)["seed"] == 0
 
 
 def test_what_the_job_has_is_what_a_factor_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

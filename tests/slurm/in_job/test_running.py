@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 from tiny_run import ROOT, copy_of, make_run, outcome, run_here, tiny_config
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Ensemble, Slurm
+from experiment_utils.errors import UserError
 from slurm.in_job.__main__ import check_snapshot
 from slurm.in_job.start import setup_lines, snapshot_of, word_for, words_of
 from slurm.in_job.starts import Start, note_start, read_starts
 from slurm.records import SLURM, Array, Submission
+from training.attempt.run_files import read_run, read_status
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -71,7 +72,7 @@ class InJob:
         )  # fmt: skip
 
     def at_step(self, step: int) -> None:
-        wait_for(lambda: (experiment_utils.read_status(self.run).get("step") or 0) >= step)
+        wait_for(lambda: (read_status(self.run).get("step") or 0) >= step)
 
     def asked(self) -> list[str]:
         """Of scontrol, but for its configuration, which the run's memory report asks for."""
@@ -150,7 +151,7 @@ def test_a_run_that_is_done(tmp_path: Path) -> None:
     assert "step" in said, "the job's output has what the run says"
     start = read_starts(job.run)[0]
     assert (start.job_id, start.raw_job_id, start.step_before, start.step_after) == ("7_2", "9", 0, 4)
-    attempts = experiment_utils.read_run(job.run)["attempts"]
+    attempts = read_run(job.run)["attempts"]
     assert attempts[0]["job_ids"]["SLURM_JOB_ID"] == "9"
     code, said = ended(job.start(restart=1))
     assert (code, len(read_starts(job.run))) == (0, 1)
@@ -164,10 +165,10 @@ def test_time_is_up_and_it_goes_on_to_the_same_losses(tmp_path: Path, number: si
     config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True))
     job = in_job(config, tmp_path)
     first = job.start()
-    wait_for(lambda: experiment_utils.read_status(job.run).get("stage") == "train")
+    wait_for(lambda: read_status(job.run).get("stage") == "train")
     first.send_signal(number)
     code, said = ended(first)
-    status = experiment_utils.read_status(job.run)
+    status = read_status(job.run)
     assert (code, job.asked()) == (0, [WHY, *REQUEUE]), said
     assert (status["state"], status["step"] < 1500) == ("timeout", True)
     assert status["reason"] == (
@@ -197,7 +198,7 @@ def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
         time.sleep(delay_s)
         process.send_signal(signal.SIGUSR2)
         code, said = ended(process)
-        assert (code, experiment_utils.read_status(job.run)["state"]) == (0, "timeout"), said
+        assert (code, read_status(job.run)["state"]) == (0, "timeout"), said
         (job.run / "starts.json").unlink()
     assert job.asked() == [WHY, *REQUEUE] * 3
 
@@ -212,7 +213,7 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
     assert (code, job.ends()) == (1, [("ended", "cancelled", "SIGTERM")]), said
     assert job.asked() == [WHY]
     process = job.start(PREEMPT_TIME="2026-11-22T08:00:00")
-    wait_for(lambda: experiment_utils.read_status(job.run).get("stage") == "train")
+    wait_for(lambda: read_status(job.run).get("stage") == "train")
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
     assert code == 0, said
@@ -228,7 +229,7 @@ def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str) ->
     note_start(job.run, Start("7_2", "9", 0, "n1", 1, 0.0, 1, 0))
     process = job.start(restart=1)
     job.at_step(1)
-    status = experiment_utils.read_status(job.run)
+    status = read_status(job.run)
     os.kill(process.pid if at == "first" else status["pid"], signal.SIGTERM)
     code, said = ended(process)
     assert code == 0, said
@@ -277,7 +278,7 @@ def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
     assert (code, last.end, last.state) == (1, "gave_up", "failed"), "and it is not even begun"
     assert str(last.reason).startswith("given up: 2 starts of this job brought no step forward")
     assert str(last.reason).count("given up") == 1, "for the reason that it was given up for"
-    assert len(experiment_utils.read_run(job.run).get("attempts", [])) <= 2
+    assert len(read_run(job.run).get("attempts", [])) <= 2
 
 
 def test_a_killed_start_counts_as_idle(tmp_path: Path) -> None:
@@ -307,7 +308,7 @@ def test_a_second_copy_leaves_and_comes_back(tmp_path: Path) -> None:
     first.send_signal(signal.SIGTERM)
     ended(first)
     third = job.start(2)
-    wait_for(lambda: len(experiment_utils.read_run(job.run)["attempts"]) == 2)
+    wait_for(lambda: len(read_run(job.run)["attempts"]) == 2)
     third.send_signal(signal.SIGTERM)
     ended(third)
 
@@ -400,7 +401,7 @@ def test_an_ensemble_is_one_program_and_each_run_tells_its_end(tmp_path: Path) -
     code, said = ended(job.start())
     assert code == 0, said
     for run in runs:
-        assert experiment_utils.read_status(run)["state"] == "done"
+        assert read_status(run)["state"] == "done"
         assert [(start.end, start.job_id, start.attempt) for start in read_starts(run)] == [
             ("done", "7_2", 1)
         ]
@@ -417,12 +418,12 @@ def test_an_ensemble_whose_time_is_up_goes_on_with_those_that_are_not_over(tmp_p
     first.send_signal(signal.SIGUSR2)
     code, said = ended(first)
     assert (code, job.asked()[-1:]) == (0, ["requeue 7_2"]), said
-    states = [experiment_utils.read_status(run) for run in runs]
+    states = [read_status(run) for run in runs]
     assert [status["state"] for status in states] == ["timeout"] * 3
     assert len({status["step"] for status in states}) == 1
     second = job.start(1)
-    wait_for(lambda: (experiment_utils.read_status(job.run).get("step") or 0) > states[0]["step"])
+    wait_for(lambda: (read_status(job.run).get("step") or 0) > states[0]["step"])
     second.send_signal(signal.SIGTERM)
     ended(second)
-    resumed = [experiment_utils.read_run(run)["attempts"][-1]["resumed_from_step"] for run in runs]
+    resumed = [read_run(run)["attempts"][-1]["resumed_from_step"] for run in runs]
     assert resumed == [states[0]["step"]] * 3

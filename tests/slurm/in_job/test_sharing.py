@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from made_studies import MadeStudy
 
-import durable
+from experiment_utils import atomic_files
 from memory.room import GPU_SHARE
 from slurm.gpus import GpuSlot
 from slurm.in_job import running, sharing
@@ -48,7 +48,7 @@ class Worker:
         start = Start(job.id, job.raw_id, job.restart, "n1", 1, time.time(), 1, 0, end=end, state=state)
         note_start(run, Start(**{**vars(start), "signal": number}))
         if end == DONE:
-            durable.write_json(run / "status.json", {"state": "done"})
+            atomic_files.write_json(run / "status.json", {"state": "done"})
         return Verdict(end, 0 if end in (DONE, REQUEUED) else 1, None)
 
     def start(self, restart: int = 0) -> int:

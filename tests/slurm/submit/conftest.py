@@ -10,11 +10,11 @@ import pytest
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
-import durable
 import slurm.submit.again
 import slurm.submit.reconciling
 import slurm.submit.runs
 import slurm.submit.waiting
+from experiment_utils import atomic_files
 from experiments import main
 from slurm.submit.room import Queue, Room
 
@@ -78,10 +78,10 @@ def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -
         config = yaml.safe_load(path.read_text())
         state = (states or {}).get(config["seed"], "done")
         loss = 2.0 + config["optimizer"]["lr"]
-        durable.write_json(
+        atomic_files.write_json(
             path.parent / "run.json", {"results": {"val_loss": loss if state == "done" else None}}
         )
-        durable.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
+        atomic_files.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
     for job in cluster.jobs:
         cluster.set_state(job["id"], "COMPLETED")
 

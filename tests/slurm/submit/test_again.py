@@ -16,15 +16,13 @@ import pytest
 from fake_slurm import FakeSlurm
 from forked import killed_at
 
-import durable
 import slurm.submit.again
 import slurm.submit.runs
-from conf import UserError
 from conf.check import to_config
-from conf.exit_status import exit_status
-from conf.quantities import parse_size
-from experiment_utils import read_config
-from experiment_utils.code_version import code_version
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import exit_status
+from experiment_utils.quantities import parse_size
 from slurm import snapshot
 from slurm.commands import cancel, resubmit
 from slurm.in_front import noted
@@ -35,6 +33,8 @@ from slurm.submit.again import new_mem, new_time
 from slurm.submit.ask import NoAnswer
 from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type, one_room
+from training.attempt.code_version import code_version
+from training.attempt.run_files import read_config
 
 real_snapshot = slurm.submit.runs._snapshot
 
@@ -56,7 +56,7 @@ def runs(place: Path) -> list[Path]:
 
 
 def status(folder: Path, state: str, reason: str | None = None) -> None:
-    durable.write_json(folder / "status.json", {"state": state, "reason": reason})
+    atomic_files.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
 @pytest.mark.parametrize("key", ["plan=true", "wait=true", "runs_dir=elsewhere", "study.name=other"])
@@ -513,12 +513,12 @@ def test_what_cancel_cannot_reach_is_told(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A copy on a node whose slurmd was lost goes on, and Slurm knows nothing of it any more."""
-    durable.write_json(
+    atomic_files.write_json(
         ended[1] / "status.json",
         {"state": "running", "heartbeat_s": time.time(), "host": "n1", "attempt": 1, "step": 3},
     )
-    holder = durable.Holder("n1", 4711, 7, "2027-01-15 08:00:00", "136")
-    durable.write_json(ended[1] / "run.lock", dataclasses.asdict(holder))
+    holder = lock_file.Holder("n1", 4711, 7, "2027-01-15 08:00:00", "136")
+    atomic_files.write_json(ended[1] / "run.lock", dataclasses.asdict(holder))
     capsys.readouterr()
     assert command("cancel", "default", "--yes") == 0
     told = capsys.readouterr().out
@@ -639,7 +639,7 @@ def test_resubmit_again_begins_at_step_0_also_runs_that_are_done(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], typed: str
 ) -> None:
     done = ended[0]
-    durable.write_json(done / "run.json", {"attempts": [{"attempt": 1}], "results": {"val_loss": 2.0}})
+    atomic_files.write_json(done / "run.json", {"attempts": [{"attempt": 1}], "results": {"val_loss": 2.0}})
     (done / "checkpoints" / "step-00000002").mkdir(parents=True)
     assert command("resubmit", "default", done.name, "--json") == 0
     assert json.loads(capsys.readouterr().out) == [], "it is done"
@@ -660,9 +660,9 @@ def test_resubmit_refuses_to_resume_with_other_code(
     (first,) = submissions(place / "runs" / "default")
     before = code_version(Path(str(first.snapshot)))
     attempt = {"attempt": 1, "code": {"hash": before.hash}}
-    durable.write_json(run / "run.json", {"attempts": [attempt]})
+    atomic_files.write_json(run / "run.json", {"attempts": [attempt]})
     (run / "code").mkdir()
-    durable.write_json(run / "code" / f"{before.hash}.json", {"files": before.files})
+    atomic_files.write_json(run / "code" / f"{before.hash}.json", {"files": before.files})
     (run / "checkpoints" / "step-00000001").mkdir(parents=True)
     jobs = len(cluster.jobs)
     assert command("resubmit", "default", "--code", "now") == 2

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
-import durable
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.schema import Slurm
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 from slurm.in_job.starts import Start, note_start
 from slurm.records import SLURM, places, runs_of, submissions
 from slurm.submit.arrays import Asked
@@ -28,6 +28,7 @@ from slurm.submit.batch import Order, Submitted, submit
 from slurm.submit.cancelling import cancel
 from slurm.submit.room import Limits, Queue, Room
 from slurm.submit.runs import render
+from training.attempt.run_files import run_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +52,7 @@ class Planned:
 def planned(runs_dir: Path, seed: int, **slurm: Any) -> Planned:
     config = Config(runs_dir=str(runs_dir), seed=seed, slurm=Slurm(**slurm))
     identity = f"{seed:08d}" * 8
-    return Planned(config, identity, experiment_utils.run_folder(config, identity))
+    return Planned(config, identity, run_folder(config, identity))
 
 
 ORDER = Order(SLURM, "the command", ROOT, then="analysis")
@@ -102,7 +103,7 @@ def test_the_intent_is_on_the_disk_before_sbatch_is_called(
             assert all(array.is_sent is None for array in submission.arrays)
             assert all(places(plan.folder)[-1].submission == submission.id for plan in plans)
 
-    monkeypatch.setattr(durable, "on_point", on_point)
+    monkeypatch.setattr(atomic_files, "on_point", on_point)
     done = submit_all(plans)
     assert seen == [[plan.folder.name for plan in plans]]
     assert done.sent == seen[0]
@@ -119,8 +120,8 @@ def test_asking_again_submits_nothing_while_they_wait_or_run_and_then_what_is_mi
     names = [plan.folder.name for plan in plans]
     cluster.set_state(101, "RUNNING", task=0)
     assert submit_all(plans).left == dict.fromkeys(names, "queued") | {names[0]: "running"}
-    durable.write_json(plans[0].folder / "status.json", {"state": "done"})
-    durable.write_json(plans[1].folder / "status.json", {"state": "failed"})
+    atomic_files.write_json(plans[0].folder / "status.json", {"state": "done"})
+    atomic_files.write_json(plans[1].folder / "status.json", {"state": "failed"})
     cluster.set_state(101, "COMPLETED")
     done = submit_all(plans)
     assert done.left == {names[0]: "done", names[2]: "queued", names[3]: "queued"}
@@ -163,7 +164,7 @@ def test_a_study_that_cannot_be_written_is_told_and_the_same_command_again_goes_
     with pytest.raises(UserError, match=r"cannot write .*: (Not a directory|File exists)"):
         submit_all(plans)
     study.unlink()
-    write = durable.write_json
+    write = atomic_files.write_json
 
     def full(path: Path, value: object) -> None:
         if path.name == "submission.json" and cluster.jobs:
@@ -171,7 +172,7 @@ def test_a_study_that_cannot_be_written_is_told_and_the_same_command_again_goes_
         write(path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "write_json", full)
+        patch.setattr(atomic_files, "write_json", full)
         with pytest.raises(UserError, match=r"No space left on device\. When that is mended"):
             submit_all(plans)
     submit_all(plans)
@@ -188,11 +189,11 @@ def test_what_was_cancelled_on_a_full_disk_is_ended_and_that_is_said(
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "write_json", full)
+        patch.setattr(atomic_files, "write_json", full)
         with pytest.raises(UserError, match=r"all is ended, but .* cannot be written \(No space left"):
             cancel(study)
     assert len(cluster.calls("scancel")) == 1
-    monkeypatch.setattr(durable, "_try_lock", lambda path: full(path, None))
+    monkeypatch.setattr(lock_file, "_try_lock", lambda path: full(path, None))
     with pytest.raises(UserError, match=r"the same command again: it ends them then\. Without it: scancel"):
         cancel(study)
 
@@ -304,11 +305,11 @@ def test_a_controller_that_was_never_reached_has_no_job_and_is_not_asked_for_one
 
 def points_of(plans: list[Planned]) -> list[str]:
     seen: list[str] = []
-    durable.on_point = seen.append
+    atomic_files.on_point = seen.append
     try:
         submit_all(plans)
     finally:
-        durable.on_point = None
+        atomic_files.on_point = None
     return seen
 
 
@@ -322,7 +323,7 @@ def fork_and_die(work: Callable[[], object], at: int) -> None:
             if next(count) == at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        durable.on_point = on_point
+        atomic_files.on_point = on_point
         try:
             work()
         finally:
@@ -450,10 +451,10 @@ def test_a_run_on_a_lost_node_is_missing_once_slurm_says_that_its_job_has_ended(
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
-    durable.write_json(folder / "run.lock", holder)
+    atomic_files.write_json(folder / "run.lock", holder)
     os.utime(folder / "run.lock", (1, 1))
     if state is not None:
-        durable.write_json(folder / "status.json", {"state": state})
+        atomic_files.write_json(folder / "status.json", {"state": state})
     cluster.set_state(101, "RUNNING")
     assert submit_all(plans[:1]).left == {folder.name: "running"}
     cluster.set_state(101, "NODE_FAIL")
@@ -469,8 +470,8 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
-    durable.write_json(folder / "run.lock", holder)
-    durable.write_json(folder / "status.json", {"state": "running"})
+    atomic_files.write_json(folder / "run.lock", holder)
+    atomic_files.write_json(folder / "status.json", {"state": "running"})
     cluster.set_state(101, "CANCELLED")
     over = threading.Event()
 
@@ -497,8 +498,8 @@ def test_a_run_that_was_killed_beside_others_of_its_job_is_submitted_again_while
     cluster.set_state(101, "RUNNING")
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
-    durable.write_json(folder / "run.lock", holder)
-    durable.write_json(folder / "status.json", {"state": "running"})
+    atomic_files.write_json(folder / "run.lock", holder)
+    atomic_files.write_json(folder / "status.json", {"state": "running"})
     start = Start(
         "101", "101", 0, "n7", 4, 1.0, 1, 0, step_after=0, ended_s=2.0 if end else None, end=end, state="oom"
     )
@@ -514,6 +515,6 @@ def test_a_run_that_another_machine_works_on_without_slurm_is_left(
     folder = plans[0].folder
     folder.mkdir(parents=True)
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": None}
-    durable.write_json(folder / "run.lock", holder)
-    durable.write_json(folder / "status.json", {"state": "running"})
+    atomic_files.write_json(folder / "run.lock", holder)
+    atomic_files.write_json(folder / "status.json", {"state": "running"})
     assert submit_all(plans[:1]).left == {folder.name: "running"}

@@ -10,7 +10,7 @@ import pytest
 from fake_slurm import FakeSlurm
 from made_studies import MadeStudy, here
 
-import durable
+from experiment_utils import lock_file
 from memory.live import find_live
 from memory.ring import RingWriter, read_head
 from slurm.records import submissions
@@ -73,7 +73,7 @@ def test_submissions_without_a_home_are_read_as_before(tmp_path: Path) -> None:
 def test_a_copied_lock_holds_nothing(tmp_path: Path) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
     run.mkdir()
-    with durable.lock(run / "run.lock", "a run"):
+    with lock_file.lock(run / "run.lock", "a run"):
         shutil.copytree(run, copy)
         host, pid, _ = here()
         (run / "status.json").write_text(f'{{"pid": {pid}, "host": "{host}"}}')
@@ -81,13 +81,13 @@ def test_a_copied_lock_holds_nothing(tmp_path: Path) -> None:
         found = find_live(run)
         assert found is not None
         assert found.pid == os.getpid()
-        holder = durable.read_holder(copy / "run.lock", "a run")
+        holder = lock_file.read_holder(copy / "run.lock", "a run")
         assert holder is not None
         assert holder.is_gone()
-        with durable.lock(copy / "run.lock", "a run"):
+        with lock_file.lock(copy / "run.lock", "a run"):
             pass
         run.rename(tmp_path / "moved")
-        holder = durable.read_holder(tmp_path / "moved" / "run.lock", "a run")
+        holder = lock_file.read_holder(tmp_path / "moved" / "run.lock", "a run")
         assert holder is not None
         assert not holder.is_gone()
 

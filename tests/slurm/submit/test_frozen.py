@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf import Config, UserError
+from conf import Config
 from conf.check import to_config, to_plain, to_yaml
-from experiment_utils import read_config
+from experiment_utils.errors import UserError
 from slurm.records import SLURM, Submission
 from slurm.snapshot import take
 from slurm.submit.frozen import copy_of, keep_known_keys, moved_on
+from training.attempt.run_files import read_config
 
 
 @pytest.fixture

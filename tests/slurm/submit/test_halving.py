@@ -14,12 +14,12 @@ from fake_slurm import FakeSlurm
 
 import slurm.submit.room
 import slurm.submit.runs
-from experiment_utils import read_config, read_run
 from slurm.cluster import Cluster
 from slurm.records import submissions
 from slurm.submit import follow_up
 from slurm.submit.waiting import WaitInterrupted
 from tests.slurm.submit.conftest import Type, one_room
+from training.attempt.run_files import read_config, read_run
 
 HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
 FOUR = "optimizer.lr=1e-3,2e-3,4e-3,8e-3"

@@ -14,10 +14,10 @@ import pytest
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
-import durable
 import experiments
 import pretokenize_dataset
-from experiment_utils import read_config
+from experiment_utils import atomic_files
+from training.attempt.run_files import read_config
 
 _PROGRAM = (
     r"python (?:experiments\.py|pretokenize_dataset\.py|-m (?:memory|slurm|analysis|training|data_loading))"
@@ -145,7 +145,7 @@ def test_commands_about_jobs_can_be_typed(
         seed = int(read_config(config.parent)["seed"])
         if seed < len(states):
             state = {"state": states[seed], "reason": "why", "attempt": 1, "heartbeat_s": 0.0}
-            durable.write_json(config.parent / "status.json", state)
+            atomic_files.write_json(config.parent / "status.json", state)
     tour.seen.clear()
     tour.follow("python -m slurm status 'my runs/s'")
     for config in sorted(Path("my runs/s").glob("*/config.yaml")):

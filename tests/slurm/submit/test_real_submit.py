@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-import experiment_utils
-from experiment_utils.code_version import code_version
 from slurm.records import submissions
 from slurm.snapshot import PACKAGE
 from slurm.truth import study_truth
 from tests.local_slurm import Cluster
 from tests.slurm.submit.conftest import ROOT
 from tests.tiny_run import assert_same_numbers, column, write_text
+from training.attempt.code_version import code_version
+from training.attempt.run_files import read_config, read_run
 
 pytestmark = [
     pytest.mark.privileged,
@@ -42,14 +42,15 @@ HELD = "slurm.options=['--hold']"
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-import durable, experiments
+import experiments
+from experiment_utils import atomic_files
 seen = 0
 def on_point(name):
     global seen
     seen += name == sys.argv[2]
     if seen == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-durable.on_point = on_point
+atomic_files.on_point = on_point
 sys.exit(experiments.main(sys.argv[4:]))
 """
 Type = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -146,8 +147,8 @@ def test_a_search_in_rungs(type_: Type, home: Path) -> None:
     assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]
     first, other, last = (home / one["folder"] for one in answer["outcomes"])
     assert [one["state"] for one in answer["outcomes"]] == ["done"] * 3
-    better, _ = sorted((first, other), key=lambda run: experiment_utils.read_run(run)["results"]["val_loss"])
-    config = experiment_utils.read_config(last)
+    better, _ = sorted((first, other), key=lambda run: read_run(run)["results"]["val_loss"])
+    config = read_config(last)
     assert (home / config["restore"]["from"]).resolve() == better.resolve()
     assert config["training"]["max_steps"] == 8
     again = type_(*asked, "training.max_steps=8", "wait=true", "--json")
@@ -159,7 +160,7 @@ def test_a_run_on_two_nodes(type_: Type, home: Path) -> None:
     done = type_("slurm.nodes=2", "slurm.tasks_per_node=1", "wait=true", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = home.glob("runs/default/*-seed0-*")
-    assert experiment_utils.read_run(folder)["attempts"][0]["how"]["ranks"] == 2
+    assert read_run(folder)["attempts"][0]["how"]["ranks"] == 2
     hosts = [json.loads((one / "outcome.json").read_text())["host"] for one in (folder, folder / "rank1")]
     assert hosts == ["n1", "n2"]
     alone = type_("hydra/launcher=local", "runs_dir=alone")
@@ -205,7 +206,7 @@ def test_what_was_composed_is_what_runs(calm: Cluster, home: Path, own_code: Pat
     release(calm, home)
     until(lambda: told(home) == [("done", None)], "the run")
     folder = home / "runs" / "default" / answer["submitted"][0]
-    assert experiment_utils.read_config(folder)["optimizer"]["lr"] != 12.5
+    assert read_config(folder)["optimizer"]["lr"] != 12.5
     assert max(column(folder, "lr")) < 1
 
 
@@ -222,7 +223,7 @@ def test_resubmit_runs_the_frozen_copy_and_begins_again_with_the_code_of_now(
         return answer
 
     def attempts() -> list[dict[str, Any]]:
-        return list(experiment_utils.read_run(folder)["attempts"])
+        return list(read_run(folder)["attempts"])
 
     first = subprocess.run(command("seed=0", HELD, "--json", root=own_code), **around(calm, home))
     assert first.returncode == 0, first.stderr
@@ -262,7 +263,7 @@ def test_a_queue_that_is_fed_as_others_end(calm: Cluster, home: Path, type_: Typ
     assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]
     assert queued(calm) == []
     runs = [home / "runs" / "default" / run for run in runs_in(home)]
-    assert [len(experiment_utils.read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
+    assert [len(read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
 
 
 def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> None:
@@ -286,7 +287,7 @@ def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> N
     release(calm, home)
     until(lambda: told(home) == [("done", None)] * 3, "the runs")
     runs = [home / "runs" / "default" / run for run in runs_in(home)]
-    assert [len(experiment_utils.read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
+    assert [len(read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

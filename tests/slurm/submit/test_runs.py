@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm
 
-import durable
 import slurm.submit.checks
 import slurm.submit.room
 import slurm.submit.waiting
+from experiment_utils import atomic_files
 from memory.supervision.census import started_at
 from slurm.cluster import Cluster
 from slurm.cluster.facts import SubmitLimit
@@ -367,8 +367,8 @@ def test_waiting_submits_the_rest_as_others_end(
                         tasks.append(len(submission.arrays[0].tasks[task]))
                         for name in submission.arrays[0].tasks[task]:
                             folder = submission.study / name
-                            durable.write_json(folder / "run.json", {"results": {"val_loss": 2.0}})
-                            durable.write_json(folder / "status.json", {"state": "done"})
+                            atomic_files.write_json(folder / "run.json", {"results": {"val_loss": 2.0}})
+                            atomic_files.write_json(folder / "status.json", {"state": "done"})
                         cluster.set_state(job, "COMPLETED", task=task)
 
     thread = threading.Thread(target=run, daemon=True)

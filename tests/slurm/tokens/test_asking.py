@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conf import UserError
 from data_loading.pretokenizer.engines import ENGINES
 from data_loading.pretokenizer.most_memory import OWN_BYTES, most_memory_bytes
 from data_loading.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from slurm.cluster import Cluster, NodeKind, Partition
 from slurm.tokens.asking import MERGE_BYTES, Asking, ask_for, read_site
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
-import durable
 import pretokenize_dataset
 from data_loading.pretokenizer.block_range import BlockRange
+from experiment_utils import atomic_files
 from slurm.records import submissions
 from slurm.tokens.truth import token_truths
 from tests.slurm.submit.conftest import one_room
@@ -161,7 +161,7 @@ def test_a_submitter_that_dies_leaves_no_job_twice_and_none_unknown(
             raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "on_point", on_point)
+        patch.setattr(atomic_files, "on_point", on_point)
         with pytest.raises(Died):
             type_()
     told()

@@ -28,7 +28,7 @@ HOOK = """
 import os, sys
 if "pretokenize_dataset" in sys.orig_argv and sys.orig_argv[-1] == "1/3":
     import pathlib, signal, time
-    import durable
+    from experiment_utils import atomic_files
     begun = pathlib.Path(__file__).with_name("begun")
     seen = 0
     def on_point(name):
@@ -38,7 +38,7 @@ if "pretokenize_dataset" in sys.orig_argv and sys.orig_argv[-1] == "1/3":
             {what}
     if not begun.exists():
         begun.touch()
-        durable.on_point = on_point
+        atomic_files.on_point = on_point
 """
 """Run by the first process that does the task in the middle, when it has noted its second block."""
 Type = Callable[..., dict[str, Any]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 
-from durable import Holder
+from experiment_utils.lock_file import Holder
 from slurm.__main__ import main
 from slurm.tokens.truth import look_at_tokens, token_truths
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_studies import NOW_S
 
-from durable import Holder
+from experiment_utils.lock_file import Holder
 from memory.explain.finding import VERDICTS, Explanation
 from memory.sacct import Job, Row
 from slurm.records import Array, Place, Submission

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import experiment_utils
-from conf import UserError
+from conf.budget import AUTO_MICRO_BATCH_TOKENS
+from conf.budget import micro_batch as micro_batch_of
 from conf.schema import Training
 from data_loading import StreamingDataset
+from experiment_utils.errors import UserError
 from tests.searched import examples
 from training.distributed.loader import PartOfStream, loader_of
 from training.distributed.place import Place
@@ -79,14 +80,14 @@ def test_micro_batches_of_a_rank_make_up_the_step(batch: int, ranks: int) -> Non
     training = Training(effective_batch=batch, seq_len=512)
     if batch % ranks:
         with pytest.raises(UserError, match="does not divide over"):
-            experiment_utils.micro_batch(training, ranks)
+            micro_batch_of(training, ranks)
         return
-    micro = experiment_utils.micro_batch(training, ranks)
+    micro = micro_batch_of(training, ranks)
     assert batch % (micro * ranks) == 0
-    assert micro * 512 <= experiment_utils.AUTO_MICRO_BATCH_TOKENS["cpu"]
+    assert micro * 512 <= AUTO_MICRO_BATCH_TOKENS["cpu"]
 
 
 def test_a_micro_batch_that_does_not_divide_names_those_that_do() -> None:
     training = Training(effective_batch=12, micro_batch=4)
     with pytest.raises(UserError, match="Choices: 1, 2, 3, 6, or auto"):
-        experiment_utils.micro_batch(training, 2)
+        micro_batch_of(training, 2)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tiny_run import tiny_config
 
-from conf import UserError
 from conf.schema import Arch, Model
+from experiment_utils.errors import UserError
 from memory.estimate import RESTORE, Estimate
 from training.memory_parts import estimate_run
 from training.plan import make_plan, resolve

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
+from experiment_utils.errors import UserError
 from training.distributed.hostlist import expand_counts, expand_hosts
 from training.distributed.place import FIRST_PORT, PORTS, Place, place_of, port_of
 

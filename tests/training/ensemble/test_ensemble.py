@@ -24,11 +24,11 @@ from tiny_run import (
 )
 
 import core
-import experiment_utils
 from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
 from tests.training.recorded_operations import RecordedOperations
+from training.attempt.run_files import read_run, read_status
 from training.checkpoints import checkpoint_steps
 from training.ensemble import step, together
 from training.ensemble.company import Group, groups
@@ -81,7 +81,7 @@ def assert_same_run(folder: Path, other: Path, tolerance: float = 1e-4) -> None:
     assert column(folder, "grad_norm") == pytest.approx(column(other, "grad_norm"), rel=1e-3)
     evaluations = [evaluations_without_clock(each) for each in (folder, other)]
     assert [one["step"] for one in evaluations[0]] == [one["step"] for one in evaluations[1]]
-    own, of_other = (experiment_utils.read_run(each) for each in (folder, other))
+    own, of_other = (read_run(each) for each in (folder, other))
     assert own["identity"] == of_other["identity"]
     assert own["results"]["val_loss"] == pytest.approx(of_other["results"]["val_loss"], abs=tolerance)
 
@@ -98,13 +98,13 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
     names = [folder.name for folder in four]
     assert len(set(names)) == 4
     for folder, config in zip(four, configs, strict=True):
-        assert experiment_utils.read_status(folder)["state"] == "done"
+        assert read_status(folder)["state"] == "done"
         other = alone(config, tmp_path / "alone")
         assert other.name == folder.name, "its identity is that of the run by itself"
         assert_same_run(folder, other)
-        run = experiment_utils.read_run(folder)
+        run = read_run(folder)
         assert run["ensemble"] == {"members": names, "together": 4}
-        assert set(experiment_utils.read_run(other)) == set(run) - {"ensemble"}
+        assert set(read_run(other)) == set(run) - {"ensemble"}
         assert checkpoint_steps(folder / "checkpoints")[-1] == 24
         assert (folder / "log.txt").read_text().count("val loss") == 4, "its own evaluations, not the others'"
 
@@ -247,7 +247,7 @@ def test_killed_anywhere_they_go_on_as_if_nothing_had_been(
     folders = [copy_of(config, tmp_path / "killed") for config, _ in undisturbed]
     torch.set_num_threads(1)
     assert killed_at(point, lambda: run_together(folders), POINTS[point])
-    assert "running" in {experiment_utils.read_status(folder).get("state") for folder in folders}
+    assert "running" in {read_status(folder).get("state") for folder in folders}
     assert run_together(folders) == 0
     assert [outcome(folder) for folder in folders] == [found for _, found in undisturbed]
 
@@ -259,7 +259,7 @@ def test_at_unequal_steps_they_go_on_from_the_last_that_all_have(tmp_path: Path)
     newest = [checkpoint_steps(folder / "checkpoints")[-1] for folder in folders]
     assert sorted(newest) == [10, 15]
     assert run_together(folders) == 0
-    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
+    resumed = [read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
     assert resumed == [10, 10]
 
 
@@ -279,7 +279,7 @@ def test_branches_that_decay_from_other_steps_are_each_the_run_by_itself(tmp_pat
     folders = [make_run(config) for config in configs]
     assert killed_at("checkpoint:after_rename", lambda: run_together(folders), 3)
     assert run_together(folders) == 0
-    begun = [experiment_utils.read_run(folder)["restored"]["step"] for folder in folders]
+    begun = [read_run(folder)["restored"]["step"] for folder in folders]
     assert begun == [12, 6]
     for folder, config in zip(folders, configs, strict=True):
         assert_same_run(folder, alone(config, tmp_path / "alone"))
@@ -290,7 +290,7 @@ def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) 
     configs = ensemble(base, lr=["1e-3", "1e30", "3e-3"])
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 1
-    states = [experiment_utils.read_status(folder) for folder in folders]
+    states = [read_status(folder) for folder in folders]
     assert [status["state"] for status in states] == ["done", "failed", "done"]
     assert "no longer finite" in states[1]["reason"]
     assert len(metrics_without_clock(folders[1])) < 16
@@ -311,7 +311,7 @@ def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(t
     configs = ensemble(base, lr=["1e30", "1e-3", "3e-3"])
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 1
-    states = [experiment_utils.read_status(folder)["state"] for folder in folders]
+    states = [read_status(folder)["state"] for folder in folders]
     assert states == ["failed", "done", "done"]
     for number in (1, 2):
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
@@ -338,7 +338,7 @@ def test_a_step_that_is_skipped_is_told_in_the_log_of_its_run_alone(tmp_path: Pa
     folders = [make_run(one) for one in ensemble(short_config(tmp_path, **guarded), seed=["0", "1", "2"])]
     assert run_together(folders) == 0
     told = [(folder / "log.txt").read_text().count(" is skipped: ") for folder in folders]
-    skipped = [experiment_utils.read_run(folder)["results"]["skipped_steps"] for folder in folders]
+    skipped = [read_run(folder)["results"]["skipped_steps"] for folder in folders]
     assert told == skipped
     assert any(skipped)
 
@@ -348,16 +348,16 @@ def test_one_that_was_finished_by_itself_is_not_trained_again(three: list[Path])
     before = outcome(three[2])
     assert run_together(three) == 0
     assert outcome(three[2]) == before
-    assert len(experiment_utils.read_run(three[2])["attempts"]) == 1
-    assert all(experiment_utils.read_status(folder)["state"] == "done" for folder in three)
+    assert len(read_run(three[2])["attempts"]) == 1
+    assert all(read_status(folder)["state"] == "done" for folder in three)
 
 
 def test_one_goes_on_by_itself(tmp_path: Path, three: list[Path]) -> None:
     assert killed_at("checkpoint:after_rename", lambda: run_together(three), 8)
     step = checkpoint_steps(three[1] / "checkpoints")[-1]
     assert run_here(three[1], "--quiet").returncode == 0
-    assert experiment_utils.read_run(three[1])["attempts"][-1]["resumed_from_step"] == step > 0
-    assert "ensemble" not in experiment_utils.read_run(three[1]), "this attempt had no company"
+    assert read_run(three[1])["attempts"][-1]["resumed_from_step"] == step > 0
+    assert "ensemble" not in read_run(three[1]), "this attempt had no company"
     config = ensemble(short_config(tmp_path), seed=["0", "1", "2"])[1]
     assert_same_run(three[1], alone(config, tmp_path / "alone"))
 
@@ -396,7 +396,7 @@ def test_what_one_has_done_by_itself_is_not_done_again(tmp_path: Path) -> None:
     folders = [make_run(config) for config in configs]
     assert killed_at("checkpoint:after_rename", lambda: run_here(folders[0], "--quiet"))
     assert run_together(folders) == 0
-    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
+    resumed = [read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
     assert resumed == [10, 0]
 
 
@@ -405,7 +405,7 @@ def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
     configs = members_of(dataclasses.replace(short_config(tmp_path, max_steps=4), ensemble=asked))
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 0
-    assert [experiment_utils.read_status(folder)["state"] for folder in folders] == ["done"] * 3
+    assert [read_status(folder)["state"] for folder in folders] == ["done"] * 3
     shutil.rmtree(folders[0])
     again = make_run(configs[0])
     assert run_together([again, *folders[1:]]) == 0
@@ -421,7 +421,7 @@ def test_killed_in_a_small_group_they_go_on_in_that_group(tmp_path: Path) -> Non
     assert [checkpoint_steps(folder / "checkpoints") for folder in killed].count([5]) == 1
     assert run_together(killed) == 0
     assert [outcome(folder) for folder in killed] == [outcome(folder) for folder in folders]
-    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in killed]
+    resumed = [read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in killed]
     assert resumed == [5, 5, 0]
 
 
@@ -440,4 +440,4 @@ def test_the_time_of_one_is_not_that_of_those_behind_it(tmp_path: Path) -> None:
     base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, repeat=True))
     folders = [make_run(config) for config in members_of(dataclasses.replace(base, ensemble=asked))]
     assert run_together(folders) == 1
-    assert [experiment_utils.read_status(folder).get("state") for folder in folders] == ["timeout"] * 2
+    assert [read_status(folder).get("state") for folder in folders] == ["timeout"] * 2

@@ -12,11 +12,11 @@ import pytest
 import torch
 from tiny_run import make_run, tiny_config
 
-import experiment_utils
 from conf.ensembles import members_of
 from conf.schema import Ensemble
 from tests.training.recorded_operations import RecordedOperations
 from training import graphed_step
+from training.attempt.run_files import update_run
 from training.device import Device
 from training.ensemble import graphed
 from training.ensemble import probe as ensemble_probe
@@ -135,7 +135,7 @@ def test_graphs_are_of_a_gpu_and_of_what_they_go_with(tmp_path: Path) -> None:
 def test_what_an_earlier_attempt_settled_stays(tmp_path: Path) -> None:
     members = members_of(dataclasses.replace(tiny_config(tmp_path), ensemble=Ensemble(seed=["0", "1"])))
     folders = [make_run(member) for member in members]
-    experiment_utils.update_run(folders[1], ensemble={"members": [], "together": 2})
+    update_run(folders[1], ensemble={"members": [], "together": 2})
     assert settle_together(folders, 2) == 2
     asked = [make_run(dataclasses.replace(member, ensemble=Ensemble(together=1))) for member in members]
     assert settle_together(asked, 2) == 1

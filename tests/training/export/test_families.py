@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from conf import UserError
 from conf.schema import Arch, Model
+from experiment_utils.errors import UserError
 from models import build_model
 from models.shape import resolve_shape
 from training.export.families import Source, family_of

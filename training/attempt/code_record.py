@@ -18,8 +18,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-import durable
-from experiment_utils.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
+from experiment_utils import atomic_files
+from training.attempt.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
 
 FOLDER = "code"
 SNAPSHOT_MANIFEST, SNAPSHOT_DIFF, SNAPSHOTS = ".snapshot.json", ".snapshot.diff", ".snapshots"
@@ -56,9 +56,9 @@ def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
     if not place.exists():
         place.parent.mkdir(exist_ok=True)
         if diff := _difference(root, facts):
-            with durable.atomic_file(place.with_suffix(".diff")) as file:
+            with atomic_files.atomic_file(place.with_suffix(".diff")) as file:
                 file.write(diff)
-        durable.write_json(place, {"version": 1, **facts, "files": version.files})
+        atomic_files.write_json(place, {"version": 1, **facts, "files": version.files})
     return {**facts, "hash": version.hash}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conf import UserError
-from conf.exit_status import exit_status
+from experiment_utils.errors import UserError
+from experiment_utils.exit_status import exit_status
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
@@ -45,7 +45,7 @@ def test_standard_output_on_a_full_disk_is_told_in_one_line(command: str) -> Non
 @full_disk
 def test_more_than_a_buffer_on_a_full_disk() -> None:
     program = "def much():\n    for _ in range(9999):\n        print('much')\n    return 0\n"
-    program += "import sys; from conf.exit_status import exit_status; sys.exit(exit_status(much))"
+    program += "import sys; from experiment_utils.exit_status import exit_status; sys.exit(exit_status(much))"
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, cwd=ROOT)
     assert (done.returncode, done.stderr) == (1, b"error: standard output: No space left on device\n")
@@ -71,7 +71,7 @@ def test_standard_output_that_is_closed(command: str) -> None:
 
 
 def test_a_reader_that_has_seen_enough() -> None:
-    program = "import sys; from conf.exit_status import exit_status; "
+    program = "import sys; from experiment_utils.exit_status import exit_status; "
     program += "sys.exit(exit_status(lambda: [print(i) for i in range(99999)] and 0))"
     done = ended(f'{sys.executable} -c "{program}" | head -1; echo ${{PIPESTATUS[0]}}')
     assert (done.stdout, done.stderr) == ("0\n1\n", "")

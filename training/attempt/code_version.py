@@ -18,12 +18,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import durable
+from experiment_utils import atomic_files
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 COUNTED = (
-    "core.py", "models", "training", "data_loading", "experiment_utils/budget.py",
-    "experiment_utils/seeding.py", "conf/proportions.py", "conf/sizes.py",
+    "core.py", "models", "training", "data_loading", "conf/budget.py",
+    "conf/seeding.py", "conf/proportions.py", "conf/sizes.py",
 )  # fmt: skip
 """Files and folders of code that decides numbers."""
 
@@ -44,6 +44,7 @@ NOT_COUNTED = (
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",
     # messages, records, signals, the other ranks
+    "training/attempt",
     "training/attribution.py", "training/cuda_errors.py", "training/data_told.py",
     "training/device_facts.py", "training/distributed/connections.py", "training/distributed/hostlist.py",
     "training/distributed/place.py", "training/distributed/rendezvous.py", "training/distributed/watch.py",
@@ -194,4 +195,4 @@ def _write_cache(known: dict[str, str]) -> None:
     with suppress(OSError, RuntimeError):
         path = _cache_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.write_json(path, dict(list(known.items())[-_MOST_CACHED:]))
+        atomic_files.write_json(path, dict(list(known.items())[-_MOST_CACHED:]))

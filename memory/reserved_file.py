@@ -1,17 +1,13 @@
-"""Small files that others rely on: whole or not at all, also after a power cut."""
+"""A small file whose room on the disk is reserved before it is written."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 from contextlib import suppress
 from typing import Any
 
-
-def write_json(path: str, value: Any) -> None:
-    """Replace the file by indented JSON, as `write_bytes` does."""
-    write_bytes(path, _json(value))
+from experiment_utils.atomic_files import fsync_folder, to_json, write_bytes
 
 
 def allocate(file: int, size: int) -> None:
@@ -64,7 +60,7 @@ class Reserved:
         Raises:
             OSError: it cannot be written: nothing was reserved, or more is needed.
         """
-        content = _json(value)
+        content = to_json(value).encode("utf-8")
         try:
             self._write(content)
         except OSError:
@@ -87,7 +83,7 @@ class Reserved:
         os.replace(self._reserved, self._path)
         self._has_name = False
         self.drop()
-        _sync_folder(self._path)
+        fsync_folder(os.path.dirname(self._path) or ".")
 
     def drop(self) -> None:
         """It is not needed, or not any more."""
@@ -98,36 +94,3 @@ class Reserved:
             with suppress(OSError):
                 os.unlink(self._reserved)
             self._has_name = False
-
-
-def write_bytes(path: str, content: bytes) -> None:
-    """Replace the file: a temporary name, fsync, rename, fsync of the folder.
-
-    Raises:
-        OSError: it cannot be written; an older file is left as it was.
-    """
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
-    _sync_folder(path)
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import Config, UserError
-from experiment_utils.run_identity import run_name
+from conf import Config
+from conf.run_identity import run_name
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 
-log = logging.getLogger("experiment_utils")
+log = logging.getLogger("training")
 
 RUN_FOLDER_VERSION = 1
 STALLED_AFTER_S = 300.0
@@ -28,7 +29,7 @@ def run_folder(config: Config, run_identity: str) -> Path:
 
 def run_lock(folder: Path) -> Any:
     """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
-    return durable.lock(folder / "run.lock", f"the run folder {folder}")
+    return lock_file.lock(folder / "run.lock", f"the run folder {folder}")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.yaml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
     try:
-        with durable.reading(path):
+        with atomic_files.reading(path):
             found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
         why = "no keys in it"
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -64,7 +65,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         UserError: it is there and cannot be read.
     """
     try:
-        return durable.read_object(folder / "status.json") or {}
+        return atomic_files.read_object(folder / "status.json") or {}
     except ValueError:
         return {}
 
@@ -79,10 +80,10 @@ def state_of(folder: Path) -> str | None:
     return "failed" if gone else state
 
 
-def holder_of(folder: Path) -> durable.Holder | None:
+def holder_of(folder: Path) -> lock_file.Holder | None:
     """The process that runs in the folder, here or elsewhere; None: none. A damaged lock tells nothing."""
     try:
-        return durable.read_holder(folder / "run.lock", f"the run folder {folder}")
+        return lock_file.read_holder(folder / "run.lock", f"the run folder {folder}")
     except UserError:
         return None
 
@@ -95,7 +96,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / "run.json"
     try:
-        found = durable.read_object(path) or {}
+        found = atomic_files.read_object(path) or {}
         for key, kind in (("attempts", list), ("auto", dict), ("results", dict)):
             if not isinstance(found.get(key) or kind(), kind):
                 raise ValueError(f"{key} is {found[key]!r}")
@@ -155,7 +156,7 @@ def record_attempt(
         }
     )
     fields_of_plan = {key: value for key, value in plan.items() if key not in ("state", "folder", "needs")}
-    durable.write_json(
+    atomic_files.write_json(
         folder / "run.json",
         {
             "version": RUN_FOLDER_VERSION,
@@ -174,12 +175,12 @@ def update_attempt(folder: Path, **changes: Any) -> None:
     """Add facts to the attempt that is running."""
     run = read_run(folder)
     run["attempts"][-1].update(changes)
-    durable.write_json(folder / "run.json", run)
+    atomic_files.write_json(folder / "run.json", run)
 
 
 def update_run(folder: Path, **changes: Any) -> None:
     """Add facts to run.json."""
-    durable.write_json(folder / "run.json", {**read_run(folder), **changes})
+    atomic_files.write_json(folder / "run.json", {**read_run(folder), **changes})
 
 
 class Status:
@@ -195,7 +196,7 @@ class Status:
         self._is_written = is_written
         self._path = folder / "status.json"
         try:
-            durable.read_object(self._path)
+            atomic_files.read_object(self._path)
         except ValueError as error:
             log.warning("%s was damaged (%s) and is written anew", self._path, error)
         self._fields: dict[str, Any] = {
@@ -215,7 +216,7 @@ class Status:
         """Write the changed fields and a fresh heartbeat (Unix seconds)."""
         self._fields.update(changes, heartbeat_s=round(time.time(), 3))
         if self._is_written:
-            durable.write_json(self._path, self._fields)
+            atomic_files.write_json(self._path, self._fields)
 
     def beat(self, every_s: float = 5.0, **changes: Any) -> None:
         """`update` when the last heartbeat is older than `every_s`; else the next word tells the changes too:

@@ -8,8 +8,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from conf.errors import UserError
-from memory.typed_here import print_as_typed_here
+from experiment_utils.errors import UserError
+from experiment_utils.typed_here import print_as_typed_here
 
 DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)

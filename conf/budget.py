@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conf import AUTO, Problem, UserError
-from conf.quantities import counted, format_count
+from conf import AUTO
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted, format_count
 
 AUTO_MICRO_BATCH_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 """Most tokens of an automatic micro-batch, by device. A GPU launches as many operations for few tokens as for

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.quantities import (
+from experiment_utils.quantities import (
     counted,
     exact_size,
     format_count,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from experiment_utils.code_record import changes_since, code_of_attempt, record_code
-from experiment_utils.code_version import code_version
 from slurm.snapshot import take
+from training.attempt.code_record import changes_since, code_of_attempt, record_code
+from training.attempt.code_version import code_version
 
 FILES = {"core.py": "x = 1\n", "models/block.py": "a = 1\nb = 2\nc = 3\n", "conf/other.py": "y = 1\n"}
 

@@ -11,13 +11,20 @@ from typing import Any
 
 import pytest
 
-import durable
-import experiment_utils
 from conf import Config
 from conf.schema import Study
-from experiment_utils import CodeChanged, beginning, check_code, code_record, create_run
-from experiment_utils.beginning import begin_again
-from experiment_utils.code_version import CodeVersion, code_version
+from experiment_utils import atomic_files
+from training.attempt import begin, code_record
+from training.attempt.begin import CodeChanged, begin_again, check_code, code_allowed, create_run
+from training.attempt.code_version import CodeVersion, code_version
+from training.attempt.run_files import (
+    next_attempt,
+    read_config,
+    read_run,
+    read_status,
+    record_attempt,
+    run_lock,
+)
 
 IDENTITY = "a" * 64
 
@@ -32,7 +39,7 @@ def run(config: Config) -> Path:
     """Stopped in its second attempt, with a checkpoint."""
     folder = create_run(config, IDENTITY)
     attempt = {"code": code_record.record_code(folder)}
-    durable.write_json(
+    atomic_files.write_json(
         folder / "run.json",
         {
             "version": 1, "identity": IDENTITY, "auto": {"micro_batch": 2}, "results": None,
@@ -49,8 +56,8 @@ def run(config: Config) -> Path:
         "checkpoints/step-00000010/state.json",
     ):
         (folder / name).write_text(f"{name} of attempt 2\n")
-    durable.write_json(folder / "status.json", {"state": "cancelled", "attempt": 2})
-    durable.write_json(folder / "starts.json", {"starts": []})
+    atomic_files.write_json(folder / "status.json", {"state": "cancelled", "attempt": 2})
+    atomic_files.write_json(folder / "starts.json", {"starts": []})
     (folder / "rank1").mkdir()
     return folder
 
@@ -59,7 +66,7 @@ def edited(monkeypatch: pytest.MonkeyPatch, path: str = "models/blocks.py") -> N
     """As if this file had been edited since."""
     version = code_version()
     now = CodeVersion("edited", {**version.files, path: "edited"})
-    for module in (beginning, code_record):
+    for module in (begin, code_record):
         monkeypatch.setattr(module, "code_version", lambda root=None: now)
 
 
@@ -93,8 +100,8 @@ def test_changed_code_is_refused_and_nothing_is_touched(
 def test_code_any_resumes_across_a_change(config: Config, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edited(monkeypatch)
     create_run(dataclasses.replace(config, code="any"), IDENTITY)
-    assert experiment_utils.code_allowed(run) == "any"
-    check_code(run, experiment_utils.code_allowed(run))
+    assert code_allowed(run) == "any"
+    check_code(run, code_allowed(run))
     create_run_again = dataclasses.replace(config, code="same")
     with pytest.raises(CodeChanged):  # the next command decides for itself
         create_run(create_run_again, IDENTITY)
@@ -105,9 +112,9 @@ def test_runs_made_before_code_was_recorded_resume(
     code: Any, config: Config, run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     edited(monkeypatch)
-    told = experiment_utils.read_run(run)
+    told = read_run(run)
     told["attempts"][-1]["code"] = code
-    durable.write_json(run / "run.json", told)
+    atomic_files.write_json(run / "run.json", told)
     create_run(config, IDENTITY)
     with caplog.at_level("INFO"):
         check_code(run, "same")
@@ -133,11 +140,11 @@ def test_begin_again_keeps_everything_and_begins_clean(config: Config, run: Path
         "attempts", "code", "config.yaml", "rank1", "run.json", "starts.json",
     ]  # fmt: skip
     assert now["attempts/2/run.json"] == before["run.json"]
-    told = experiment_utils.read_run(run)
+    told = read_run(run)
     assert "auto" not in told
     assert [one["attempt"] for one in told["attempts"]] == [1, 2]
-    assert experiment_utils.next_attempt(run) == 3
-    assert experiment_utils.read_config(run)["again"] is False  # else each start of a job would
+    assert next_attempt(run) == 3
+    assert read_config(run)["again"] is False  # else each start of a job would
 
 
 def test_begin_again_after_a_change_is_not_refused(
@@ -162,12 +169,12 @@ def test_begin_again_of_a_new_run_moves_nothing(config: Config) -> None:
 
 
 def test_finished_run_begins_again_only_when_asked(config: Config, run: Path) -> None:
-    durable.write_json(run / "status.json", {"state": "done"})
+    atomic_files.write_json(run / "status.json", {"state": "done"})
     before = files(run)
     create_run(config, IDENTITY)
     assert files(run) == before
     create_run(dataclasses.replace(config, again=True), IDENTITY)
-    assert experiment_utils.read_status(run) == {}
+    assert read_status(run) == {}
     assert json.loads((run / "attempts/2/status.json").read_text())["state"] == "done"
 
 
@@ -186,7 +193,7 @@ POINTS = [
 def test_kill_while_it_moves_loses_nothing_and_the_next_start_ends_it(
     point: str, again: bool, config: Config, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    durable.write_json(run / "status.json", {"state": "done"})
+    atomic_files.write_json(run / "status.json", {"state": "done"})
     texts = {text for name, text in files(run).items() if name not in ("config.yaml", "run.json")}
     asked = dataclasses.replace(config, again=True)
 
@@ -194,10 +201,10 @@ def test_kill_while_it_moves_loses_nothing_and_the_next_start_ends_it(
         if here == point:
             raise Killed
 
-    monkeypatch.setattr(durable, "on_point", kill)
+    monkeypatch.setattr(atomic_files, "on_point", kill)
     with pytest.raises(Killed):
         create_run(asked, IDENTITY)
-    monkeypatch.setattr(durable, "on_point", None)
+    monkeypatch.setattr(atomic_files, "on_point", None)
     assert texts <= set(files(run).values())
     create_run(dataclasses.replace(config, again=again), IDENTITY)
     assert texts <= set(files(run).values())
@@ -212,11 +219,13 @@ def test_what_came_while_a_move_was_interrupted_is_kept(
     config: Config, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        durable, "on_point", lambda here: (_ for _ in ()).throw(Killed) if here == "again:moved" else None
+        atomic_files,
+        "on_point",
+        lambda here: (_ for _ in ()).throw(Killed) if here == "again:moved" else None,
     )
     with pytest.raises(Killed):
         create_run(dataclasses.replace(config, again=True), IDENTITY)
-    monkeypatch.setattr(durable, "on_point", None)
+    monkeypatch.setattr(atomic_files, "on_point", None)
     (run / "log.txt").write_text("a line of its job\n")
     create_run(config, IDENTITY)
     assert (run / "log.txt").read_text() == "a line of its job\n"
@@ -224,13 +233,13 @@ def test_what_came_while_a_move_was_interrupted_is_kept(
 
 
 def test_new_attempt_says_that_it_began_again(config: Config, run: Path) -> None:
-    with experiment_utils.run_lock(run):
+    with run_lock(run):
         begin_again(run)
     plan = {
         "config": {"training": {"activation_checkpointing": False, "checkpoint_every": 1, "parallel": None}}
     }
-    experiment_utils.record_attempt(run, plan, {}, {}, {})
-    told = experiment_utils.read_run(run)
+    record_attempt(run, plan, {}, {}, {})
+    told = read_run(run)
     assert [one.get("again") for one in told["attempts"]] == [None, None, True]
     assert "again" not in told
 
@@ -248,6 +257,6 @@ def test_what_the_system_cannot_read_is_told_and_kept(
         return stat(path, *arguments, **options)
 
     monkeypatch.setattr(os, "stat", stale)
-    with pytest.raises(durable.Unreadable, match=f"{name} cannot be read: Stale file handle"):
+    with pytest.raises(atomic_files.Unreadable, match=f"{name} cannot be read: Stale file handle"):
         check_code(run, "same")
     assert {path: path.read_bytes() for path in kept} == kept

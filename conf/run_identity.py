@@ -11,8 +11,8 @@ from typing import Any
 from conf import Config
 from conf.differences import varying
 from conf.schema import name_of
+from conf.seeding import seeds
 from conf.sizes import size_name
-from experiment_utils.seeding import seeds
 
 WHERE_IT_RUNS = (
     "hydra", "plan", "wait", "then", "notify", "study", "runs_dir", "tags", "notes", "slurm", "memory",

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import durable
-from conf import UserError
+from experiment_utils import atomic_files, lock_file
+from experiment_utils.errors import UserError
 
-ROOT = Path(durable.__file__).parent
+ROOT = Path(atomic_files.__file__).parent.parent
 
 
 def run_python(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -33,8 +33,8 @@ def run_python(code: str, *arguments: object, **options: object) -> subprocess.C
 
 def test_atomic_file_replaces_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    durable.write_json(path, {"step": 1})
-    durable.write_json(path, {"step": 2})
+    atomic_files.write_json(path, {"step": 1})
+    atomic_files.write_json(path, {"step": 2})
     assert json.loads(path.read_text()) == {"step": 2}
     assert os.listdir(tmp_path) == ["a.json"]
 
@@ -43,8 +43,8 @@ def test_the_device_has_the_content_before_the_name_and_then_the_name(
     tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     had: list[int] = []
-    monkeypatch.setattr(durable, "on_point", lambda name: had.append(len(synced)))
-    durable.write_text(tmp_path / "a.txt", "new")
+    monkeypatch.setattr(atomic_files, "on_point", lambda name: had.append(len(synced)))
+    atomic_files.write_text(tmp_path / "a.txt", "new")
     assert synced[0] == ((tmp_path / "a.txt").stat().st_ino, 3)
     assert synced[1][0] == tmp_path.stat().st_ino
     assert had == [1, 2], "before and after the rename"
@@ -52,8 +52,8 @@ def test_the_device_has_the_content_before_the_name_and_then_the_name(
 
 def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    durable.write_text(path, "old")
-    with pytest.raises(ZeroDivisionError), durable.atomic_file(path, "w") as file:
+    atomic_files.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), atomic_files.atomic_file(path, "w") as file:
         file.write("new")
         1 / 0  # noqa: B018
     assert path.read_text() == "old"
@@ -63,13 +63,14 @@ def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> No
 @pytest.mark.parametrize("point", ["a.txt:before_rename", "a.txt:after_rename"])
 def test_a_kill_at_any_point_leaves_one_whole_version(tmp_path: Path, point: str) -> None:
     path = tmp_path / "a.txt"
-    durable.write_text(path, "old" * 1000)
+    atomic_files.write_text(path, "old" * 1000)
     done = run_python(
         """
-        import os, signal, sys, durable
+        import os, signal, sys
+        from experiment_utils import atomic_files, lock_file
         path, point = sys.argv[1:]
-        durable.on_point = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None
-        durable.write_text(path, "new" * 1000)
+        atomic_files.on_point = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None
+        atomic_files.write_text(path, "new" * 1000)
         """,
         path,
         point,
@@ -82,8 +83,8 @@ def test_a_kill_at_any_point_leaves_one_whole_version(tmp_path: Path, point: str
 @pytest.mark.privileged
 def test_full_disk_raises_and_keeps_the_old_file(small_disk: Path) -> None:
     path = small_disk / "a.bin"
-    durable.write_text(path, "old")
-    with pytest.raises(OSError, match="No space left") as raised, durable.atomic_file(path) as file:
+    atomic_files.write_text(path, "old")
+    with pytest.raises(OSError, match="No space left") as raised, atomic_files.atomic_file(path) as file:
         file.write(b"x" * (64 << 20))
     assert raised.value.errno == errno.ENOSPC
     assert path.read_text() == "old"
@@ -92,8 +93,8 @@ def test_full_disk_raises_and_keeps_the_old_file(small_disk: Path) -> None:
 
 def test_lock_tells_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
-    with durable.lock(path, "the run folder"):
-        with pytest.raises(durable.LockHeld) as raised, durable.lock(path, "the run folder"):
+    with lock_file.lock(path, "the run folder"):
+        with pytest.raises(lock_file.LockHeld) as raised, lock_file.lock(path, "the run folder"):
             pass
         message = str(raised.value)
         assert f"process {os.getpid()} on " in message
@@ -106,15 +107,16 @@ def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
     done = run_python(
         """
-        import os, signal, sys, durable
-        with durable.lock(sys.argv[1], "it"):
+        import os, signal, sys
+        from experiment_utils import atomic_files, lock_file
+        with lock_file.lock(sys.argv[1], "it"):
             os.kill(os.getpid(), signal.SIGKILL)
         """,
         path,
     )
     assert done.returncode == -signal.SIGKILL
     assert path.exists()
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         assert json.loads(path.read_text())["pid"] == os.getpid()
     assert os.listdir(tmp_path) == []
 
@@ -122,34 +124,35 @@ def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
 def test_what_a_process_killed_while_it_locked_has_left_goes_away(tmp_path: Path) -> None:
     done = run_python(
         """
-        import os, signal, sys, durable
+        import os, signal, sys
+        from experiment_utils import atomic_files, lock_file
         os.link = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-        with durable.lock(sys.argv[1], "it"):
+        with lock_file.lock(sys.argv[1], "it"):
             pass
         """,
         tmp_path / "run.lock",
     )
     assert done.returncode == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 1
-    with durable.lock(tmp_path / "run.lock", "it"):
+    with lock_file.lock(tmp_path / "run.lock", "it"):
         assert os.listdir(tmp_path) == ["run.lock"]
 
 
 def test_a_reused_process_id_does_not_keep_a_lock_alive(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         holder = json.loads(path.read_text())
     path.write_text(json.dumps(holder | {"started_at": holder["started_at"] - 1}))
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         pass
 
 
 def test_a_lock_from_another_host_is_respected(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         holder = json.loads(path.read_text())
     path.write_text(json.dumps(holder | {"host": "elsewhere", "pid": 2**22 + 1}))
-    with pytest.raises(durable.LockHeld, match="elsewhere"), durable.lock(path, "it"):
+    with pytest.raises(lock_file.LockHeld, match="elsewhere"), lock_file.lock(path, "it"):
         pass
     assert path.exists()
 
@@ -159,8 +162,8 @@ def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(
 ) -> None:
     path = tmp_path / "run.lock"
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys, durable\n"
-         "with durable.lock(sys.argv[1], 'it'):\n"
+        [sys.executable, "-c", "import sys\nfrom experiment_utils import lock_file\n"
+         "with lock_file.lock(sys.argv[1], 'it'):\n"
          "    print('held', flush=True)\n"
          "    sys.stdin.read()", str(path)],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -176,8 +179,8 @@ def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(
             holder.stdin.close()
         sleep(seconds)
 
-    monkeypatch.setattr(durable.time, "sleep", wait)
-    with durable.lock(path, "it", wait_s=60):
+    monkeypatch.setattr(lock_file.time, "sleep", wait)
+    with lock_file.lock(path, "it", wait_s=60):
         assert len(waits) >= 3
     assert holder.wait() == 0
     holder.stdout.close()
@@ -185,13 +188,14 @@ def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(
 
 def test_many_processes_taking_over_a_dead_lock_never_hold_it_together(tmp_path: Path) -> None:
     path, journal = tmp_path / "run.lock", tmp_path / "journal"
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         holder = json.loads(path.read_text())
     path.write_text(json.dumps(holder | {"started_at": 1}))
     code = """
-        import os, sys, time, durable
+        import os, sys, time
+        from experiment_utils import atomic_files, lock_file
         for _ in range(10):
-            with durable.lock(sys.argv[1], "it", wait_s=50):
+            with lock_file.lock(sys.argv[1], "it", wait_s=50):
                 for word in ("in", "out"):
                     descriptor = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
                     os.write(descriptor, f"{word} {os.getpid()}\\n".encode())
@@ -213,7 +217,7 @@ def test_many_processes_taking_over_a_dead_lock_never_hold_it_together(tmp_path:
 def test_a_damaged_lock_says_which_file_to_remove(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.lock"
     path.write_bytes(content)
-    with pytest.raises(UserError) as raised, durable.lock(path, "the run folder a"):
+    with pytest.raises(UserError) as raised, lock_file.lock(path, "the run folder a"):
         pass
     assert f"{path} locks the run folder a, but was damaged" in str(raised.value)
     assert f"rm {path}" in str(raised.value)
@@ -222,10 +226,10 @@ def test_a_damaged_lock_says_which_file_to_remove(tmp_path: Path, content: bytes
 
 def test_a_lock_of_a_later_version_may_say_more(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
-    with durable.lock(path, "it"):
+    with lock_file.lock(path, "it"):
         holder = json.loads(path.read_text())
         path.write_text(json.dumps(holder | {"purpose": "training"}))
-        with pytest.raises(durable.LockHeld) as raised, durable.lock(path, "it"):
+        with pytest.raises(lock_file.LockHeld) as raised, lock_file.lock(path, "it"):
             pass
     held = raised.value
     assert (held.path, held.what, held.holder.pid) == (path, "it", os.getpid())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.typed_here import ROOT, as_typed_here, wrap
+from experiment_utils.typed_here import ROOT, as_typed_here, wrap
 
 pytestmark = pytest.mark.usefixtures("typed_here")
 HINT = (

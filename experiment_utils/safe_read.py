@@ -28,7 +28,7 @@ def is_copy(folder: str | os.PathLike[str], recorded: object) -> bool:
 
 
 def _inode(path: str | os.PathLike[str]) -> int:
-    return os.stat(path).st_ino  # noqa: PTH116
+    return os.stat(path).st_ino
 
 
 def plain_only(path: str | os.PathLike[str], flags: int) -> int:

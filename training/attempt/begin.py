@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import durable
-from conf import Config, Problem, UserError
-from experiment_utils.code_record import changes_since, code_of_attempt
-from experiment_utils.code_version import ROOT, Change, code_version
-from experiment_utils.folder import read_config, read_run, read_status, run_folder, run_lock
+from conf import Config
+from experiment_utils import atomic_files
+from experiment_utils.errors import Problem, UserError
+from training.attempt.code_record import changes_since, code_of_attempt
+from training.attempt.code_version import ROOT, Change, code_version
+from training.attempt.run_files import read_config, read_run, read_status, run_folder, run_lock
 
-log = logging.getLogger("experiment_utils")
+log = logging.getLogger("training")
 
 ATTEMPTS, PENDING = "attempts", "again.json"
 _STAYS = re.compile(
@@ -81,7 +82,7 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
                 begin_again(folder)
                 config = replace(config, again=False)  # of this command alone, not of each start of a job
             check_code(folder, config.code, code, quiet=True)
-            durable.write_text(folder / "config.yaml", to_yaml(config))
+            atomic_files.write_text(folder / "config.yaml", to_yaml(config))
     except OSError as error:
         raise UserError(
             Problem(
@@ -135,7 +136,7 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
 
 
 def _has_checkpoint(folder: Path) -> bool:
-    with durable.reading(folder / "checkpoints"):
+    with atomic_files.reading(folder / "checkpoints"):
         return any((folder / "checkpoints").glob("step-*"))
 
 
@@ -156,20 +157,22 @@ def begin_again(folder: Path) -> None:
     if not run.get("attempts") or run.get("again") or not names:
         return
     names.sort(key=lambda name: name != "status.json")  # else it would be done without results
-    durable.write_json(folder / PENDING, {"version": 1, "attempt": _number(run["attempts"]), "names": names})
+    atomic_files.write_json(
+        folder / PENDING, {"version": 1, "attempt": _number(run["attempts"]), "names": names}
+    )
     finish_beginning_again(folder)
 
 
 def is_to_be_moved(folder: Path) -> bool:
     """Whether a kill interrupted `begin_again`."""
-    with durable.reading(folder / PENDING):
+    with atomic_files.reading(folder / PENDING):
         return (folder / PENDING).exists()
 
 
 def finish_beginning_again(folder: Path) -> None:
     """Do what a kill left undone of `begin_again`. The caller holds the lock of the run."""
     try:
-        with durable.reading(folder / PENDING):
+        with atomic_files.reading(folder / PENDING):
             pending = json.loads((folder / PENDING).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return
@@ -177,18 +180,18 @@ def finish_beginning_again(folder: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     run = read_run(folder)
     if not run.get("again"):
-        durable.write_json(place / "run.json", run)
+        atomic_files.write_json(place / "run.json", run)
     for name in pending["names"]:
-        durable.point(f"again:{name}")
+        atomic_files.point(f"again:{name}")
         if os.path.lexists(folder / name) and not os.path.lexists(place / name):
             os.rename(folder / name, place / name)
-    durable.point("again:moved")
-    durable.fsync_folder(place)
+    atomic_files.point("again:moved")
+    atomic_files.fsync_folder(place)
     kept = {key: value for key, value in run.items() if key not in _MADE_AGAIN}
-    durable.write_json(folder / "run.json", {**kept, "again": True})
-    durable.point("again:run.json")
+    atomic_files.write_json(folder / "run.json", {**kept, "again": True})
+    atomic_files.point("again:run.json")
     (folder / PENDING).unlink()
-    durable.fsync_folder(folder)
+    atomic_files.fsync_folder(folder)
     log.info("%s begins again; what it had is in %s", folder, place)
 
 

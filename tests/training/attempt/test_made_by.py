@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiment_utils import Versions, codes_of
+from training.attempt.made_by import Versions, codes_of
 
 A = {"hash": "aaaaaaaa00000000", "commit": "1" * 40, "dirty": False}
 B = {"hash": "bbbbbbbb00000000", "commit": "2" * 40, "dirty": True}

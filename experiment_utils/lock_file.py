@@ -1,153 +1,21 @@
-"""Files that others rely on: written whole or not at all, and locked while they are written.
-
-A reader never sees half a file: content goes to a temporary name in the same folder, is fsynced,
-renamed, and the folder is fsynced (rename(2): atomic on one file system; fsync(2): the folder
-needs its own).
-"""
+"""Lock files that name the process that holds them, also across the nodes of a cluster."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
 
-from conf import UserError
-from memory.plain_files import is_copy
-
-on_point: Callable[[str], None] | None = None
-"""Called at each named point of a write; kill tests put their SIGKILL here."""
-
-
-def point(name: str) -> None:
-    """A moment at which a kill must lose nothing, e.g. `checkpoint:before_rename`."""
-    if on_point is not None:
-        on_point(name)
-
-
-@contextmanager
-def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file that takes the name `path` when the block ends without an exception.
-
-    An exception removes the temporary file and leaves an older `path` untouched. Raises OSError
-    (disk full, read-only folder) as the system does.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
-    encoding = None if "b" in mode else "utf-8"
-    try:
-        with open(temporary, mode, encoding=encoding) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        point(f"{path.name}:before_rename")
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    fsync_folder(path.parent)
-    point(f"{path.name}:after_rename")
-
-
-class Unreadable(UserError):
-    """A file or folder that exists and that the system does not let this process read.
-
-    A permission, an I/O error or a stale handle says nothing about the content: it is neither absent nor
-    damaged. Whoever catches this must not remove it, replace it or begin again without it.
-    """
-
-    def __init__(self, path: str | Path, error: OSError) -> None:
-        self.path, self.why = Path(path), error.strerror or str(error)
-        super().__init__(
-            f"{path} cannot be read: {self.why}. Nothing was removed or replaced. Make it readable for this "
-            "user on this machine, then type the same command again"
-        )
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Turn an OSError of the block into Unreadable, unless it says that there is no such file.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: `path` is absent.
-        Unreadable: it exists and cannot be read.
-    """
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise Unreadable(path, error) from error
-
-
-def read_object(path: str | Path) -> dict[str, Any] | None:
-    """The JSON object of a file, None if the file is absent.
-
-    Raises:
-        Unreadable: it exists and cannot be read.
-        ValueError: it is damaged, or holds no object.
-    """
-    try:
-        with reading(path):
-            content = Path(path).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        found = json.loads(content)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object, found {type(found).__name__}")
-    return found
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Replace the file by `text` (UTF-8), atomically."""
-    with atomic_file(path, "w") as file:
-        file.write(text)
-
-
-def write_json(path: str | Path, value: Any) -> None:
-    """Replace the file by indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def same_mode(path: str | Path, like: str | Path) -> None:
-    """Give a file the permissions of another one that `open` created in the same folder.
-
-    Libraries that write through a temporary file leave it readable by its owner alone, whatever the umask.
-    """
-    os.chmod(path, os.stat(like).st_mode & 0o777)  # noqa: PTH101, PTH116
-
-
-def fsync_file(path: str | Path) -> None:
-    """Have what was written to the file on the disk."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def fsync_folder(folder: str | Path) -> None:
-    """Make renames in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def file_sha256(path: str | Path) -> str:
-    """Hex digest of the file's bytes, read in blocks."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+from experiment_utils.atomic_files import read_object
+from experiment_utils.errors import UserError
+from experiment_utils.safe_read import is_copy
 
 
 @dataclass(frozen=True)

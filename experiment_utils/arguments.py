@@ -12,7 +12,7 @@ _OF_A_RUN = {"config.yaml", "jobs.json", "run.json", "outcome.json"}
 _READ_OF_A_RUN = _OF_A_RUN | {"status.json", "memory.ring", "memory.jsonl"}
 
 
-class UsageError(Exception):
+class UserError(Exception):
     """The user's input cannot be used: one message says what, what was expected, and what to type."""
 
 
@@ -23,10 +23,10 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     the first eight digits of the identity.
 
     Raises:
-        UsageError: there is none, or there are several; names them.
+        UserError: there is none, or there are several; names them.
     """
     if not given:
-        raise UsageError("RUN is empty: expected a run's folder, its name, or part of its identity")
+        raise UserError("RUN is empty: expected a run's folder, its name, or part of its identity")
     path = path_of(given)
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent
@@ -34,7 +34,7 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         for name in sorted(_READ_OF_A_RUN):
             file = folder / name
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
-                raise UsageError(_not_for_us(file))
+                raise UserError(_not_for_us(file))
         return folder
     root, folders = root_of(runs_dir), run_folders(runs_dir)
     named = sorted(
@@ -48,8 +48,8 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths")
-    raise UsageError(
+        raise UserError(f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths")
+    raise UserError(
         f"{given}: no such run: expected the path of a run's folder, its name under {root}, or the beginning "
         "of its identity (the last part of its name)"
     )
@@ -59,27 +59,27 @@ def path_of(given: str) -> Path:
     """As a shell has it: `~` is a home. What has no name (`.`, `..`) gets it: names and parents are told.
 
     Raises:
-        UsageError: there is no such user.
+        UserError: there is no such user.
     """
     try:
         path = Path(given).expanduser()
         return path.resolve() if path.name in ("", "..") else path
     except RuntimeError:
         user = given.partition("/")[0]
-        raise UsageError(f"{given}: there is no user {user[1:]}, or one without a home") from None
+        raise UserError(f"{given}: there is no user {user[1:]}, or one without a home") from None
 
 
 def is_folder(path: Path) -> bool:
     """Whether it is a folder that this user may read.
 
     Raises:
-        UsageError: it may be one, and may not be looked into.
+        UserError: it may be one, and may not be looked into.
     """
     kind = _kind(path)
     if kind is None or not stat.S_ISDIR(kind):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UsageError(_not_for_us(path))
+        raise UserError(_not_for_us(path))
     return True
 
 
@@ -97,12 +97,12 @@ def _kind(path: Path) -> int | None:
     """st_mode; None: there is no such file.
 
     Raises:
-        UsageError: it may be there, and may not be looked at.
+        UserError: it may be there, and may not be looked at.
     """
     try:
         return path.stat().st_mode
     except PermissionError:
-        raise UsageError(_not_for_us(path)) from None
+        raise UserError(_not_for_us(path)) from None
     except (OSError, ValueError):  # a name that no file can have, too
         return None
 

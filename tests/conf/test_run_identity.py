@@ -10,8 +10,8 @@ import pytest
 
 from conf import Config
 from conf.check import to_config
+from conf.run_identity import identity, run_name, varying_settings
 from conf.schema import Arch, Model, Restore, Training
-from experiment_utils import identity, run_name, varying_settings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "identities.json"
 

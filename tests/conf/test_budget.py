@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf import UserError
+from conf.budget import AUTO_MICRO_BATCH_TOKENS, Budget, micro_batch, milestones, resolve_budget
 from conf.schema import Training
-from experiment_utils import AUTO_MICRO_BATCH_TOKENS, Budget, micro_batch, milestones, resolve_budget
+from experiment_utils.errors import UserError
 
 
 def budget(training: Training, windows: int = 10**9, **options: object) -> Budget:

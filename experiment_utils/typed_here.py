@@ -69,7 +69,9 @@ def _room_command(space: str) -> str:
 
 def _in_a_checkout() -> bool:
     """Whether `python -m ROOM` runs this program in the current folder."""
-    return all(Path(name).is_file() for name in ("highwater.py", "experiments.py", "memory/typed_here.py"))
+    return all(
+        Path(name).is_file() for name in ("highwater.py", "experiments.py", "experiment_utils/typed_here.py")
+    )
 
 
 def _python() -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiment_utils import code_version as module
-from experiment_utils.code_version import (
+from training.attempt import code_version as module
+from training.attempt.code_version import (
     COUNTED,
     NOT_COUNTED,
     changed,

@@ -8,54 +8,56 @@ from pathlib import Path
 
 import pytest
 
-import experiment_utils
-from conf import Config, UserError
+from conf import Config
 from conf.check import to_config
+from experiment_utils.errors import UserError
+from training.attempt.begin import create_run
+from training.attempt.run_files import Status, read_config, read_run, read_status, run_lock, state_of
 
 
 def test_create_run_writes_a_config_that_reads_back(tmp_path: Path) -> None:
     config = dataclasses.replace(
         Config(), runs_dir=str(tmp_path / "runs"), tags=["été", "1e-3"], notes="on: off"
     )
-    folder = experiment_utils.create_run(config, "ab" * 32)
+    folder = create_run(config, "ab" * 32)
     assert folder == tmp_path / "runs" / "default" / "32d-lr0.003-seed0-abababab"
-    assert to_config(experiment_utils.read_config(folder)) == config
-    assert experiment_utils.create_run(config, "ab" * 32) == folder
+    assert to_config(read_config(folder)) == config
+    assert create_run(config, "ab" * 32) == folder
 
 
 def test_create_run_says_where_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     config = dataclasses.replace(Config(), runs_dir=str(tmp_path / "runs"))
     with pytest.raises(UserError, match="runs_dir") as raised:
-        experiment_utils.create_run(config, "ab" * 32)
+        create_run(config, "ab" * 32)
     assert str(tmp_path / "runs") in str(raised.value)
 
 
 def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
-    assert experiment_utils.state_of(tmp_path) is None
-    experiment_utils.Status(tmp_path, attempt=1).update(state="running")
-    with experiment_utils.run_lock(tmp_path):
-        assert experiment_utils.state_of(tmp_path) == "running"
+    assert state_of(tmp_path) is None
+    Status(tmp_path, attempt=1).update(state="running")
+    with run_lock(tmp_path):
+        assert state_of(tmp_path) == "running"
         lock = (tmp_path / "run.lock").read_text()
-    assert experiment_utils.state_of(tmp_path) == "failed"
+    assert state_of(tmp_path) == "failed"
     holder = json.loads(lock)
     (tmp_path / "run.lock").write_text(json.dumps(holder | {"pid": 1, "started_at": 1}))
-    assert experiment_utils.state_of(tmp_path) == "failed"
+    assert state_of(tmp_path) == "failed"
     (tmp_path / "run.lock").write_text(json.dumps(holder | {"host": "elsewhere"}))
-    assert experiment_utils.state_of(tmp_path) == "running"
+    assert state_of(tmp_path) == "running"
     (tmp_path / "run.lock").write_text("{")
-    assert experiment_utils.state_of(tmp_path) == "running"
-    experiment_utils.Status(tmp_path, attempt=1).update(state="done")
-    assert experiment_utils.state_of(tmp_path) == "done"
+    assert state_of(tmp_path) == "running"
+    Status(tmp_path, attempt=1).update(state="done")
+    assert state_of(tmp_path) == "done"
 
 
 def test_the_last_word_of_a_run_tells_how_far_it_came(tmp_path: Path) -> None:
-    status = experiment_utils.Status(tmp_path, attempt=1, total_steps=40)
+    status = Status(tmp_path, attempt=1, total_steps=40)
     status.update(stage="first_step", step=0)
     status.beat(step=18, stage="train")
-    assert experiment_utils.read_status(tmp_path)["step"] == 0  # too soon after the last one
+    assert read_status(tmp_path)["step"] == 0  # too soon after the last one
     status.update(state="failed", reason="the loss is no longer finite")
-    told = experiment_utils.read_status(tmp_path)
+    told = read_status(tmp_path)
     assert (told["state"], told["stage"], told["step"]) == ("failed", "train", 18)
 
 
@@ -63,7 +65,7 @@ def test_the_last_word_of_a_run_tells_how_far_it_came(tmp_path: Path) -> None:
 def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(UserError, match=r"run\.json was damaged .*Move it aside: mv "):
-        experiment_utils.read_run(tmp_path)
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_damaged_config_is_told(content: bytes | None, why: str, tmp_path: Pat
     if content is not None:
         (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(UserError) as told:
-        experiment_utils.read_config(tmp_path)
+        read_config(tmp_path)
     assert why in str(told.value)
     assert "typed again, writes it anew" in str(told.value)
     assert "\n" not in str(told.value)
