@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,6 +101,5 @@ def _checked_text(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.name != "CHANGELOG.md":
         return text
-    before, heading, rest = text.partition("## Unreleased")
-    section = rest.split("\n## ", 1)[0]
-    return "\n" * before.count("\n") + heading + section
+    unreleased = re.search(r"^## \[?Unreleased.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return "\n" * text.count("\n", 0, unreleased.start()) + unreleased[0] if unreleased else ""
