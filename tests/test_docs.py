@@ -70,6 +70,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/style.md"])
+def test_files_that_the_page_names_exist(page: str) -> None:
+    named = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", (ROOT / page).read_text())
+    missing = [name for name in named if not re.search("[A-Z]{4}", name) and not (ROOT / name).exists()]
+    assert named
+    assert missing == []
+
+
 def test_runs_of_the_readme_have_a_study_each() -> None:
     """`fit`, `compare` and `report` of a study refuse runs of different data or budgets."""
     text = "\n".join(BLOCK.findall((ROOT / "README.md").read_text())).replace("\\\n", " ")
