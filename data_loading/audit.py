@@ -61,7 +61,8 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
     if manifest is None:
         raise UserError(
             f"{files.tokens} has no manifest ({files.manifest.name}): there is nothing to hold it against. "
-            "Tokenize its text again for a set that can be verified"
+            "Tokenize its text again for a set that can be verified",
+            code="manifest-missing",
         )
     parts = parts_of(files, manifest)
     allow_open_files(2 * len(parts))

@@ -53,24 +53,38 @@ class BatchOptions:
     def check(self) -> None:
         """Raises UserError: a value out of range, or one that does not go with the kind."""
         if self.kind not in KINDS:
-            raise UserError(f"windows {self.kind!r}: choices are {', '.join(KINDS)}")
+            raise UserError(f"windows {self.kind!r}: choices are {', '.join(KINDS)}", code="windows-unknown")
         if self.documents not in DOCUMENTS:
-            raise UserError(f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}")
+            raise UserError(
+                f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}", code="documents-unknown"
+            )
         for name in ("seq_len", "stride", "shift", "step_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise UserError(f"{name} {value}: expected a whole number, at least 1")
+                raise UserError(
+                    f"{name} {value}: expected a whole number, at least 1", code="option-below-one"
+                )
         if self.documents == "separate" and self.stride is not None:
-            raise UserError("documents=separate are cut where they end, and have no stride. Take stride away")
+            raise UserError(
+                "documents=separate are cut where they end, and have no stride. Take stride away",
+                code="stride-with-separate",
+            )
         if self.kind == "plain":
             return
         if self.step_windows is None:
-            raise UserError(f"windows={self.kind} needs step_windows, the windows of a step over all ranks")
+            raise UserError(
+                f"windows={self.kind} needs step_windows, the windows of a step over all ranks",
+                code="step-windows-missing",
+            )
         if self.documents != "across":
-            raise UserError(f"documents={self.documents} goes with windows=plain, not {self.kind}")
+            raise UserError(
+                f"documents={self.documents} goes with windows=plain, not {self.kind}",
+                code="documents-need-plain-windows",
+            )
         if self.stride not in (None, self.seq_len) or self.shift != 1:
             raise UserError(
-                f"windows={self.kind} has stride and shift of its own. Take stride and shift away"
+                f"windows={self.kind} has stride and shift of its own. Take stride and shift away",
+                code="stride-without-plain",
             )
 
     def windows(self, ranges: Sequence[range]) -> Windows:
@@ -127,7 +141,8 @@ class BatchOptions:
             if order == "shuffled_shards":
                 raise UserError(
                     "documents=separate are packed over the whole split, so that no file is read by itself. "
-                    "Take order=shuffled, or documents=masked"
+                    "Take order=shuffled, or documents=masked",
+                    code="separate-needs-shuffled",
                 )
             ordered = order_of(order, len(packing), seed, block_windows)
             is_before = _separator(data, split).is_before
@@ -135,7 +150,9 @@ class BatchOptions:
         windows = self.windows(ranges)
         if self.kind == "streams":
             if order in ("shuffled_blocks", "shuffled_shards"):
-                raise UserError(f"windows=streams are read in rows. Take order={order} away")
+                raise UserError(
+                    f"windows=streams are read in rows. Take order={order} away", code="order-with-streams"
+                )
             streams = Streams(windows, self.step_windows or 1)
             streams.is_shared = is_shared
             return streams

@@ -302,7 +302,8 @@ class Rows(Sequential):
         if not 1 <= rows <= n:
             raise UserError(
                 f"{rows:,} streams of {n:,} windows: expected 1 to {n:,}. Take a smaller batch, or a smaller "
-                "seq_len"
+                "seq_len",
+                code="streams-too-many",
             )
         super().__init__(n)
         self.rows, self._steps = rows, n // rows

@@ -24,7 +24,8 @@ def bigram_loss(data: Data, *, eval_tokens: int, seq_len: int) -> float:
     vocab = data.vocab_size
     if vocab > LARGEST_VOCABULARY:
         raise UserError(
-            f"a bigram table of {vocab:,} x {vocab:,} is too large; at most {LARGEST_VOCABULARY:,} ids"
+            f"a bigram table of {vocab:,} x {vocab:,} is too large; at most {LARGEST_VOCABULARY:,} ids",
+            code="bigram-vocabulary-too-large",
         )
     counts = np.zeros(vocab * vocab, np.int64)
     for part in data.train_ranges:

@@ -50,6 +50,8 @@ _ONE_THREAD = {
 class WorkerDied(UserError):
     """A child that was to work ended without an answer."""
 
+    code = "worker-died"
+
 
 class Task(Protocol):
     """What a child does; pickled by the parent."""

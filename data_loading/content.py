@@ -53,7 +53,8 @@ def _verify(part: Part, files: SetFiles, block_bytes: int) -> None:
         raise UserError(
             f"{files.manifest} has {len(part.blocks):,} checksums for {len(content):,} "
             f"bytes of tokens in {part.tokens_path.name}, one for each {block_bytes:,}: it was changed. Copy "
-            "the set again, or tokenize again with --overwrite"
+            "the set again, or tokenize again with --overwrite",
+            code="checksums-incomplete",
         )
     for number, expected in enumerate(part.blocks):
         start = number * block_bytes
@@ -62,12 +63,14 @@ def _verify(part: Part, files: SetFiles, block_bytes: int) -> None:
             raise UserError(
                 f"{part.tokens_path} is not what {files.manifest.name} was written for: bytes {start:,} to "
                 f"{start + len(block):,} of its tokens do not match their checksum, so the file was "
-                "changed or damaged. Copy the set again, or tokenize again with --overwrite"
+                "changed or damaged. Copy the set again, or tokenize again with --overwrite",
+                code="tokens-changed",
             )
     if file_content_hash(part.documents_path) != part.documents_checksum:
         raise UserError(
             f"{part.documents_path} is not what {files.manifest.name} was written for: its checksum does not "
-            "match, so it was changed or damaged. Copy the set again, or tokenize again with --overwrite"
+            "match, so it was changed or damaged. Copy the set again, or tokenize again with --overwrite",
+            code="documents-changed",
         )
 
 

@@ -46,6 +46,8 @@ _OPTIONS = (
 class CutDocuments(UserError):
     """A set in which documents may have lost their end."""
 
+    code = "documents-cut"
+
 
 def engine_note(tokenizer: Tokenizer) -> dict[str, Any]:
     """What a manifest notes of the engine: that the truncation of the tokenizer.json was left out."""
@@ -86,7 +88,8 @@ def refuse_cut(
     raise CutDocuments(
         f"{name} was made by an earlier version, which obeyed the truncation in the tokenizer.json of "
         f"{manifest['tokenizer']['name']}: documents of {most:,} tokens or more may have lost text. Make it "
-        f"again: {remake_command(name, manifest, tokenizer)}"
+        f"again: {remake_command(name, manifest, tokenizer)}",
+        code="documents-cut",
     )
 
 

@@ -28,6 +28,8 @@ _COMPARED_IDS = 1 << 22
 class NotTokenized(UserError):
     """There is a text, but no token file yet. command: what makes one, with ids below vocab_size."""
 
+    code = "not-tokenized"
+
     def __init__(
         self, text_path: Path | str, text_bytes: int | None, command: str, vocab_size: int | None = None
     ) -> None:
@@ -80,9 +82,10 @@ class Data:
         if split == "test":
             raise UserError(
                 f"{self.train.name} has no test split: hold one out with dataset.test_fraction=0.05 or "
-                "dataset.test_tokens=1M (in Python test=0.05)"
+                "dataset.test_tokens=1M (in Python test=0.05)",
+                code="no-test-split",
             )
-        raise UserError(f"split {split!r}: choices are train, val, test")
+        raise UserError(f"split {split!r}: choices are train, val, test", code="split-unknown")
 
     @property
     def parts(self) -> list[Data]:
@@ -150,12 +153,13 @@ def split_data(
         raise UserError(
             f"train and val are the same text: {train.name} and {val_set.name}. Give dataset.val_path "
             "another text, or leave it out: then the last part of the training text is held out "
-            "(dataset.val_fraction)"
+            "(dataset.val_fraction)",
+            code="val-is-train",
         )
     try:
         splits = _splits(train, val_set, val, test)
     except UserError as error:
-        raise UserError(f"{train.name}: {error}") from None
+        raise UserError(f"{train.name}: {error}", code="val-share-impossible") from None
     parts = [train.fingerprint]
     if val_set is not None:
         parts.append(val_set.fingerprint)

@@ -47,14 +47,16 @@ def separator_of(
     if not ids:
         raise UserError(
             f"{tokens.name} has neither a list of document starts nor an end-of-text id, so that nothing "
-            "says where its documents begin. Take documents=across, or tokenize again"
+            "says where its documents begin. Take documents=across, or tokenize again",
+            code="document-starts-unknown",
         )
     found = _first_in(tokens, tuple(dict.fromkeys(ids)))
     if found is None and required:
         named = " or ".join(f"{number:,}" for number in dict.fromkeys(ids))
         raise UserError(
             f"{tokens.name} has no list of document starts, and the id {named} that would be between "
-            "documents is nowhere in it. Take documents=across, or give the tokenizer that it was made with"
+            "documents is nowhere in it. Take documents=across, or give the tokenizer that it was made with",
+            code="separator-not-found",
         )
     number = ids[0] if found is None else found
     if tokens.begin_ids or number != eot_id:

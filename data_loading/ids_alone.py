@@ -25,7 +25,8 @@ def open_ids_alone(places: Sequence[Place], dataset: schema.Dataset) -> list[Tok
         if not place.is_tokenized:
             raise UserError(
                 f"tokenizer=ids makes no tokens of a text, and of {place.text or dataset.source} there are "
-                "none yet. Take another tokenizer, such as tokenizer=bytes"
+                "none yet. Take another tokenizer, such as tokenizer=bytes",
+                code="ids-need-tokens",
             )
         found = open_token_set(place.tokens, version=place.version)
         verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))

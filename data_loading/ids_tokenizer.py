@@ -35,7 +35,10 @@ class IdsTokenizer(Tokenizer):
         words = text.split()
         for word in words:
             if not (word.isascii() and word.isdigit() and int(word) < self.vocab_size):
-                raise UserError(f"{word!r} is no id: expected numbers from 0 to {self.vocab_size - 1:,}")
+                raise UserError(
+                    f"{word!r} is no id: expected numbers from 0 to {self.vocab_size - 1:,}",
+                    code="id-invalid",
+                )
         return np.array([int(word) for word in words], np.uint32)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -43,4 +46,7 @@ class IdsTokenizer(Tokenizer):
 
     def save(self, folder: Path) -> None:
         """Raises UserError: no set is made with it, since no text is."""
-        raise UserError("tokenizer ids has no files: it goes with tokens that were not made from a text")
+        raise UserError(
+            "tokenizer ids has no files: it goes with tokens that were not made from a text",
+            code="ids-without-files",
+        )

@@ -127,6 +127,7 @@ class WholeBatch(dict[str, Any]):
         if isinstance(key, int):
             raise UserError(
                 "a DataLoader needs collate_fn=StreamingDataset.collate: the dataset reads whole batches at "
-                "once, and torch's own collate function takes samples one by one"
+                "once, and torch's own collate function takes samples one by one",
+                code="collate-missing",
             )
         raise KeyError(key)

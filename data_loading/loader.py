@@ -66,19 +66,22 @@ class Loader(RankLoader["Positioned"]):
         if step is not None and step % self.global_batch:
             raise UserError(
                 f"batches of {self.global_batch:,} windows over all ranks do not divide a step of {step:,}. "
-                "Take a batch_size that does, or step_windows that are a multiple of it"
+                "Take a batch_size that does, or step_windows that are a multiple of it",
+                code="batch-not-divisor-of-step",
             )
         if self.tail == "drop" and left == windows:
             raise UserError(
                 f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
-                "a smaller batch, or tail 'keep' or 'pad'"
+                "a smaller batch, or tail 'keep' or 'pad'",
+                code="drop-leaves-nothing",
             )
         reading = -(-windows // self.batch_size)
         if reading < self.world_size and self.tail == "keep" and not self.repeat:
             raise UserError(
                 f"{windows:,} windows in batches of {self.batch_size:,} are read by {reading:,} of "
                 f"{self.world_size:,} ranks, the others would read nothing. Use fewer ranks, a smaller batch "
-                "or seq_len, more text, or tail 'pad'"
+                "or seq_len, more text, or tail 'pad'",
+                code="ranks-without-windows",
             )
         if self.tail == "drop" and left:
             log.info("%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{windows:,}")
@@ -119,7 +122,8 @@ class Loader(RankLoader["Positioned"]):
             raise UserError(
                 f"the state stands after {samples:,} windows, inside a step: batches of "
                 f"{self.global_batch:,} over all ranks do not go on from there. Take the batch that it was "
-                "read with"
+                "read with",
+                code="state-inside-step",
             )
         self._resume(epoch, samples)
 

@@ -62,7 +62,8 @@ def locate(dataset: Dataset) -> tuple[Place, Place | None]:
         val, more = _at(dataset.val_path, "dataset.val_path")
         if more is not None:
             raise UserError(
-                f"dataset.val_path={dataset.val_path} names two files; give the one to be held out"
+                f"dataset.val_path={dataset.val_path} names two files; give the one to be held out",
+                code="val-path-is-pair",
             )
     return train, val
 
@@ -112,7 +113,9 @@ def _path(given: str) -> Path:
     path = Path(given).expanduser()
     named = path if path.name or not given.strip() else path.resolve()
     if not named.name:
-        raise UserError(f"{given!r}: expected the path of a text, a token file or a folder of shards")
+        raise UserError(
+            f"{given!r}: expected the path of a text, a token file or a folder of shards", code="path-invalid"
+        )
     return named
 
 
@@ -120,9 +123,14 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     """What a path names: a text, a token file, or the stem that both share."""
     path = _path(given)
     if path.name.endswith(".npy.json"):
-        raise UserError(f"{key}={given} is the manifest of a token file; give {given[:-5]}")
+        raise UserError(
+            f"{key}={given} is the manifest of a token file; give {given[:-5]}", code="path-is-manifest"
+        )
     if path.name.endswith(".docs.npy"):
-        raise UserError(f"{key}={given} is a list of document starts; give {given[:-9]}.npy")
+        raise UserError(
+            f"{key}={given} is a list of document starts; give {given[:-9]}.npy",
+            code="path-is-document-starts",
+        )
     earlier = _EARLIER_MANIFEST.fullmatch(path.name)
     if earlier and path.is_file():
         return Place(None, path.parent, earlier.group(1)), None
@@ -137,7 +145,8 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         one, (train, val) = found.text or found.tokens, (place.text or place.tokens for place in pair)
         raise UserError(
             f"{key}={given} is {one} as well as {train} with {val}. Say which: {key}={one}, or "
-            f"dataset.path={train} dataset.val_path={val}"
+            f"dataset.path={train} dataset.val_path={val}",
+            code="path-ambiguous",
         )
     if found is not None:
         return found, None
@@ -149,14 +158,16 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
             f"program ({', '.join(known_formats())}); expected a token set, or token sets train and val (or "
             "validation) in it, a .txt or .npy file, or the stem that both share"
             + _of_rows(path)
-            + damaged_index(path)
+            + damaged_index(path),
+            code="folder-not-a-set",
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
     )
     raise NothingThere(
         f"{key}={given}: nothing is there (looked for {looked}). Put the text there, or tokenize one from "
-        f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy"
+        f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy",
+        code="path-not-found",
     )
 
 
@@ -194,7 +205,8 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
             return pair
         raise UserError(
             f"dataset={name}: there is only {DEFAULT_FOLDER / only}, held-out text without a text to "
-            f"train on. Put {DEFAULT_FOLDER / name}_train.txt beside it, or say dataset.path=FILE"
+            f"train on. Put {DEFAULT_FOLDER / name}_train.txt beside it, or say dataset.path=FILE",
+            code="dataset-only-held-out",
         )
     if len(places) == 2:
         train, val = sorted(places, key=lambda found: found.endswith(_VAL_SUFFIXES))
@@ -213,7 +225,8 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         )
         raise UserError(
             f"dataset={name}: more than one thing it could be: {', '.join(files)}. Say which: "
-            "dataset.path=FILE"
+            "dataset.path=FILE",
+            code="dataset-ambiguous",
         )
     from huggingface_hub import constants
 
@@ -228,7 +241,8 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
             f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name}){offline}"
             if name in REGISTRY
             else ""
-        )
+        ),
+        code="dataset-not-found",
     )
 
 
@@ -258,7 +272,10 @@ def _place(stem: Path) -> Place | None:
     text, tokens = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.npy")
     sets = [path for path in (tokens, stem) if SetFiles(path).exists or SetFiles(path).commit.is_dir()]
     if len(sets) == 2:
-        raise UserError(f"{tokens} and the folder {stem} are two token sets of one name. Remove one of them")
+        raise UserError(
+            f"{tokens} and the folder {stem} are two token sets of one name. Remove one of them",
+            code="path-ambiguous",
+        )
     if text.is_file():
         return Place(text, sets[0] if sets else tokens)
     return Place(None, sets[0]) if sets else None

@@ -51,7 +51,8 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     raise UserError(
         f"tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
         "with tokenizer.json or with vocab.json and merges.txt, an encoding of tiktoken (tiktoken:NAME, such "
-        "as cl100k_base), or a repository org/name of the Hugging Face hub"
+        "as cl100k_base), or a repository org/name of the Hugging Face hub",
+        code="tokenizer-folder-missing",
     )
 
 
@@ -67,7 +68,9 @@ def folder_of(path: Path) -> Path:
         return path.parent
     raise UserError(
         f"tokenizer {shlex.quote(str(path))} is a file; expected a folder, or its tokenizer.json. A "
-        "tokenizer.json under another name: copy it as tokenizer.json into a folder of its own, and give that"
+        "tokenizer.json under another name: copy it as tokenizer.json into a folder of its own, and give "
+        "that",
+        code="tokenizer-is-file",
     )
 
 
@@ -92,7 +95,8 @@ def load_tokenizer(spec: schema.Tokenizer, vocab_size: int | None = None) -> Tok
     if spec.name == IDS:
         if vocab_size is None:
             raise UserError(
-                "tokenizer=ids has the vocabulary of the tokens that it goes with, and none are given"
+                "tokenizer=ids has the vocabulary of the tokens that it goes with, and none are given",
+                code="ids-without-tokens",
             )
         return IdsTokenizer(vocab_size)
     found = _find(spec)
@@ -107,7 +111,8 @@ def _find(spec: schema.Tokenizer) -> Tokenizer:
         if not folder.is_dir():
             raise UserError(
                 f"tokenizer.path: {folder} is no folder; expected one with tokenizer.json, or with "
-                "vocab.json and merges.txt"
+                "vocab.json and merges.txt",
+                code="tokenizer-path-not-folder",
             )
         return read_tokenizer(folder, spec.name)
     if spec.name == "bytes" and spec.repo is None and spec.local_folder is None:

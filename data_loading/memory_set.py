@@ -78,7 +78,9 @@ def tokens_of_text(text: str | Iterable[str], tokenizer: str | Path | Tokenizer)
         parts += ids
         count += sum(map(len, ids))
     if not starts:
-        raise UserError("there is no text in what is to be tokenized: give a text, or documents with text")
+        raise UserError(
+            "there is no text in what is to be tokenized: give a text, or documents with text", code="no-text"
+        )
     tokens = np.concatenate(parts).astype(token_dtype(tokenizer.vocab_size))
     return MemorySet(tokens, np.array(starts, "<u8"), tokenizer)
 
@@ -94,14 +96,16 @@ def _documents(text: str | Iterable[str]) -> Iterator[str]:
             raise UserError(
                 f"{document} is where a text or tokens lie, and prepare_data(...) takes the text itself. For "
                 f"tokens: open_tokens({document!r}). To tokenize a text: python pretokenize_dataset.py "
-                f"{document} --tokenizer NAME. To have the path itself tokenized: end it with a line feed"
+                f"{document} --tokenizer NAME. To have the path itself tokenized: end it with a line feed",
+                code="path-given-as-text",
             )
         try:
             document.encode()
         except UnicodeEncodeError as error:
             raise UserError(
                 f"document {number}, character {error.start:,} ({document[error.start]!r}) is a lone "
-                "surrogate, which UTF-8 cannot hold. Read the text with errors='replace'"
+                "surrogate, which UTF-8 cannot hold. Read the text with errors='replace'",
+                code="lone-surrogate",
             ) from None
         if document:
             yield document
@@ -110,7 +114,8 @@ def _documents(text: str | Iterable[str]) -> Iterator[str]:
 def _no_text(given: object) -> UserError:
     return UserError(
         f"expected a text (str) or documents (a list of str), got {type(given).__name__} {str(given)[:60]!r}"
-        ". For tokens in a file: open_tokens(PATH)"
+        ". For tokens in a file: open_tokens(PATH)",
+        code="text-type-invalid",
     )
 
 

@@ -71,26 +71,33 @@ def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
     """
     try:
         if stat.S_ISFIFO(Path(path).stat().st_mode):
-            raise UserError(f"{path} is a pipe, of which nothing can be mapped. Write it into a file first")
+            raise UserError(
+                f"{path} is a pipe, of which nothing can be mapped. Write it into a file first",
+                code="npy-is-pipe",
+            )
         with open(path, "rb") as file:
             shape, dtype = _read_header(path, file)
             start, size = file.tell(), file.seek(0, io.SEEK_END)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such token file. Copy it back, or tokenize its text again") from None
+        raise UserError(
+            f"{path}: no such token file. Copy it back, or tokenize its text again",
+            code="tokens-file-missing",
+        ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}", code="file-unreadable") from error
     _check_kind(path, shape, dtype)
     expected = start + shape[0] * dtype.itemsize
     if size != expected:
         word = "truncated" if size < expected else "longer than its header says"
         raise UserError(
             f"{path} is {word}: {shape[0]:,} tokens of {dtype} make {expected:,} bytes, the file has "
-            f"{size:,}. Copy or tokenize it again"
+            f"{size:,}. Copy or tokenize it again",
+            code="npy-size",
         )
     if shape[0] == 0:
         if may_be_empty:
             return np.empty(0, dtype)  # what cannot be mapped
-        raise UserError(f"{path} holds no tokens")
+        raise UserError(f"{path} holds no tokens", code="no-tokens")
     return np.memmap(path, dtype, mode="r", offset=start, shape=shape)
 
 
@@ -104,7 +111,8 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype
     except Exception as error:  # NumPy reads the header as Python; a damaged one may raise anything
         file.seek(0)
         raise UserError(
-            f"{path} is no whole .npy file{_what_it_is(path, file.read(HEAD_BYTES))} ({error})"
+            f"{path} is no whole .npy file{_what_it_is(path, file.read(HEAD_BYTES))} ({error})",
+            code="npy-damaged",
         ) from None
     return shape, dtype
 
@@ -126,17 +134,23 @@ def _what_it_is(path: Path, begins: bytes) -> str:
 def _check_kind(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
     wanted = "expected a 1-D array of little-endian integers (uint16, uint32, int32, int64)"
     if dtype.hasobject:
-        raise UserError(f"{path} holds pickled Python objects, which are never loaded; {wanted}")
+        raise UserError(
+            f"{path} holds pickled Python objects, which are never loaded; {wanted}", code="npy-pickled"
+        )
     if dtype.names is not None:
-        raise UserError(f"{path} holds records with fields {', '.join(dtype.names)}; {wanted}")
+        raise UserError(
+            f"{path} holds records with fields {', '.join(dtype.names)}; {wanted}", code="npy-records"
+        )
     if dtype.kind not in "iu":
-        raise UserError(f"{path} holds {dtype}; {wanted}")
+        raise UserError(f"{path} holds {dtype}; {wanted}", code="npy-dtype")
     if dtype.byteorder == ">":
         raise UserError(
             f"{path} is big-endian ({dtype.str}); {wanted}. Convert it: "
-            f"np.save(OUT, np.load('{path}').astype('{dtype.newbyteorder('<').str}'))"
+            f"np.save(OUT, np.load('{path}').astype('{dtype.newbyteorder('<').str}'))",
+            code="npy-big-endian",
         )
     if len(shape) != 1:
         raise UserError(
-            f"{path} has {len(shape)} dimensions, shape {shape}; {wanted}. Flatten it and save it again"
+            f"{path} has {len(shape)} dimensions, shape {shape}; {wanted}. Flatten it and save it again",
+            code="npy-dimensions",
         )

@@ -44,7 +44,9 @@ def scheme_of(source: str) -> str | None:
         return None
     if found[1] not in SCHEMES:
         known = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise UserError(f"{source}: nothing here reads {found[1]}:// ({known or 'paths only'})")
+        raise UserError(
+            f"{source}: nothing here reads {found[1]}:// ({known or 'paths only'})", code="scheme-unknown"
+        )
     return found[1]
 
 
@@ -52,7 +54,9 @@ def open_uri(uri: str, vocab_size: int | None = None) -> Tokens:
     """The tokens of a URI, whose scheme is known. vocab_size: as in `open_tokens`."""
     scheme = scheme_of(uri)
     if scheme is None:
-        raise UserError(f"{uri} is a path; expected a URI with one of {', '.join(SCHEMES)}")
+        raise UserError(
+            f"{uri} is a path; expected a URI with one of {', '.join(SCHEMES)}", code="uri-expected"
+        )
     opened: Tokens = importlib.import_module(SCHEMES[scheme]).open_uri(uri, vocab_size)
     return opened
 
@@ -75,7 +79,8 @@ def open_tokens(source: str | Path, vocab_size: int | None = None, dtype: str = 
         names = " and ".join(one.name for one in opened)
         raise UserError(
             f"{source} is a pair of train and val, {names}. Open one of them, or both: "
-            f"StreamingDataset({str(source)!r})"
+            f"StreamingDataset({str(source)!r})",
+            code="path-is-pair",
         )
     return opened[0]
 
@@ -93,7 +98,9 @@ def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
         return split_data(open_uri(source), None, None, val, test)
     sets = open_sets(source)
     if len(sets) > 1 and val is not None:
-        raise UserError(f"val={val}: {source} has a val of its own, {sets[1].name}. Take val away")
+        raise UserError(
+            f"val={val}: {source} has a val of its own, {sets[1].name}. Take val away", code="val-given-twice"
+        )
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
 
 
@@ -118,7 +125,7 @@ def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> li
             continue
         if not place.is_tokenized:
             if place.text is None:
-                raise UserError(f"{place.tokens}: no such token file")
+                raise UserError(f"{place.tokens}: no such token file", code="tokens-file-missing")
             open_file(place.text, InputOptions(), Tolerance())  # refuses what is no text
             command = command_for(str(place.text), "NAME_OR_FOLDER")
             raise NotTokenized(place.text, place.text.stat().st_size, command)

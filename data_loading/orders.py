@@ -113,7 +113,7 @@ class ShuffledBlocks(Shuffled):
 
     def __init__(self, n: int, seed: int, size: int) -> None:
         if size < 1:
-            raise UserError(f"blocks of {size} windows: expected at least 1")
+            raise UserError(f"blocks of {size} windows: expected at least 1", code="block-size-invalid")
         super().__init__(n, seed)
         self._size, self._short = size, n % size
 
@@ -148,7 +148,7 @@ class ShuffledShards(Shuffled):
 
     def __init__(self, n: int, seed: int, borders: np.ndarray, serve: int | None = None) -> None:
         if serve is not None and serve < 1:
-            raise UserError(f"{serve} windows of a shard: expected at least 1")
+            raise UserError(f"{serve} windows of a shard: expected at least 1", code="shard-windows-invalid")
         super().__init__(n, seed)
         self._borders = np.asarray(borders, np.int64)
         self._counts = np.diff(self._borders)
@@ -223,7 +223,10 @@ def order_of(
         ("block_windows", "shuffled_blocks", block_windows != DEFAULT_BLOCK_WINDOWS),
     ):
         if is_given and name != of:
-            raise UserError(f"{option} is of order={of}, and the order is {name}. Take it away")
+            raise UserError(
+                f"{option} is of order={of}, and the order is {name}. Take it away",
+                code="option-of-other-order",
+            )
     if name == "shuffled":
         return Shuffled(n, seed)
     if name == "sequential":
@@ -232,4 +235,4 @@ def order_of(
         return ShuffledBlocks(n, seed, block_windows)
     if name == "shuffled_shards":
         return ShuffledShards(n, seed, np.array([0, n]) if borders is None else borders, shard_windows)
-    raise UserError(f"order {name!r}: choices are {', '.join(ORDERS)}")
+    raise UserError(f"order {name!r}: choices are {', '.join(ORDERS)}", code="order-unknown")

@@ -149,7 +149,8 @@ def _of_uris(train: str, val: str | None, vocab_size: int | None) -> list[Tokens
     if val is not None and scheme_of(val) is None:
         raise UserError(
             f"dataset.val_path={val} is a path, and dataset.path={train} is none. Give both as paths or both "
-            "as URIs, or leave val_path out: then a part of the training tokens is held out"
+            "as URIs, or leave val_path out: then a part of the training tokens is held out",
+            code="val-path-not-uri",
         )
     return [open_uri(uri, vocab_size) for uri in (train, val) if uri is not None]
 

@@ -54,17 +54,17 @@ class RankLoader(abc.ABC, Generic[Dataset]):
     ) -> None:
         for name, value in (("batch_size", batch_size), ("num_workers", num_workers)):
             if type(value) is not int:
-                raise UserError(f"{name} {value!r}: expected a whole number")
+                raise UserError(f"{name} {value!r}: expected a whole number", code="number-not-whole")
         if tail not in self.tails:
-            raise UserError(f"tail {tail!r}: choices are {', '.join(self.tails)}")
+            raise UserError(f"tail {tail!r}: choices are {', '.join(self.tails)}", code="tail-unknown")
         if batch_size < 1:
-            raise UserError(f"batch_size {batch_size}: expected at least 1")
+            raise UserError(f"batch_size {batch_size}: expected at least 1", code="batch-size-invalid")
         if num_workers < 0:
-            raise UserError(f"num_workers {num_workers}: expected at least 0")
+            raise UserError(f"num_workers {num_workers}: expected at least 0", code="workers-negative")
         if num_batches is not None and num_batches < 0:
-            raise UserError(f"num_batches {num_batches}: expected at least 0")
+            raise UserError(f"num_batches {num_batches}: expected at least 0", code="num-batches-negative")
         if not 0 <= rank < world_size:
-            raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
+            raise UserError(f"rank {rank} of {world_size}: ranks count from 0", code="rank-outside")
         if pin_memory:
             check_pinnable()
         self.dataset, self.batch_size = dataset, batch_size
@@ -98,17 +98,20 @@ class RankLoader(abc.ABC, Generic[Dataset]):
         if not isinstance(state, dict) or {"epoch", "samples", "fingerprint"} - state.keys():
             raise UserError(
                 f"{state!r} is no state of a loader: expected epoch, samples and fingerprint, as "
-                "state_dict() gives them"
+                "state_dict() gives them",
+                code="state-invalid",
             )
         if state["fingerprint"] != self.dataset.fingerprint:
             raise UserError(
                 f"the checkpoint read other data: it is at [{state['fingerprint']}], this run reads "
-                f"[{self.dataset.fingerprint}]. Bring the same data and options back, or start a new run"
+                f"[{self.dataset.fingerprint}]. Bring the same data and options back, or start a new run",
+                code="state-of-other-data",
             )
         if state.get("tail", self.tail) != self.tail:
             raise UserError(
                 f"the checkpoint was read with tail {state['tail']!r}, this run has {self.tail!r}: behind an "
-                "epoch the stream would be another. Take the same tail, or start a new run"
+                "epoch the stream would be another. Take the same tail, or start a new run",
+                code="state-of-other-tail",
             )
         epoch, samples = state["epoch"], state["samples"]
         if type(epoch) is not int or type(samples) is not int or epoch < 0 or samples < 0:
@@ -116,7 +119,7 @@ class RankLoader(abc.ABC, Generic[Dataset]):
         return epoch, samples
 
     def _damaged(self, what: str) -> UserError:
-        return UserError(f"the state is damaged: {what}. Go on from another checkpoint")
+        return UserError(f"the state is damaged: {what}. Go on from another checkpoint", code="state-damaged")
 
     def _asked_epoch(self) -> int | None:
         """Which epoch the dataset was set to since the last iteration; None also where that is the epoch of a

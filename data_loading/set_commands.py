@@ -87,8 +87,10 @@ def _tokens_of(given: str) -> Path:
         ]
         if there:
             names = " and ".join(map(str, there))
-            raise UserError(f"{given}: there are {names}: give one of them")
-        raise UserError(f"{given}: no token set there (looked for {found} and {path}/{MANIFEST})")
+            raise UserError(f"{given}: there are {names}: give one of them", code="path-ambiguous")
+        raise UserError(
+            f"{given}: no token set there (looked for {found} and {path}/{MANIFEST})", code="no-token-set"
+        )
     return found
 
 

@@ -226,7 +226,8 @@ def settle(files: SetFiles) -> None:
     except OSError as error:
         raise UserError(
             f"{files.tokens}: its writer was killed while it put the files in place, and they cannot be put "
-            f"there now ({error.strerror}). Run this once where {files.tokens.parent} can be written"
+            f"there now ({error.strerror}). Run this once where {files.tokens.parent} can be written",
+            code="settle-failed",
         ) from error
 
 
@@ -254,21 +255,25 @@ def disk_errors(
             or_else = f", or tokenize to another disk: {other}" if elsewhere else ""
             raise UserError(
                 f"{failed}What was there before is untouched{kept}. Make room and type the same command "
-                f"again{go_on}{or_else}"
+                f"again{go_on}{or_else}",
+                code="disk-full",
             ) from error
         if error.errno in _FORBIDDEN and elsewhere:
             raise UserError(
                 f"{failed}Tokenize into a folder that can be: {other} (a run reads it with "
-                f"dataset.path=/ANOTHER/FOLDER/{_named(output)})"
+                f"dataset.path=/ANOTHER/FOLDER/{_named(output)})",
+                code="file-unwritable",
             ) from error
         if error.errno in _FORBIDDEN:
             raise UserError(
-                f"{failed}See that you may write in {path.parent}, and type the same command again"
+                f"{failed}See that you may write in {path.parent}, and type the same command again",
+                code="file-unwritable",
             ) from error
         if SetFiles(path).lock.name in str(error.filename):  # where no file can be made, in /proc say
             raise UserError(
                 f"{path} cannot be written: no file can be made in {path.parent} "
-                f"({os.strerror(error.errno or 0)}). Tokenize into another folder: {elsewhere}"
+                f"({os.strerror(error.errno or 0)}). Tokenize into another folder: {elsewhere}",
+                code="file-unwritable",
             ) from error
         raise
 

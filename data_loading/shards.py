@@ -129,6 +129,7 @@ def allow_open_files(count: int) -> None:
     if most != resource.RLIM_INFINITY and most < needed:
         raise UserError(
             f"the set has {count:,} files to map, this process may open {most:,} (ulimit -Hn). Ask for more, "
-            "or make the set anew with larger shards (--tokens-per-shard)"
+            "or make the set anew with larger shards (--tokens-per-shard)",
+            code="too-many-shards",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))

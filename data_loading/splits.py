@@ -44,7 +44,7 @@ def split_ranges(n_tokens: int, documents: Values | None, val_fraction: float) -
         UserError: not enough tokens for two ranges.
     """
     if n_tokens < 2:
-        raise UserError(f"{n_tokens} tokens cannot be divided into train and val")
+        raise UserError(f"{n_tokens} tokens cannot be divided into train and val", code="too-few-tokens")
     border = _border(range(n_tokens), documents, round(n_tokens * val_fraction))
     return range(border), range(border, n_tokens)
 
@@ -68,7 +68,7 @@ def split_set(
     check_share("val", val, may_be_none=False)
     check_share("test", test, may_be_none=True)
     if n_tokens < 2:
-        raise UserError(f"{n_tokens} tokens cannot be divided into train and val")
+        raise UserError(f"{n_tokens} tokens cannot be divided into train and val", code="too-few-tokens")
     kept, held_out = hold_out(_strata(n_tokens, documents, sources), documents, tokens_of(val, n_tokens))
     tested: list[range] = []
     if test:
@@ -83,7 +83,8 @@ def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
     if share is not None and not is_count and not is_fraction:
         raise UserError(
             f"{name}={share}: expected a share of the tokens as a fraction between 0 and 1 (0.05), or their "
-            "number as a whole one (1_000_000)"
+            "number as a whole one (1_000_000)",
+            code="share-invalid",
         )
 
 
@@ -102,7 +103,10 @@ def hold_out(
     """
     there = sum(map(len, parts))
     if not 1 <= tokens < there:
-        raise UserError(f"{tokens:,} tokens of {there:,} cannot be held out: expected 1 to {there - 1:,}")
+        raise UserError(
+            f"{tokens:,} tokens of {there:,} cannot be held out: expected 1 to {there - 1:,}",
+            code="held-out-too-many",
+        )
     kept, held_out = [], []
     before = 0
     for part in parts:

@@ -70,7 +70,10 @@ def check_pinnable() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise UserError("pin_memory is for a GPU, and torch sees none here. Take pin_memory away")
+        raise UserError(
+            "pin_memory is for a GPU, and torch sees none here. Take pin_memory away",
+            code="pin-memory-without-gpu",
+        )
 
 
 def pinned(batch: Batch) -> Batch:

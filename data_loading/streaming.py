@@ -123,16 +123,17 @@ class StreamingDataset(MapStyle):
         if not shift_labels and (shift != 1 or windows == "shifted"):
             raise UserError(
                 "shift_labels=False: models of transformers shift labels by one token. Take shift=1, and "
-                "windows='plain' or 'streams'"
+                "windows='plain' or 'streams'",
+                code="labels-not-shifted",
             )
         if type(seed) is not int or seed < 0:
-            raise UserError(f"seed {seed!r}: expected a whole number, 0 or more")
+            raise UserError(f"seed {seed!r}: expected a whole number, 0 or more", code="seed-invalid")
         data = source if isinstance(source, Data) else _open(source, val, test, tokenizer, text_field)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = SharedNumber(0)
         if options.count(data, split) == 0:
-            raise UserError(too_short(data, split, options))
+            raise UserError(too_short(data, split, options), code="too-few-tokens")
         check = verify == "blocks"
         self._batches = options.batches(
             data, split, order, seed, block_windows, shard_windows=shard_windows, check=check,
@@ -142,7 +143,7 @@ class StreamingDataset(MapStyle):
         borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         if ranks not in RANKS:
-            raise UserError(f"ranks {ranks!r}: choices are {', '.join(RANKS)}")
+            raise UserError(f"ranks {ranks!r}: choices are {', '.join(RANKS)}", code="ranks-unknown")
         self.ranks = ranks
         if ranks == "shared":
             made_of.append("shared by all ranks")
@@ -260,7 +261,9 @@ def _open(
         return held_out_data(stream)
     for name, given in (("tokenizer", tokenizer), ("text_field", text_field)):
         if given is not None:
-            raise UserError(f"{name}: {source} holds tokens already; a {name} is for hf://...")
+            raise UserError(
+                f"{name}: {source} holds tokens already; a {name} is for hf://...", code="option-of-streams"
+            )
     if isinstance(source, Tokens):
         return split_data(source, None, None, val, test)
     return open_for_reading(str(source), val, test)

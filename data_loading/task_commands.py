@@ -100,16 +100,21 @@ def check_slurm(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
         if given.tasks is not None:
             raise UserError(
                 "--tasks: is for jobs of Slurm, --slurm SITE beside it. By hand each task is a command: "
-                f"--block-range 0/{given.tasks} and so on"
+                f"--block-range 0/{given.tasks} and so on",
+                code="tasks-without-slurm",
             )
         if overrides:
-            raise UserError(f"{overrides[0]}: is for jobs of Slurm: --slurm SITE --tasks N beside it")
+            raise UserError(
+                f"{overrides[0]}: is for jobs of Slurm: --slurm SITE --tasks N beside it",
+                code="overrides-without-slurm",
+            )
         return None
     from data_loading.pretokenizer.input_flags import count_of
 
     if given.tasks is None:
         raise UserError(
-            f"--slurm {given.slurm}: say among how many jobs the text is divided, such as --tasks 16"
+            f"--slurm {given.slurm}: say among how many jobs the text is divided, such as --tasks 16",
+            code="slurm-without-tasks",
         )
     tasks = count_of(given.tasks, "--tasks", 1)
     _refuse_beside(
@@ -129,7 +134,10 @@ def check_slurm(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
 def _refuse_beside(given: argparse.Namespace, flag: str, reasons: dict[str, str]) -> None:
     for name, reason in reasons.items():
         if getattr(given, name):
-            raise UserError(f"{flag} and --{name.replace('_', '-')}: {reason}. Leave one of them away")
+            raise UserError(
+                f"{flag} and --{name.replace('_', '-')}: {reason}. Leave one of them away",
+                code="flags-exclude-each-other",
+            )
 
 
 def shared_arguments(arguments: Sequence[str]) -> list[str]:

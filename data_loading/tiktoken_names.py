@@ -43,7 +43,9 @@ def load_encoding(full: str) -> TiktokenTokenizer:
     try:
         import tiktoken
     except ImportError as error:
-        raise TokenizerNotFound(f"tokenizer {full} needs the package tiktoken ({error}): {INSTALL}") from None
+        raise TokenizerNotFound(
+            f"tokenizer {full} needs the package tiktoken ({error}): {INSTALL}", code="package-missing"
+        ) from None
     if name not in _names():
         raise _unknown(full, _names())
     log.info("tokenizer %s: asking tiktoken, which fetches ranks that are not in its cache", full)
@@ -55,7 +57,8 @@ def load_encoding(full: str) -> TiktokenTokenizer:
         told = str(error).partition("\n")[0]
         raise UserError(
             f"tokenizer {full}: tiktoken cannot make it ({type(error).__name__}: {told}). If this is a "
-            "damaged download, try again"
+            "damaged download, try again",
+            code="tiktoken-encoding-broken",
         ) from error
     found = checked(
         TiktokenTokenizer(
@@ -81,7 +84,8 @@ def _names() -> list[str]:
     except Exception as error:  # a plugin of tiktoken is anybody's code
         raise UserError(
             f"tiktoken cannot list its encodings: {error}. One of the packages that add encodings to it "
-            "(modules of tiktoken_ext) is broken: uninstall or mend it"
+            "(modules of tiktoken_ext) is broken: uninstall or mend it",
+            code="tiktoken-plugin-broken",
         ) from error
 
 

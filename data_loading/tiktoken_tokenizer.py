@@ -128,11 +128,14 @@ def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
     if lost:
         raise UserError(
             f"tokenizer {tokenizer.name} has no rank for {len(lost)} of the byte values of UTF-8 (such as "
-            f"0x{lost[0]:02x}), and tiktoken fails at a text that has one"
+            f"0x{lost[0]:02x}), and tiktoken fails at a text that has one",
+            code="tokenizer-loses-bytes",
         )
     (number, count), *_ = Counter([*ranks.values(), *tokenizer.special_tokens.values()]).most_common(1)
     if count > 1:
-        raise UserError(f"tokenizer {tokenizer.name} has {count} tokens of the id {number}")
+        raise UserError(
+            f"tokenizer {tokenizer.name} has {count} tokens of the id {number}", code="tiktoken-id-twice"
+        )
     return tokenizer
 
 
@@ -148,18 +151,23 @@ def read_tiktoken(folder: Path, name: str) -> TiktokenTokenizer:
         pattern, special = str(said["pattern"]), {str(k): int(v) for k, v in said["special_tokens"].items()}
         there = str(said["content_hash"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}). {_MEND}") from error
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}: {error}). {_MEND}", code="tokenizer-damaged"
+        ) from error
     try:
         ranks = ranks_path.read_text(encoding="ascii")
     except FileNotFoundError:
-        raise UserError(f"{ranks_path} is missing, which belongs to {path.name}. {_MEND}") from None
+        raise UserError(
+            f"{ranks_path} is missing, which belongs to {path.name}. {_MEND}", code="tokenizer-damaged"
+        ) from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{ranks_path} is damaged ({error}). {_MEND}") from error
+        raise UserError(f"{ranks_path} is damaged ({error}). {_MEND}", code="tokenizer-damaged") from error
     _parsed(ranks, str(ranks_path))
     if _content_hash(pattern, special, ranks) != there:
         raise UserError(
             f"{ranks_path} and {path.name} are not what was saved: their content is "
-            f"{_content_hash(pattern, special, ranks)[:12]}, and {path.name} says {there[:12]}. {_MEND}"
+            f"{_content_hash(pattern, special, ranks)[:12]}, and {path.name} says {there[:12]}. {_MEND}",
+            code="tokenizer-damaged",
         )
     return TiktokenTokenizer(name, pattern, special, ranks)
 
@@ -181,10 +189,11 @@ def _parsed(ranks: str, what: str) -> dict[bytes, int]:
         except ValueError:
             raise UserError(
                 f"{what}, line {number}: expected a token in base64 and its rank, found {line[:80]!r}. "
-                f"{_MEND}"
+                f"{_MEND}",
+                code="tokenizer-damaged",
             ) from None
     if not found:
-        raise UserError(f"{what} has no ranks. {_MEND}")
+        raise UserError(f"{what} has no ranks. {_MEND}", code="tokenizer-damaged")
     return found
 
 
@@ -198,7 +207,8 @@ def encoding_of(definition: str) -> tuple[tiktoken.Encoding, bool]:
         import tiktoken
     except ImportError as error:
         raise UserError(
-            f"a tokenizer of tiktoken encodes only where it is installed ({error}): {INSTALL}"
+            f"a tokenizer of tiktoken encodes only where it is installed ({error}): {INSTALL}",
+            code="package-missing",
         ) from None
     said = json.loads(definition)
     encoding = tiktoken.Encoding(

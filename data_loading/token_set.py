@@ -60,6 +60,8 @@ _warned: set[Path] = set()
 class LaterVersion(UserError):
     """A manifest of a version that this program does not know."""
 
+    code = "version-too-new"
+
 
 @dataclass(frozen=True)
 class TokenSet(Tokens):
@@ -160,7 +162,9 @@ def read_manifest(path: Path, version: str | None = None) -> dict[str, Any] | No
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{manifest_path} cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"{manifest_path} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
     return parse_manifest(data, str(manifest_path), is_folder=SetFiles(path).is_folder)
 
 
@@ -174,10 +178,14 @@ def parse_manifest(data: bytes, name: str, *, is_folder: bool) -> dict[str, Any]
         manifest = json.loads(data.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         if (other := not_expected(name, "the manifest of a token set", head=data[:HEAD_BYTES])) is not None:
-            raise UserError(other) from None
-        raise UserError(f"{name} is no whole manifest ({error}). Tokenize again with --overwrite") from None
+            raise UserError(other, code="manifest-damaged") from None
+        raise UserError(
+            f"{name} is no whole manifest ({error}). Tokenize again with --overwrite", code="manifest-damaged"
+        ) from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(f"{name} is no manifest of a token set. Tokenize again with --overwrite")
+        raise UserError(
+            f"{name} is no manifest of a token set. Tokenize again with --overwrite", code="manifest-damaged"
+        )
     version = manifest.get("version")
     if isinstance(version, int) and version > SHARDS_VERSION:
         raise LaterVersion(
@@ -187,7 +195,10 @@ def parse_manifest(data: bytes, name: str, *, is_folder: bool) -> dict[str, Any]
     layout = _SHARDS_SHAPE if is_folder else _ONE_FILE_SHAPE
     wrong = _first_difference(manifest, {**_SHAPE, **layout}, "") or _contradiction(manifest)
     if wrong is not None:
-        raise UserError(f"{name} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite")
+        raise UserError(
+            f"{name} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite",
+            code="manifest-damaged",
+        )
     return manifest
 
 
@@ -268,7 +279,9 @@ def open_token_set(path: Path, vocab_size: int | None = None, version: str | Non
             if opened is None:
                 raise wrong or AssertionError
             return opened
-    raise UserError(f"{path} is being replaced again and again; wait until that has ended")
+    raise UserError(
+        f"{path} is being replaced again and again; wait until that has ended", code="changed-while-read"
+    )
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -282,7 +295,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def _open(files: SetFiles, vocab_size: int | None) -> TokenSet:
     manifest = read_manifest(files.tokens, files.version)
     if manifest is None and files.is_folder:
-        raise UserError(f"{files.tokens}: no token set there ({files.manifest} is missing)")
+        raise UserError(
+            f"{files.tokens}: no token set there ({files.manifest} is missing)", code="no-token-set"
+        )
     if manifest is None:
         return _open_lone(files, open_npy(files.tokens), vocab_size)
     tokens, documents = open_parts(
@@ -303,20 +318,23 @@ def _open_part(part: Part, dtype: str, manifest_name: str) -> tuple[np.ndarray, 
         raise UserError(
             f"{part.tokens_path} has {len(tokens):,} tokens of {tokens.dtype.str}, its manifest "
             f"{manifest_name} says {part.tokens:,} of {dtype}: one of them is "
-            "from another set. Copy both again, or tokenize again with --overwrite"
+            "from another set. Copy both again, or tokenize again with --overwrite",
+            code="tokens-not-of-manifest",
         )
     if not part.documents_path.exists():
         raise UserError(
             f"{part.documents_path} is missing: it says where the documents of {part.tokens_path.name} "
             "start, which decides what is held out. Copy all files of the set again, or tokenize again with "
-            "--overwrite"
+            "--overwrite",
+            code="documents-missing",
         )
     documents = open_npy(part.documents_path, may_be_empty=True)
     if len(documents) != part.documents:
         raise UserError(
             f"{part.documents_path} has {len(documents):,} documents, {manifest_name} says "
             f"{part.documents:,}. Copy all files of the set again, or tokenize again with "
-            "--overwrite"
+            "--overwrite",
+            code="documents-not-of-manifest",
         )
     return tokens, documents
 
@@ -329,7 +347,8 @@ def _open_lone(files: SetFiles, tokens: np.ndarray, vocab_size: int | None) -> T
         raise UserError(
             f"{files.tokens} holds the id {wrong:,}, outside the vocabulary of {size:,} ids (0 to "
             f"{size - 1:,}). It was made with another tokenizer: give the one it was made with "
-            "(tokenizer=...)"
+            "(tokenizer=...)",
+            code="id-outside-vocabulary",
         )
     if files.tokens.absolute() not in _warned:
         _warned.add(files.tokens.absolute())

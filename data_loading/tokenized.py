@@ -35,7 +35,8 @@ def stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
     if path.suffix != ".npy" and not SetFiles(path).exists:
         raise UserError(
             f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy. To "
-            f"train on a text of yours: dataset=text dataset.path={dataset.path}"
+            f"train on a text of yours: dataset=text dataset.path={dataset.path}",
+            code="stdlib-path-is-output",
         )
     return Place(None, path)
 
@@ -66,7 +67,7 @@ def _source(dataset: schema.Dataset, place: Place) -> Source:
     if dataset.source == "stdlib":
         return StdlibSource()
     if place.text is None:
-        raise UserError(f"{place.tokens}: no such token file")
+        raise UserError(f"{place.tokens}: no such token file", code="tokens-file-missing")
     options = InputOptions(dataset.encoding, dataset.errors, dataset.document_separator)
     return open_inputs([str(place.text)], options)
 

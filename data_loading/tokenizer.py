@@ -50,6 +50,8 @@ MEND = (
 class TokenizerNotFound(UserError):
     """In none of the places where it is looked for."""
 
+    code = "tokenizer-not-found"
+
 
 class Tokenizer(ABC):
     """Text to ids.
@@ -182,7 +184,7 @@ def reference_tokenizer(definition: str, what: str) -> tokenizers.Tokenizer:
     try:
         tokenizer = tokenizers.Tokenizer.from_str(definition)
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{what} cannot be loaded ({error}). {MEND}") from error
+        raise UserError(f"{what} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True

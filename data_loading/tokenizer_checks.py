@@ -18,7 +18,10 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
     """Raises UserError for a tokenizer that would give wrong, random or no ids."""
     model = definition.get("model")
     if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
-        raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
+        raise UserError(
+            f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}",
+            code="tokenizer-model-unknown",
+        )
     vocab = model["vocab"]
     _check_entries(vocab, path)
     _check_added(definition, path)
@@ -27,10 +30,14 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
     if len(set(ids.values())) < 2:
         raise UserError(
             f"{path} is an empty tokenizer: it has {len(set(ids.values()))} ids, and a vocabulary needs "
-            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again"
+            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again",
+            code="tokenizer-empty",
         )
     if model.get("dropout"):
-        raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
+        raise UserError(
+            f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null",
+            code="tokenizer-random",
+        )
     if model_type(definition) != "BPE":
         _check_unknown(definition, path)
     _check_loads(definition, path)
@@ -46,7 +53,8 @@ def _check_added(definition: dict[str, Any], path: Path) -> None:
         if not isinstance(found.get("content"), str) or not _is_id(found.get("id")):
             raise UserError(
                 f"{path}: added token {number} is {json.dumps(token)[:80]}, expected an object with "
-                "content (a text) and id (a number). Fetch the file again"
+                "content (a text) and id (a number). Fetch the file again",
+                code="tokenizer-added-invalid",
             )
 
 
@@ -65,7 +73,8 @@ def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
             raise UserError(
                 f"{path}: its added token {content!r} has the id {token['id']:,}, and the package tokenizers "
                 f"would give it {index:,}, which follows the vocabulary and the tokens before it. Fetch the "
-                "file again, or number its added tokens on from the vocabulary"
+                "file again, or number its added tokens on from the vocabulary",
+                code="tokenizer-added-id",
             )
         given[content] = index
         most = most if content in known else index
@@ -83,7 +92,9 @@ def _check_steps(definition: dict[str, Any], path: Path) -> None:
             _check_tables(definition[name])
             Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
         except Exception as error:  # tokenizers raises bare Exception
-            raise UserError(f"{path}: its {name} cannot be loaded ({error}). {MEND}") from error
+            raise UserError(
+                f"{path}: its {name} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged"
+            ) from error
 
 
 def _check_tables(step: Any) -> None:
@@ -112,7 +123,8 @@ def _check_entries(vocab: Any, path: Path) -> None:
     if wrong:
         raise UserError(
             f"{path}: its vocabulary has {json.dumps(wrong[0], ensure_ascii=False)[:80]}, expected texts "
-            f"with whole numbers from 0 to {_MOST_ID:,} as ids (Unigram: with scores). Fetch the file again"
+            f"with whole numbers from 0 to {_MOST_ID:,} as ids (Unigram: with scores). Fetch the file again",
+            code="tokenizer-vocabulary-invalid",
         )
 
 
@@ -141,12 +153,13 @@ def _check_loads(definition: dict[str, Any], path: Path) -> None:
         if token.get("normalized") and not normalized(definition, token["content"]):
             raise UserError(
                 f"{path}: its added token {token['content']!r} is empty once it is normalized, and would end "
-                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false"
+                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false",
+                code="tokenizer-added-empty",
             )
     try:
         Tokenizer.from_str(json.dumps({**definition, "model": bare}))
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{path} cannot be loaded ({error}). {MEND}") from error
+        raise UserError(f"{path} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged") from error
 
 
 def _check_unknown(definition: dict[str, Any], path: Path) -> None:
@@ -161,7 +174,8 @@ def _check_unknown(definition: dict[str, Any], path: Path) -> None:
     if not has_token:
         raise UserError(
             f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
-            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})"
+            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})",
+            code="tokenizer-without-unknown",
         )
 
 
@@ -175,20 +189,23 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(
                 f"{path}: merge {number} is {json.dumps(pair, ensure_ascii=False)[:80]}, expected two "
-                "tokens. The file is truncated, or was edited: fetch it again"
+                "tokens. The file is truncated, or was edited: fetch it again",
+                code="tokenizer-merge-invalid",
             )
         left, right = parts
         absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
         if absent:
             raise UserError(
                 f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
-                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
+                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again",
+                code="tokenizer-merge-invalid",
             )
     unknown = model.get("unk_token")
     if unknown is not None and unknown not in vocab:
         raise UserError(
             f"{path}: its unk_token {unknown!r} is not in its vocabulary. The file is truncated, or was "
-            "edited"
+            "edited",
+            code="tokenizer-unknown-missing",
         )
     normalizer = definition.get("normalizer")
     byte_level = "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), normalizer])
@@ -197,7 +214,8 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
         characters = sum(len(token) == 1 for token in vocab)
         raise UserError(
             f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
-            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token"
+            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token",
+            code="tokenizer-loses-characters",
         )
     if byte_level and unknown is None and (normalizer is None or normalizer["type"] == "ByteLevel"):
         lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
@@ -205,7 +223,8 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
             raise UserError(
                 f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
                 f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
-                "was trained without initial_alphabet=ByteLevel.alphabet()"
+                "was trained without initial_alphabet=ByteLevel.alphabet()",
+                code="tokenizer-loses-bytes",
             )
 
 

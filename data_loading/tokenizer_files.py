@@ -75,7 +75,8 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
         raise UserError(
             f"tokenizer {name}: {folder} holds neither tokenizer.json nor vocab.json with merges.txt"
             + (f" (there is {', '.join(file.name for file in files)})" if files else "")
-            + _how_to_convert(folder)
+            + _how_to_convert(folder),
+            code="tokenizer-files-missing",
         )
     if (folder / BYTES_FILE).is_file():
         return BytesTokenizer()
@@ -104,12 +105,15 @@ def check_copies(folder: Path, tokenizer: Tokenizer) -> None:
     for file in (folder / name for name in TOKENIZER_FILES):
         found = _read_json(file) if file.suffix == ".json" and file.is_file() else None
         if file.name == BYTES_FILE and found not in (None, BytesTokenizer().description):
-            raise UserError(f"{file} does not describe the tokenizer bytes")
+            raise UserError(f"{file} does not describe the tokenizer bytes", code="tokenizer-damaged")
     copies = all((folder / name).is_file() for name in ("vocab.json", "merges.txt"))
     if copies and isinstance(tokenizer, JsonTokenizer):
         copied = replace(tokenizer, definition=_from_vocab_and_merges(folder))
         if copied.content_hash != tokenizer.content_hash:
-            raise UserError(f"{folder}: vocab.json and merges.txt are not those of its tokenizer.json")
+            raise UserError(
+                f"{folder}: vocab.json and merges.txt are not those of its tokenizer.json",
+                code="tokenizer-copies-differ",
+            )
 
 
 @lru_cache(maxsize=4)
@@ -135,12 +139,19 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         if (other := not_expected(path, "a JSON file of a tokenizer")) is not None:
-            raise UserError(other) from None
-        raise UserError(f"{path} is truncated or no JSON ({error}). Fetch the file again") from error
+            raise UserError(other, code="other-kind-of-file") from None
+        raise UserError(
+            f"{path} is truncated or no JSON ({error}). Fetch the file again", code="tokenizer-damaged"
+        ) from error
     except RecursionError:
-        raise UserError(f"{path} is nested too deeply to be a file of a tokenizer. Fetch it again") from None
+        raise UserError(
+            f"{path} is nested too deeply to be a file of a tokenizer. Fetch it again",
+            code="tokenizer-damaged",
+        ) from None
     if not isinstance(value, dict):
-        raise UserError(f"{path} holds a JSON {type(value).__name__}, expected an object")
+        raise UserError(
+            f"{path} holds a JSON {type(value).__name__}, expected an object", code="tokenizer-damaged"
+        )
     return value
 
 
@@ -153,11 +164,14 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
     if (folder / "added_tokens.json").is_file() or len(config.get("added_tokens_decoder", {})) > 1:
         raise UserError(
             f"{folder} adds tokens to vocab.json, which only a tokenizer.json can say exactly. Make one: "
-            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+            code="tokenizer-needs-json",
         )
     _check_like_gpt2(folder, config)
     if not all(isinstance(index, int) for index in vocab.values()):
-        raise UserError(f"{folder / 'vocab.json'}: expected whole numbers as ids")
+        raise UserError(
+            f"{folder / 'vocab.json'}: expected whole numbers as ids", code="tokenizer-vocabulary-invalid"
+        )
     merges = _read_merges(folder / "merges.txt")
     if len(vocab) > 1:
         _check_merges_reach_all(folder, vocab, merges)
@@ -204,14 +218,16 @@ def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
         raise UserError(
             f"{folder}: vocab.json and merges.txt are of the {what}, which may divide or end text otherwise "
             "than GPT-2. Only a tokenizer.json says how. Make one: "
-            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+            code="tokenizer-needs-json",
         )
 
     if kind in _OTHER_ENDS and not any(token for _, token in _named_ends(folder)):
         raise UserError(
             f"{folder}: vocab.json and merges.txt are of the {what}, whose end of text is "
             f"{_OTHER_ENDS[kind]!r}, and no file there says so. Make a tokenizer.json: "
-            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+            code="tokenizer-needs-json",
         )
 
 
@@ -221,18 +237,21 @@ def _check_end_of_text(folder: Path, vocab: dict[str, int]) -> None:
         if content is not None and content not in vocab and content != END_OF_TEXT:
             raise UserError(
                 f"{path}: its eos_token {content!r} is not in vocab.json. Make a tokenizer.json that has it: "
-                f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+                f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
+                code="tokenizer-needs-json",
             )
 
 
 def _read_merges(path: Path) -> list[list[str]]:
     merges = []
     if (other := not_expected(path, "merges, two tokens a line")) is not None:
-        raise UserError(other)
+        raise UserError(other, code="other-kind-of-file")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is truncated or no UTF-8 ({error}). Fetch the file again") from error
+        raise UserError(
+            f"{path} is truncated or no UTF-8 ({error}). Fetch the file again", code="tokenizer-damaged"
+        ) from error
     for number, line in enumerate(lines, 1):
         line = line.removesuffix("\r")
         if not line or line.startswith("#version"):
@@ -240,7 +259,8 @@ def _read_merges(path: Path) -> list[list[str]]:
         pair = line.split(" ")
         if len(pair) != 2 or not all(pair):
             raise UserError(
-                f"{path}, line {number}: expected two tokens, found {line!r}. Is the file truncated?"
+                f"{path}, line {number}: expected two tokens, found {line!r}. Is the file truncated?",
+                code="tokenizer-merge-invalid",
             )
         merges.append(pair)
     return merges
@@ -254,7 +274,8 @@ def _check_merges_reach_all(folder: Path, vocab: dict[str, int], merges: list[li
         raise UserError(
             f"{folder / 'merges.txt'} has {len(merges):,} merges, which cannot make {len(missing):,} of the "
             f"{len(vocab):,} tokens in vocab.json (such as {missing[-1]!r}). It is truncated, or from "
-            "another tokenizer: fetch both files again"
+            "another tokenizer: fetch both files again",
+            code="tokenizer-merge-invalid",
         )
 
 

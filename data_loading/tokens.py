@@ -84,7 +84,10 @@ class Tokens(abc.ABC):
         Raises:
             UserError: there are none.
         """
-        raise UserError(f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away")
+        raise UserError(
+            f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away",
+            code="no-checksums",
+        )
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
         """The least expected loss (nats a label) of any model over the windows that begin at these tokens

@@ -31,6 +31,7 @@ def refuse_unused(dataset: schema.Dataset, sets: Sequence[Tokens]) -> None:
                 Problem(
                     f"dataset.{name}",
                     f"it is of texts, and {sets[0].name} holds tokens: it would do nothing. Take it away",
+                    code="key-without-effect",
                 )
             )
     for name in ("val_fraction", "val_tokens"):
@@ -39,6 +40,7 @@ def refuse_unused(dataset: schema.Dataset, sets: Sequence[Tokens]) -> None:
                 Problem(
                     f"dataset.{name}",
                     f"val is all of {sets[1].name}, so that it would do nothing. Take it away",
+                    code="key-without-effect",
                 )
             )
     starts = sets[0].documents
@@ -48,6 +50,7 @@ def refuse_unused(dataset: schema.Dataset, sets: Sequence[Tokens]) -> None:
                 "dataset.documents",
                 f"{sets[0].name} is one document: {dataset.documents} would do nothing. Take it away, or "
                 "tokenize again with --document-separator",
+                code="key-without-effect",
             )
         )
     if problems:

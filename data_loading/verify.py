@@ -43,7 +43,8 @@ def verify(
             f"{found.path} was made with tokenizer {there['name']} (content "
             f"{there['content_hash'][:12]}), this run asks for {tokenizer.name} (content "
             f"{tokenizer.content_hash[:12]}). Ask for tokenizer={ask}, or make the set anew: "
-            f"{command} --overwrite"
+            f"{command} --overwrite",
+            code="tokenizer-differs",
         )
     if isinstance(tokenizer, JsonTokenizer) and found.documents is not None:
         files, truncation = SetFiles(found.path), tokenizer.definition.get("truncation")
@@ -56,7 +57,8 @@ def verify(
         if wanted != getattr(default, name) and wanted != made:
             raise UserError(
                 f"{found.path} was made with {name} {made!r}, this run says dataset.{name}={wanted!r}. "
-                f"Leave that out, or make the set anew: {command} --overwrite"
+                f"Leave that out, or make the set anew: {command} --overwrite",
+                code="option-differs",
             )
     if stdlib is not None:
         _refuse(stdlib.differs(manifest["sources"], SetFiles(found.path)), found, command)
@@ -78,5 +80,6 @@ def verify_text(found: TokenSet, place: Place, command: str) -> None:
 def _refuse(difference: str | None, found: TokenSet, command: str) -> None:
     if difference:
         raise UserError(
-            f"{found.path} does not belong to its text: {difference}. Make it anew: {command} --overwrite"
+            f"{found.path} does not belong to its text: {difference}. Make it anew: {command} --overwrite",
+            code="set-not-of-text",
         )

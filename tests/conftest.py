@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.golden_text import (  # noqa: F401 (hooks and a fixture)
+    golden,
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+)
 from tests.searched import examples
 
 if TYPE_CHECKING:

@@ -60,9 +60,11 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print. Raises UserError."""
     if arguments.batch_size < 1:
-        raise UserError(f"--batch-size {arguments.batch_size}: expected at least 1")
+        raise UserError(
+            f"--batch-size {arguments.batch_size}: expected at least 1", code="batch-size-invalid"
+        )
     if not 1 <= arguments.seconds <= 600:
-        raise UserError(f"--seconds {arguments.seconds:g}: expected 1 to 600")
+        raise UserError(f"--seconds {arguments.seconds:g}: expected 1 to 600", code="seconds-invalid")
     found = bench(arguments.source, arguments.seq_len, arguments.batch_size, arguments.seconds)
     print(json.dumps(found, indent=2) if arguments.json else page(found))
     return 0
@@ -84,7 +86,10 @@ def bench(source: str, seq_len: int, batch_size: int, seconds: float) -> dict[st
     data = open_for_reading(source, None)
     chosen = StreamingDataset(data, seq_len=seq_len)
     if batch_size > len(chosen):
-        raise UserError(f"--batch-size {batch_size}: {source} has {len(chosen):,} windows of {seq_len}")
+        raise UserError(
+            f"--batch-size {batch_size}: {source} has {len(chosen):,} windows of {seq_len}",
+            code="batch-larger-than-split",
+        )
     rows: list[dict[str, Any]] = []
     readers, left_out = _readers(data)
     no_floor, threads = "", torch.get_num_threads()

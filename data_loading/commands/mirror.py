@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from experiment_utils.errors import UserError
 
     if arguments.workers < 1 or arguments.part_size < 1:
-        raise UserError("--workers and --part-size: expected at least 1")
+        raise UserError("--workers and --part-size: expected at least 1", code="flag-below-one")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     started = time.monotonic()
     source, target = parse(arguments.source), parse(arguments.target)

@@ -63,9 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it; returns the exit status."""
     for name in ("seq_len", "batch_size", "rows", "val_tokens"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more",
+                code="flag-below-one",
+            )
     if arguments.seed < 0:
-        raise UserError(f"--seed {arguments.seed}: expected 0 or more")
+        raise UserError(f"--seed {arguments.seed}: expected 0 or more", code="seed-negative")
     from data_loading.hub.name import PREFIX
     from data_loading.streaming import StreamingDataset
 
@@ -84,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 <= arguments.batch < batches:
         raise UserError(
             f"--batch {arguments.batch}: epoch 0 of {arguments.split} has {batches:,} batches of "
-            f"{arguments.batch_size}, counted from 0"
+            f"{arguments.batch_size}, counted from 0",
+            code="batch-out-of-range",
         )
     first = arguments.batch * arguments.batch_size
     batch = dataset.read(0, first, min(first + arguments.batch_size, len(dataset)))
@@ -103,7 +107,7 @@ def _show_stream(arguments: argparse.Namespace) -> int:
     from data_loading.hub.stream import HubStream
 
     if arguments.batch < 0:
-        raise UserError(f"--batch {arguments.batch}: batches are counted from 0")
+        raise UserError(f"--batch {arguments.batch}: batches are counted from 0", code="batch-negative")
     given = {} if arguments.tokenizer is None else {"tokenizer": arguments.tokenizer}
     stream = HubStream(
         arguments.source,
@@ -116,7 +120,10 @@ def _show_stream(arguments: argparse.Namespace) -> int:
     loader = stream.loader(arguments.batch_size)
     batch = next(islice(loader, arguments.batch, None), None)
     if batch is None:
-        raise UserError(f"--batch {arguments.batch}: epoch 0 has fewer batches of {arguments.batch_size}")
+        raise UserError(
+            f"--batch {arguments.batch}: epoch 0 has fewer batches of {arguments.batch_size}",
+            code="batch-out-of-range",
+        )
     found = {
         "path": str(stream.name),
         "revision": stream.revision,
@@ -195,7 +202,8 @@ def _tokenizer(dataset: StreamingDataset, given: str | None) -> Tokenizer | None
         if found.vocab_size < tokens.vocab_size:
             raise UserError(
                 f"--tokenizer {given} has {found.vocab_size:,} ids, and the set {tokens.vocab_size:,}: it "
-                "was made with another one"
+                "was made with another one",
+                code="tokenizer-vocabulary-differs",
             )
         return found
     if not isinstance(tokens, TokenSet):

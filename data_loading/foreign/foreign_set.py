@@ -99,7 +99,9 @@ def open_foreign(path: Path, asked: Asked) -> list[ForeignSet]:
         with one_reads(beside, str(path)):
             return _open(path, asked)
     except OSError as error:
-        raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"{error.filename or path} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
 
 
 def _open(path: Path, asked: Asked) -> list[ForeignSet]:
@@ -126,7 +128,8 @@ def _set_of(
     dtype = layout.tokens.dtype.name
     if asked.dtype not in (AUTO, dtype):
         raise UserError(
-            f"{path} holds {dtype} ({kind.name} says so), not {asked.dtype}. Leave dataset.dtype out"
+            f"{path} holds {dtype} ({kind.name} says so), not {asked.dtype}. Leave dataset.dtype out",
+            code="dtype-contradicts-format",
         )
     content = {"format": kind.name, "dtype": layout.tokens.dtype.str, "files": facts["sha256"]}
     return ForeignSet(
@@ -150,7 +153,8 @@ def _vocab_size(path: Path, kind: Kind, layout: Layout, facts: dict[str, Any], a
         by = f" ({layout.tokenizer})" if layout.tokenizer else ""
         raise UserError(
             f"{path} was made with a vocabulary of {said:,} ids{by}, this run's tokenizer has {wanted:,}. "
-            "Give the one it was made with (tokenizer=...)"
+            "Give the one it was made with (tokenizer=...)",
+            code="vocabulary-differs",
         )
     size: int = next((n for n in (wanted, said) if n is not None), facts["max_id"] + 1)
     if facts["min_id"] < 0 or facts["max_id"] >= size:
@@ -159,7 +163,8 @@ def _vocab_size(path: Path, kind: Kind, layout: Layout, facts: dict[str, Any], a
             f"{path} ({kind.name}, {layout.tokens.dtype.name}) holds the id {wrong:,}, outside the "
             f"vocabulary of {size:,} ids (0 to {size - 1:,}). It was made with another tokenizer: give the "
             "one it was made with (tokenizer=...); or its ids are of another dtype (dataset.dtype=...), "
-            "where it does not say so itself"
+            "where it does not say so itself",
+            code="id-outside-vocabulary",
         )
     return size
 
@@ -199,7 +204,7 @@ def _facts(
         return {**known, "asked_vocab_size": vocab_size}
     tokens = layout.tokens
     if not len(tokens):
-        raise UserError(f"{path} holds no tokens")
+        raise UserError(f"{path} holds no tokens", code="no-tokens")
     log.info("reading %s once to check its ids", path)
     largest = smallest = 0
     for start in range(0, len(tokens), _SCAN_IDS):

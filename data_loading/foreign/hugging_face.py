@@ -96,7 +96,7 @@ class HuggingFace(Kind):
                 raise self.damaged(file, "it does not end as an Arrow stream does: it was cut short")
         except pyarrow.ArrowException as error:
             if (other := not_expected(file, "an Arrow stream", ("arrow-stream",))) is not None:
-                raise UserError(other) from None
+                raise UserError(other, code="other-kind-of-file") from None
             raise self.damaged(file, f"it is no whole Arrow stream ({error})") from None
         except OSError as error:
             raise self.damaged(file, f"it cannot be read ({error})") from None
@@ -115,7 +115,8 @@ class HuggingFace(Kind):
             raise UserError(
                 f"{file} has the columns {there}; expected {_COLUMN}, a list of integers. Where the ids are "
                 f"called otherwise: dataset.rename_column('NAME', '{_COLUMN}').save_to_disk(OUT); where "
-                "there is only text, tokenize it: python pretokenize_dataset.py FOLDER/*.arrow"
+                "there is only text, tokenize it: python pretokenize_dataset.py FOLDER/*.arrow",
+                code="ids-column-missing",
             )
         return place
 
@@ -139,7 +140,8 @@ class HuggingFace(Kind):
         if not 0 <= at <= mapped.size:
             raise UserError(
                 f"{file} is compressed inside, which cannot be mapped. Save it again: "
-                "datasets.load_from_disk(FOLDER).save_to_disk(OUT)"
+                "datasets.load_from_disk(FOLDER).save_to_disk(OUT)",
+                code="arrow-compressed",
             )
         return dtype, at + (values.offset + int(starts[0])) * dtype.itemsize, starts
 

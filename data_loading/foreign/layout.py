@@ -36,7 +36,9 @@ class Asked:
 
     def __post_init__(self) -> None:
         if self.dtype not in (AUTO, *DTYPES, *_SELF_TOLD):
-            raise UserError(f"dtype {self.dtype!r}: choices are {', '.join((AUTO, *DTYPES))}")
+            raise UserError(
+                f"dtype {self.dtype!r}: choices are {', '.join((AUTO, *DTYPES))}", code="dtype-unknown"
+            )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Kind(abc.ABC):
     def damaged(self, path: Path, what: str) -> UserError:
         return UserError(
             f"{path} holds tokens as {self.name} has them, but {what}. Copy it again, or make it again with "
-            f"{self.name}"
+            f"{self.name}",
+            code="foreign-set-damaged",
         )
 
 

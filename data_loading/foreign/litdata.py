@@ -78,7 +78,8 @@ class LitData(Kind):
                 raise UserError(
                     f"{path} holds chunks of litdata with {name} {config[name]}, which cannot be mapped. "
                     f"Write them again without: litdata.optimize(..., {name}=None), from "
-                    f"StreamingDataset({str(path)!r})"
+                    f"StreamingDataset({str(path)!r})",
+                    code="litdata-compressed",
                 )
         formats = config.get("data_format")
         name, _, code = str(formats[0] if isinstance(formats, list) and formats else formats).partition(":")
@@ -88,7 +89,8 @@ class LitData(Kind):
                 f"{path} holds items of litdata with data_format {formats}; expected one 1-D tensor or "
                 "array of ids each (no_header_tensor or no_header_numpy of integers). Write the ids alone: "
                 "litdata.optimize(fn=lambda i: OLD[i]['input_ids'], inputs=list(range(len(OLD))), "
-                "item_loader=TokensLoader(), ...)"
+                "item_loader=TokensLoader(), ...)",
+                code="litdata-format",
             )
         return np.dtype(found)
 

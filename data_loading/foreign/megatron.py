@@ -31,12 +31,14 @@ class Megatron(Kind):
             stems = ", ".join(str(index.with_suffix("")) for index in indices)
             raise UserError(
                 f"{path} holds {len(indices)} sets of Megatron: {stems}. Say which is trained on and which "
-                "is held out: dataset.path=STEM dataset.val_path=STEM"
+                "is held out: dataset.path=STEM dataset.val_path=STEM",
+                code="megatron-several-sets",
             )
         if begins(indices[0], len(_LEGACY)) == _LEGACY:
             raise UserError(
                 f"{indices[0]} is an index of Megatron's older kinds (lazy, cached). Make it anew: "
-                "tools/preprocess_data.py --dataset-impl mmap"
+                "tools/preprocess_data.py --dataset-impl mmap",
+                code="megatron-old-index",
             )
         try:
             index = read_index(indices[0])

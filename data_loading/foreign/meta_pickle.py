@@ -27,18 +27,21 @@ def read_vocab_size(path: Path) -> int | None:
     mend = "Write it again with plain numbers and texts, or take it away"
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise UserError(f"{path} has {path.stat().st_size:,} bytes, which is no meta.pkl. {mend}")
+            raise UserError(
+                f"{path} has {path.stat().st_size:,} bytes, which is no meta.pkl. {mend}",
+                code="meta-pickle-too-large",
+            )
         with open(path, "rb") as file:
             meta: Any = _Plain(file).load()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}", code="file-unreadable") from error
     except UserError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise UserError(f"{path} cannot be read: {error}. {mend}") from None
+        raise UserError(f"{path} cannot be read: {error}. {mend}", code="meta-pickle-unreadable") from None
     found = meta.get("vocab_size") if isinstance(meta, dict) else None
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise UserError(f"{path} says no vocab_size. {mend}")
+        raise UserError(f"{path} says no vocab_size. {mend}", code="meta-pickle-no-vocabulary")
     return found

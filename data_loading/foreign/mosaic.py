@@ -103,7 +103,8 @@ class Mosaic(Kind):
         ):
             raise UserError(
                 f"{path}/index.json is of version {index['version']}; expected 2, with shards of mds. Write "
-                "it with MDSWriter"
+                "it with MDSWriter",
+                code="mosaic-version",
             )
         if not facts:
             raise self.damaged(path, "index.json names no shard")
@@ -120,7 +121,8 @@ class Mosaic(Kind):
         if not file.is_file() and packed and (path / packed).is_file():
             raise UserError(
                 f"{path} is compressed ({shard.compression}), which cannot be mapped. Decompress it once: "
-                f"{_command(path, shard.compression, packed[len(name) :])}"
+                f"{_command(path, shard.compression, packed[len(name) :])}",
+                code="mosaic-compressed",
             )
         if Path(name).name != name or not file.is_file():
             raise self.damaged(path, f"{name}, which index.json names, is missing")
@@ -151,7 +153,8 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
         raise UserError(
             f"{path} has the columns {there}; expected one of ids, of ndarray:uint16, uint32, int32 or "
             "int64, or bytes, called tokens or input_ids where there are several. Write such shards with "
-            "MDSWriter"
+            "MDSWriter",
+            code="mosaic-columns",
         )
     place = names.index(chosen[0])
     encoding = encodings[place]
@@ -162,7 +165,8 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
     else:
         raise UserError(
             f"{path}: column {chosen[0]} is bytes, and nothing says of which dtype its ids are. Say it: "
-            "dataset.dtype=int64 (what LLM Foundry writes), or uint16, uint32, int32"
+            "dataset.dtype=int64 (what LLM Foundry writes), or uint16, uint32, int32",
+            code="mosaic-dtype-unknown",
         )
     dtype = np.dtype(name).newbyteorder("<")
     return Column(dtype, place, sizes, encoding.startswith("ndarray") and encoding.count(":") == 1)

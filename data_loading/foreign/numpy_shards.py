@@ -141,7 +141,10 @@ def _layouts(kind: Kind, path: Path, shards: dict[str, list[Path]], asked: Asked
         return parts
     if len(parts) > 1:
         names = ", ".join(str(files[0]) for files in shards.values())
-        raise UserError(f"{path} holds several sets ({names}). Put each into a folder of its own")
+        raise UserError(
+            f"{path} holds several sets ({names}). Put each into a folder of its own",
+            code="shards-several-sets",
+        )
     return {"all": next(iter(parts.values()))}
 
 
@@ -153,13 +156,17 @@ def _layout(path: Path, files: list[Path], asked: Asked) -> Layout:
     if len(have) < len(files):
         other = next(file for file in files if file not in have)
         raise UserError(
-            f"{path}: {have[0].name} has the header of NumPy, {other.name} has none: one is damaged"
+            f"{path}: {have[0].name} has the header of NumPy, {other.name} has none: one is damaged",
+            code="shards-header-mixed",
         )
     arrays = [open_npy(file) for file in files]
     dtypes = {array.dtype: file for array, file in zip(arrays, files, strict=True)}
     if len(dtypes) > 1:
         told = " and ".join(f"{dtype.name} in {file.name}" for dtype, file in dtypes.items())
-        raise UserError(f"{path}: its files are of different dtypes, {told}. Write them again, all of one")
+        raise UserError(
+            f"{path}: its files are of different dtypes, {told}. Write them again, all of one",
+            code="shards-dtypes-mixed",
+        )
     offsets = [array.offset for array in arrays if isinstance(array, np.memmap)]
     runs = Runs(
         arrays[0].dtype, files, np.arange(len(files)), np.array(offsets), np.array([len(a) for a in arrays])

@@ -68,7 +68,8 @@ class Raw(Kind):
             if path.suffix == ".npy" and asked.dtype == AUTO:
                 told = f"{path} is no .npy file: it begins with {begins(path, 8)!r}. As raw ids: {error}"
                 raise UserError(
-                    f"{told}. Raw ids can be given a header: np.save(OUT, np.fromfile(FILE, dtype))"
+                    f"{told}. Raw ids can be given a header: np.save(OUT, np.fromfile(FILE, dtype))",
+                    code="npy-without-header",
                 ) from None
             raise
         layout = Layout(Runs.of_files(dtype, [path]), None, (path,), said, "meta.pkl" if said else None, told)

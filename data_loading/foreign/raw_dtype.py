@@ -37,10 +37,10 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
     names = " and ".join(map(str, paths))
     for path in paths:
         if path.stat().st_size == 0:
-            raise UserError(f"{path} holds no tokens: it is empty. Copy or make it again")
+            raise UserError(f"{path} holds no tokens: it is empty. Copy or make it again", code="no-tokens")
         other = not_expected(path, "ids without a header", KINDS_LIKE_IDS)
         if other is not None:
-            raise UserError(other)
+            raise UserError(other, code="other-kind-of-file")
     if asked.dtype != AUTO:
         dtype = np.dtype(asked.dtype).newbyteorder("<")
         for path in paths:
@@ -50,7 +50,8 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
         raise UserError(
             f"{names}: nothing says whether the ids are uint16 or uint32. Say which: dataset.dtype=uint16 or "
             "dataset.dtype=uint32, or name the tokenizer (in Python open_tokens(FILE, dtype='uint16'), or "
-            "vocab_size=...)"
+            "vocab_size=...)",
+            code="dtype-needs-vocabulary",
         )
     possible = [dtype for dtype in READINGS if all(_fits(path, dtype, asked.vocab_size) for path in paths)]
     below = f"below the {asked.vocab_size:,} of the vocabulary"
@@ -59,7 +60,8 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
         raise UserError(
             f"{sizes}: read as uint16, as uint32 or as int64, not all ids are {below}. It was made with "
             "another tokenizer (give the one it was made with, tokenizer=...), was cut short, or holds no "
-            "raw ids"
+            "raw ids",
+            code="dtype-fits-none",
         )
     widest = possible[0]
     if len(possible) == 1 or _is_no_accident(paths[0], widest):
@@ -70,7 +72,8 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
     raise UserError(
         f"{names} may be {' or '.join(choices)}: read as either, all ids are {below}. Say which: "
         f"{' or '.join(f'dataset.dtype={name}' for name in choices)} (in Python open_tokens(FILE, "
-        f"dtype={choices[0]!r}))"
+        f"dtype={choices[0]!r}))",
+        code="dtype-ambiguous",
     )
 
 
@@ -79,7 +82,8 @@ def _check_length(path: Path, dtype: np.dtype) -> None:
     if size % dtype.itemsize:
         raise UserError(
             f"{path} has {size:,} bytes, which is no whole number of {dtype.name}: it was cut short, or is "
-            "of another dtype (dataset.dtype=...)"
+            "of another dtype (dataset.dtype=...)",
+            code="size-not-of-dtype",
         )
 
 

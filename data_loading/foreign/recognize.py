@@ -48,7 +48,8 @@ def kind_of(path: Path, dtype: str = AUTO) -> Kind | None:
         if len(signs) > 1:
             told = ", and ".join(f"{sign} ({kind.name})" for kind, sign in signs.items())
             raise UserError(
-                f"{path} holds {told}: it is not clear which is meant. Put each into its own folder"
+                f"{path} holds {told}: it is not clear which is meant. Put each into its own folder",
+                code="several-formats",
             )
         if signs:
             return next(iter(signs))
@@ -75,16 +76,23 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
     if not folders:
         raise UserError(
             f"{path} holds no tokens in a format that is known here (docs/data.md lists them)"
-            + damaged_index(path)
+            + damaged_index(path),
+            code="format-unknown",
         )
     found = {}
     for split, folder in folders.items():
         inner = kind_of(folder)
         if inner is None:
-            raise UserError(f"{folder} was changed while it was read. Type the same command again")
+            raise UserError(
+                f"{folder} was changed while it was read. Type the same command again",
+                code="changed-while-read",
+            )
         parts = _opened(inner, folder, asked)
         if set(parts) != {"all"}:
-            raise UserError(f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path")
+            raise UserError(
+                f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path",
+                code="holds-splits-itself",
+            )
         found[split] = (inner, parts["all"])
     return found
 
@@ -100,7 +108,7 @@ def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
             found = file_kind(head_of(file)) if file.is_file() else None
             if found is not None and found.id in NOT_FETCHED:
                 told = f"{file} is {found.name}; expected tokens as {kind.name} has them"
-                raise UserError(f"{told}. {found.advice_for(file)}") from None
+                raise UserError(f"{told}. {found.advice_for(file)}", code="not-fetched") from None
         raise
 
 

@@ -30,7 +30,8 @@ def foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:
 def refuse_dtype(given: str, path: str) -> None:
     """Raises UserError."""
     raise UserError(
-        f"{given}: it is said of raw ids that nothing else tells of, and {path} holds none. Leave it out"
+        f"{given}: it is said of raw ids that nothing else tells of, and {path} holds none. Leave it out",
+        code="dtype-not-for-format",
     )
 
 
@@ -55,6 +56,7 @@ def open_sides(
     val: Sequence[Tokens] = open_foreign(val_at, asked) if val_at else open_ours(side)
     if len(val) > 1:
         raise UserError(
-            f"dataset.val_path={dataset.val_path} names a train and a val; give the one to be held out"
+            f"dataset.val_path={dataset.val_path} names a train and a val; give the one to be held out",
+            code="val-path-is-pair",
         )
     return [train[0], val[0]]

@@ -37,6 +37,7 @@ def formats_of(given: str | None) -> list[Format]:
     unknown = [name for name in dict.fromkeys(names) if name not in FORMATS]
     if unknown:
         raise UserError(
-            *(f"--format {name or repr(name)}: choices are {', '.join(FORMATS)}" for name in unknown)
+            *(f"--format {name or repr(name)}: choices are {', '.join(FORMATS)}" for name in unknown),
+            code="export-format-unknown",
         )
     return [load_format(name) for name in dict.fromkeys(names)]

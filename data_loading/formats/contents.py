@@ -109,7 +109,8 @@ def val_border(token_set: TokenSet) -> int:
     if made is not None and len(made["ranges"]) > 1:
         raise UserError(
             f"{token_set.path} holds out {len(made['ranges'])} parts, one for each text that was appended; "
-            "this format has room for one, the last. Tokenize all texts together to write it"
+            "this format has room for one, the last. Tokenize all texts together to write it",
+            code="export-several-val-ranges",
         )
     if made is not None:
         return int(made["ranges"][0][0])

@@ -122,7 +122,8 @@ def contents_of(format_: Format, sets: Sequence[TokenSet], folder: Path) -> Cont
         splits = {"train": Split(first, 0, border), "val": Split(first, border, first.n_tokens)}
     if first.manifest is None:
         raise UserError(
-            f"{first.path} has no manifest, so its tokenizer is not known: tokenize its text again"
+            f"{first.path} has no manifest, so its tokenizer is not known: tokenize its text again",
+            code="tokenizer-unknown",
         )
     return Contents(folder.name.removesuffix(f".{format_.name}"), splits, first.manifest["tokenizer"])
 
@@ -201,7 +202,8 @@ def _refuse_others_files(folder: Path, record: Record) -> None:
         remove = shlex.join(["rm", "-r", str(folder)])
         raise UserError(
             f"{folder} is out of date and would be replaced, but holds files that are not of it "
-            f"({len(others)}, such as {others[0]}). Move them away, or remove all: {remove}"
+            f"({len(others)}, such as {others[0]}). Move them away, or remove all: {remove}",
+            code="export-folder-has-other-files",
         )
 
 

@@ -98,7 +98,8 @@ class LlmC(Format):
             if total <= 0:
                 raise UserError(
                     f"llm.c needs a token in {name}, and {split.tokens.path} has none for it: tokenize more "
-                    "text"
+                    "text",
+                    code="export-split-empty",
                 )
             sizes = even_sizes(total, TOKENS_PER_FILE)
             parts = [(f"{contents.stem}_{name}_{number + i:06d}.bin", size) for i, size in enumerate(sizes)]

@@ -135,7 +135,8 @@ def read_index(path: Path) -> Index:
     if size == _FAIRSEQ_HEADER_BYTES + sequences * 12:
         raise UserError(
             f"{path} is an index of fairseq, which has no document indices. Its {path.stem}.bin is read "
-            f"as ids without a header: move the .idx elsewhere, and say dataset.dtype={CODES[code].name}"
+            f"as ids without a header: move the .idx elsewhere, and say dataset.dtype={CODES[code].name}",
+            code="fairseq-index",
         )
     if size not in (expected, expected + sequences):
         raise NotThisFormat(

@@ -77,16 +77,17 @@ def read_record(folder: Path) -> Record | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}", code="file-unreadable") from error
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from None
+        raise UserError(f"{path} is damaged: {error}", code="export-record-damaged") from None
     if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version > _VERSION:
         raise UserError(
             f"{path} is of version {version}, this program reads up to {_VERSION}. Update it, or write the "
-            "export again"
+            "export again",
+            code="export-record-version",
         )
     if not _is_whole(value):
-        raise UserError(f"{path} is damaged: it is no record of an export")
+        raise UserError(f"{path} is damaged: it is no record of an export", code="export-record-damaged")
     return Record(**{name: value[name] for name in Record.__dataclass_fields__})
 
 

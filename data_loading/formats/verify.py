@@ -60,7 +60,7 @@ def _findings(folder: Path) -> Iterator[Finding]:
         yield Finding(f"{folder.suffix[1:]} export", False, str(error), mend)
         return
     if record is None:
-        raise UserError(f"{folder}: no export there (it has no {RECORD})")
+        raise UserError(f"{folder}: no export there (it has no {RECORD})", code="no-export")
     what, mend = f"{record.format} export", MEND.format(folder=folder, format=record.format)
     told = _files(folder, record)
     yield Finding(f"{what}: files", not told, told or f"{_count(record)} of {folder} match", mend)

@@ -123,7 +123,8 @@ def settle_hub(
             if dataset.name not in REGISTRY:
                 raise UserError(
                     f"dataset={dataset.name}: say which with dataset.path=hf://ORG/NAME, or take one of "
-                    f"{', '.join(REGISTRY)}"
+                    f"{', '.join(REGISTRY)}",
+                    code="hub-path-missing",
                 ) from None
     elif not dataset.path.startswith(PREFIX):
         return replace(dataset, source="text")
@@ -172,6 +173,7 @@ def _materialized(
                 f"{place} was made with max_tokens {_count(made)}, and this run says "
                 f"{_count(dataset.materialize_tokens)}. Give what it was made with, or make it anew: "
                 f"{_command(source, dataset, tokenizer)} --overwrite",
+                code="materialize-tokens-differ",
             )
         )
     return replace(dataset, source="text", path=str(place))
@@ -202,11 +204,18 @@ def _check_streamable(source: str, dataset: schema.Dataset) -> None:
             f"dataset.{name}",
             f"{source} is streamed, and a stream has none of it. Take it away, or make a token set of it: "
             "dataset.materialize=true",
+            code="streamed-has-no-option",
         )
         for name in _ONLY_OF_SETS
         if getattr(dataset, name) != getattr(default, name)
     ]
     if dataset.order == "shuffled_blocks":
-        problems.append(Problem("dataset.order", f"{source} is streamed: choices are shuffled, sequential"))
+        problems.append(
+            Problem(
+                "dataset.order",
+                f"{source} is streamed: choices are shuffled, sequential",
+                code="streamed-order",
+            )
+        )
     if problems:
         raise UserError(*problems)

@@ -62,7 +62,8 @@ class Documents:
             if self._field not in columns:
                 raise UserError(
                     f"{self._what} has no field {self._field!r}; fields: {', '.join(map(repr, columns))} "
-                    "(dataset.text_field, in Python text_field)"
+                    "(dataset.text_field, in Python text_field)",
+                    code="text-field-missing",
                 )
             rows = rows.select_columns([self._field])
         part = self._part
@@ -112,7 +113,8 @@ class Documents:
         if self._rows.state_dict() == before:
             raise UserError(
                 f"{self._what}: datasets {datasets.__version__} loses its place in a stream that was gone on "
-                "with. pip install --upgrade datasets (5.0.0 is such a version, 5.2.0 is not)"
+                "with. pip install --upgrade datasets (5.0.0 is such a version, 5.2.0 is not)",
+                code="datasets-too-old",
             )
 
     def _text(self, row: dict[str, Any]) -> bytes:
@@ -121,11 +123,14 @@ class Documents:
         try:
             text = text_of(row, self._field)
         except BadLine as why:
-            raise UserError(f"{self._what}: document {self._number - 1:,} {why}") from None
+            raise UserError(
+                f"{self._what}: document {self._number - 1:,} {why}", code="document-not-text"
+            ) from None
         if len(text) > LONGEST_BYTES:
             raise UserError(
                 f"{self._what}: document {self._number - 1:,} has {len(text):,} bytes; expected at most "
-                f"{LONGEST_BYTES:,}. Tokenize it to a set instead (python -m data_loading materialize)"
+                f"{LONGEST_BYTES:,}. Tokenize it to a set instead (python -m data_loading materialize)",
+                code="document-too-long",
             )
         return text
 

@@ -63,11 +63,12 @@ def read_held_out(texts: Documents, stream: HubStream) -> HeldOut:
         parts.append(np.concatenate([tokenizer.encode(text), np.array(end, np.uint32)]).astype(dtype))
         count += len(parts[-1])
     if not parts:
-        raise UserError(f"{stream.name} {own or stream.split}: no document with a text")
+        raise UserError(f"{stream.name} {own or stream.split}: no document with a text", code="hub-no-text")
     if own is None and texts.next() is None:
         raise UserError(
             f"{stream.name} has {count:,} tokens, all of which would be held out as val, since it has no "
-            "split for that. Hold fewer out: dataset.val_tokens=N (in Python val=N)"
+            "split for that. Hold fewer out: dataset.val_tokens=N (in Python val=N)",
+            code="val-tokens-too-many",
         )
     print_of = hashlib.sha256(f"{stream.data_fingerprint} val".encode()).hexdigest()
     return HeldOut(

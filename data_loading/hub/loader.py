@@ -42,7 +42,8 @@ class StreamLoader(RankLoader[HubStream]):
         super().__init__(dataset, batch_size, *args, **options)
         if self.num_workers:
             raise UserError(
-                f"num_workers {self.num_workers}: a stream is read in the process itself; expected 0"
+                f"num_workers {self.num_workers}: a stream is read in the process itself; expected 0",
+                code="stream-workers",
             )
         self._stream: WindowStream | None = None
         self._state: dict[str, Any] | None = None
@@ -77,7 +78,8 @@ class StreamLoader(RankLoader[HubStream]):
                 f"the checkpoint is of rank {theirs[0]} of {theirs[1]}, this is rank {self.rank} of "
                 f"{self.world_size}: a stream is divided over ranks by files, and goes on exactly with "
                 "the same ranks only. Take as many as before, or make a token set of it, which any number of "
-                "ranks can go on with (python -m data_loading materialize)"
+                "ranks can go on with (python -m data_loading materialize)",
+                code="stream-rank-changed",
             )
         stream = state.get("stream")
         is_whole = samples == 0 if stream is None else isinstance(stream, dict) and stream.keys() >= PARTS
@@ -158,11 +160,12 @@ class StreamLoader(RankLoader[HubStream]):
             told += (
                 f"{windows:,} windows in an epoch, which make no batch of {self.batch_size:,} (tail 'drop')"
             )
-            return UserError(f"{told}. Take a smaller batch, or tail 'keep'")
+            return UserError(f"{told}. Take a smaller batch, or tail 'keep'", code="stream-batch-too-large")
         left = self._stream.left_tokens if self._stream is not None else 0
         return UserError(
             f"{told}{left:,} tokens, one window of {dataset.seq_len:,} needs "
-            f"{dataset.seq_len + dataset.shift:,}. Set a smaller seq_len, or take fewer ranks"
+            f"{dataset.seq_len + dataset.shift:,}. Set a smaller seq_len, or take fewer ranks",
+            code="stream-too-short",
         )
 
     def _batch(self, windows: list[np.ndarray]) -> Batch:

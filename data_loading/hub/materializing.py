@@ -33,7 +33,10 @@ def hub_source(source: str) -> str:
         return source
     if source in REGISTRY:
         return f"{PREFIX}{source}"
-    raise UserError(f"{source}: expected hf://ORG/NAME[:CONFIG][@REVISION], or one of {', '.join(REGISTRY)}")
+    raise UserError(
+        f"{source}: expected hf://ORG/NAME[:CONFIG][@REVISION], or one of {', '.join(REGISTRY)}",
+        code="hub-name-invalid",
+    )
 
 
 def usual_place(name: HubName) -> Path:
@@ -67,7 +70,7 @@ def materialize(
         tokenizer = load_tokenizer(tokenizer_spec(tokenizer))
     place = Path(output).expanduser() if output is not None else usual_place(parse(argument))
     if place.suffix != ".npy":
-        raise UserError(f"--output {place}: expected a name that ends in .npy")
+        raise UserError(f"--output {place}: expected a name that ends in .npy", code="output-not-npy")
     options = InputOptions(
         split=split, text_field=text_field, max_tokens=max_tokens, max_documents=max_documents
     )

@@ -64,7 +64,10 @@ def parse(argument: str, config: str | None = None) -> HubName:
     if config in (None, name.config):
         return name
     if name.config is not None and name.known is None:
-        raise UserError(f"{argument} names the configuration {name.config}, and --subset {config} another")
+        raise UserError(
+            f"{argument} names the configuration {name.config}, and --subset {config} another",
+            code="hub-config-twice",
+        )
     return replace(name, config=config, known=None)
 
 
@@ -74,11 +77,12 @@ def _folder(argument: str, text: str) -> HubName:
         stem, config = str(path).rsplit(":", 1)
         path = Path(stem)
     if not path.is_dir():
-        raise UserError(f"{argument}: no such folder. Expected {EXPECTED}")
+        raise UserError(f"{argument}: no such folder. Expected {EXPECTED}", code="hub-folder-missing")
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         raise UserError(
             f"{argument} was written by save_to_disk, which is no layout of the hub. Make a token set of it: "
-            f"python pretokenize_dataset.py {path} --output Datasets/{path.name}.npy"
+            f"python pretokenize_dataset.py {path} --output Datasets/{path.name}.npy",
+            code="hub-saved-to-disk",
         )
     return HubName(str(path.resolve()), config)
 
@@ -86,7 +90,7 @@ def _folder(argument: str, text: str) -> HubName:
 def _repository(argument: str, text: str) -> HubName:
     found = _NAME.fullmatch(text)
     if found is None:
-        raise UserError(f"{argument}: expected {EXPECTED}")
+        raise UserError(f"{argument}: expected {EXPECTED}", code="hub-name-invalid")
     repository, config, revision = found["repository"], found["config"], found["revision"]
     known = REGISTRY.get(repository)
     if known is None:

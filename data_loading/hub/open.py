@@ -50,12 +50,18 @@ def open_stream(
             raise TypeError(f"StreamingDataset has no option {name!r}")
         if value != _ONLY_OF_SETS[name] and name != "step_windows":
             raise UserError(
-                f"{source}: {name}={value!r} is not for a stream: {MATERIALIZE.format(source=source)}"
+                f"{source}: {name}={value!r} is not for a stream: {MATERIALIZE.format(source=source)}",
+                code="streamed-has-no-option",
             )
     if val is not None and (isinstance(val, float) or val < 1):
-        raise UserError(f"{source}: val={val}: how long a stream is is not known: say how many tokens")
+        raise UserError(
+            f"{source}: val={val}: how long a stream is is not known: say how many tokens",
+            code="stream-val-share",
+        )
     if split not in ("train", "val"):
-        raise UserError(f"{source}: split {split!r}: a stream has the choices train, val")
+        raise UserError(
+            f"{source}: split {split!r}: a stream has the choices train, val", code="streamed-split-unknown"
+        )
     return HubStream(
         source,
         seq_len,
@@ -100,6 +106,7 @@ def open_uri(uri: str, vocab_size: int | None = None) -> Tokens:
         raise UserError(
             f"{uri}: how many tokens it has is not known, and no set was made of it yet (looked for "
             f"{place}). Make one: python -m data_loading materialize {uri}; or read it as it comes: "
-            f'StreamingDataset("{uri}", tokenizer=...)'
+            f'StreamingDataset("{uri}", tokenizer=...)',
+            code="hub-not-materialized",
         )
     return open_token_set(place, vocab_size)

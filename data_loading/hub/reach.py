@@ -36,7 +36,7 @@ class Hub:
 def check_package(what: str) -> None:
     """Raises UserError where the package datasets is not there."""
     if find_spec("datasets") is None:
-        raise UserError(f"{what} needs the package datasets: pip install datasets")
+        raise UserError(f"{what} needs the package datasets: pip install datasets", code="package-missing")
 
 
 def revision_of(name: HubName) -> str:
@@ -102,7 +102,9 @@ def check_reachable(what: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         raise UserError(
-            f"{what} was not asked for: HF_HUB_OFFLINE is set. Unset it where there is a network. {ELSEWHERE}"
+            f"{what} was not asked for: HF_HUB_OFFLINE is set. Unset it where there is a network. "
+            f"{ELSEWHERE}",
+            code="hub-offline",
         )
     begun = time.monotonic()
     problem = unreachable(constants.ENDPOINT)
@@ -110,7 +112,8 @@ def check_reachable(what: str) -> None:
         source = "HF_ENDPOINT" if os.environ.get("HF_ENDPOINT") else "the default; HF_ENDPOINT is not set"
         raise UserError(
             f"{what} cannot be read: {problem}, tried for {time.monotonic() - begun:.1f} s ({source}). "
-            f"{VARIABLES}. {ELSEWHERE}"
+            f"{VARIABLES}. {ELSEWHERE}",
+            code="hub-unreachable",
         )
 
 
@@ -142,5 +145,6 @@ def asked(what: str, question: Callable[[], Any]) -> Any:
     except Exception as error:  # the packages raise all kinds, their own and those of their own parts
         told = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
         raise UserError(
-            f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). {_advice(what)}"
+            f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). {_advice(what)}",
+            code="hub-refused",
         ) from error

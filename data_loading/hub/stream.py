@@ -65,7 +65,10 @@ class HubStream(Loadable["StreamLoader"]):
             UserError: the hub cannot be reached, or has no such dataset, configuration or split.
         """
         if not shift_labels and shift != 1:
-            raise UserError("shift_labels=False: models of transformers shift labels by one. Take shift=1")
+            raise UserError(
+                "shift_labels=False: models of transformers shift labels by one. Take shift=1",
+                code="labels-not-shifted",
+            )
         self.shift_labels, self.contiguous = shift_labels, True
         self.name = parse(source)
         check_package(source)
@@ -79,7 +82,9 @@ class HubStream(Loadable["StreamLoader"]):
         self.val_tokens = val_tokens or HELD_OUT_TOKENS
         there = asked(str(self.name), lambda: splits_of(self.name, self._revision))
         if split not in there:
-            raise UserError(f"{self.name} has no split {split!r}; splits: {', '.join(there)}")
+            raise UserError(
+                f"{self.name} has no split {split!r}; splits: {', '.join(there)}", code="hub-split-missing"
+            )
         self.val_split = next((own for own in VAL_SPLITS if own in there and own != split), None)
         facts = [
             "folder" if self.name.is_folder else self.name.repository, self.revision, self.name.config, split,
@@ -90,10 +95,12 @@ class HubStream(Loadable["StreamLoader"]):
 
     def _cut(self, seq_len: int, seed: int, order: str, shift: int, buffer_windows: int) -> None:
         if order not in ORDERS:
-            raise UserError(f"order {order!r}: a stream has the choices {', '.join(ORDERS)}")
+            raise UserError(
+                f"order {order!r}: a stream has the choices {', '.join(ORDERS)}", code="streamed-order"
+            )
         for what, value in (("seq_len", seq_len), ("shift", shift), ("buffer_windows", buffer_windows)):
             if value < 1:
-                raise UserError(f"{what} {value}: expected 1 or more")
+                raise UserError(f"{what} {value}: expected 1 or more", code="option-below-one")
         self.seq_len, self.seed, self.shift = seq_len, seed, shift
         self.order, self.buffer_windows, self._epoch = order, buffer_windows, SharedNumber(0)
         self.fingerprint = (

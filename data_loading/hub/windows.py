@@ -143,7 +143,8 @@ class WindowStream:
         if text is None or digest(text.encode()).hex() != state["digest"]:
             raise UserError(
                 "the document at which the checkpoint stands is not there any more: the dataset has changed. "
-                "Bring it back as it was, or start a new run"
+                "Bring it back as it was, or start a new run",
+                code="stream-changed",
             )
         self._carry = _array_of(state["carry"], self.dtype)
         self._begin(text)

@@ -137,12 +137,14 @@ def prepare_mixture(
             if not parts[-1].is_counted:
                 raise UserError(
                     "a mixture needs to know how many tokens each source has, and a stream's are not known. "
-                    f"Make a token set of it: python -m data_loading materialize {alone.path}"
+                    f"Make a token set of it: python -m data_loading materialize {alone.path}",
+                    code="mixture-of-streams",
                 )
         except NotTokenized as error:
             missing = missing or error
         except UserError as error:
-            problems += [Problem(f"dataset.sources: {source}", str(problem)) for problem in error.problems]
+            where = f"dataset.sources: {source}"
+            problems += [Problem(where, str(problem), problem.code) for problem in error.problems]
     if problems:
         raise UserError(*problems)
     if missing is not None:
@@ -206,6 +208,7 @@ def _check_one_vocabulary(dataset: schema.Dataset) -> None:
                 "dataset.sources",
                 f"sources of a mixture share one vocabulary, but {said}. Make one of them anew with the "
                 "tokenizer of the other: python pretokenize_dataset.py TEXT --tokenizer NAME --output F.npy",
+                code="mixture-tokenizers-differ",
             )
         )
 
@@ -219,6 +222,7 @@ def _check_different(sources: Sequence[str], parts: Sequence[Data]) -> None:
                     "dataset.sources",
                     f"{seen[part.train.fingerprint]} and {source} are the same tokens: give them once, "
                     "with the sum of their weights",
+                    code="mixture-source-twice",
                 )
             )
         seen[part.train.fingerprint] = source
@@ -228,5 +232,6 @@ def _check_different(sources: Sequence[str], parts: Sequence[Data]) -> None:
                     "dataset.sources",
                     f"sources of a mixture share one vocabulary, but {sources[0]} has "
                     f"{parts[0].vocab_size:,} ids and {source} {part.vocab_size:,}",
+                    code="mixture-vocabularies-differ",
                 )
             )

@@ -57,12 +57,17 @@ class StreamingMixture(MapStyle):
         named = sources if isinstance(sources, Mapping) else _named(sources)
         self.names, self.sources = list(named), list(named.values())
         if when_dry not in WHEN_DRY:
-            raise UserError(f"when_dry {when_dry!r}: choices are {', '.join(WHEN_DRY)}")
+            raise UserError(
+                f"when_dry {when_dry!r}: choices are {', '.join(WHEN_DRY)}", code="when-dry-unknown"
+            )
         _check_sources(self.names, self.sources)
         self.seq_len, self._epoch = self.sources[0].seq_len, SharedNumber(0)
         given = {0: weights, **(curriculum or {})}
         if min(given) < 0 or (curriculum and 0 in curriculum):
-            raise UserError("curriculum: expected tokens above 0; before the first of them `weights` hold")
+            raise UserError(
+                "curriculum: expected tokens above 0; before the first of them `weights` hold",
+                code="curriculum-start-invalid",
+            )
         self.stages = {
             tokens: self._shares(tokens, given[tokens], bool(curriculum)) for tokens in sorted(given)
         }
@@ -70,7 +75,9 @@ class StreamingMixture(MapStyle):
             name for name, *all_of in zip(self.names, *self.stages.values(), strict=True) if not any(all_of)
         ]
         if never:
-            raise UserError(f"{never[0]} has weight 0 from the start to the end: leave it out")
+            raise UserError(
+                f"{never[0]} has weight 0 from the start to the end: leave it out", code="source-weight-zero"
+            )
         self.schedule = schedule_of(list(map(len, self.sources)), self.stages, self.seq_len, when_dry)
         self.fingerprint = " | ".join(
             [
@@ -129,12 +136,13 @@ class StreamingMixture(MapStyle):
         if len(given) != len(self.sources):
             raise UserError(
                 f"{where}{len(given)} weights for {len(self.sources)} sources ({', '.join(self.names)}): "
-                "expected one for each"
+                "expected one for each",
+                code="weights-count",
             )
         try:
             return parse_weights(given, zero=zero)
         except ValueError as error:
-            raise UserError(f"{where}{error}") from None
+            raise UserError(f"{where}{error}", code="weights-invalid") from None
 
     def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
         """The batch of these positions of an epoch, with `source`; those of a range cost least."""
@@ -196,7 +204,7 @@ def _named(sources: Sequence[StreamingDataset]) -> dict[str, StreamingDataset]:
 
 def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) -> None:
     if not sources:
-        raise UserError("a mixture of no sources: expected at least one")
+        raise UserError("a mixture of no sources: expected at least one", code="mixture-empty")
     first = sources[0]
     _check_vocabulary(names, sources)
     seen: dict[tuple[str, str], str] = {}
@@ -205,15 +213,20 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
         if tokens in seen:
             raise UserError(
                 f"{seen[tokens]} and {name} are the same tokens: give each source once, with the sum of its "
-                "weights"
+                "weights",
+                code="mixture-source-twice",
             )
         seen[tokens] = name
         if source.kind in ("shifted", "streams"):
-            raise UserError(f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows")
+            raise UserError(
+                f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows",
+                code="mixture-windows-not-plain",
+            )
         if source.form != first.form:
             raise UserError(
                 f"the sources of a mixture have windows of one form: {names[0]} has {first.form}, {name} "
-                f"{source.form}"
+                f"{source.form}",
+                code="mixture-forms-differ",
             )
 
 
@@ -236,7 +249,8 @@ def _check_vocabulary(names: Sequence[str], sources: Sequence[StreamingDataset])
                 f"is the same, give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
                 if may_be_one
                 else "Tokenize one of them anew with the tokenizer of the other"
-            )
+            ),
+            code="mixture-vocabularies-differ",
         )
 
 

@@ -127,7 +127,8 @@ def packing_of(
             failures.append(f"{folder.parent} ({os.strerror(error.errno or 0)})")
     raise UserError(
         f"the packed documents of {tokens.name} need an index on disk, and there is no place for it: "
-        f"{', '.join(failures)}. Make room, or set XDG_CACHE_HOME to a folder that can be written"
+        f"{', '.join(failures)}. Make room, or set XDG_CACHE_HOME to a folder that can be written",
+        code="packing-no-room",
     )
 
 
@@ -219,7 +220,10 @@ def _made(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[
     shutil.rmtree(aside, ignore_errors=True)
     found = _opened(folder, asked, check=False)
     if found is None:
-        raise UserError(f"{folder} was changed while it was written. Type the same command again")
+        raise UserError(
+            f"{folder} was changed while it was written. Type the same command again",
+            code="changed-while-written",
+        )
     log.info(
         "%s pieces of documents in %s, packed in %.1f s; the index is kept in %s (%s)",
         f"{found.pieces:,}",

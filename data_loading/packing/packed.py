@@ -105,5 +105,6 @@ class Packed(DocumentBatches):
         folder = self.windows.folder
         return UserError(
             f"{folder} is damaged: its rows are no whole pieces of documents. Remove it (rm -r {folder}) and "
-            "type the same command again: it is made anew"
+            "type the same command again: it is made anew",
+            code="packing-damaged",
         )

@@ -93,7 +93,10 @@ def borders_of(
         for starts in _starts_in(part, tokens, documents, eot_id, is_before=is_before):
             borders = np.concatenate([last, starts])
             if np.any(borders[1:] < borders[:-1]):
-                raise UserError("the list of document starts does not ascend: it is damaged")
+                raise UserError(
+                    "the list of document starts does not ascend: it is damaged",
+                    code="document-starts-damaged",
+                )
             yield borders
             last = borders[-1:]
         yield np.array([last[0], part.stop])

@@ -47,12 +47,16 @@ def parse_block_range(given: str) -> BlockRange:
     """Raises UserError."""
     found = re.fullmatch(r"(\d+)/(\d+)", given.strip())
     if found is None or not int(found[2]):
-        raise UserError(f"{FLAG} {given}: expected TASK/TASKS, such as 3/16; the first task is 0")
+        raise UserError(
+            f"{FLAG} {given}: expected TASK/TASKS, such as 3/16; the first task is 0",
+            code="block-range-invalid",
+        )
     result = BlockRange(int(found[1]), int(found[2]))
     if result.task >= result.tasks:
         raise UserError(
             f"{FLAG} {given}: tasks are counted from 0; expected 0/{result.tasks} to "
-            f"{result.tasks - 1}/{result.tasks}"
+            f"{result.tasks - 1}/{result.tasks}",
+            code="block-range-outside",
         )
     return result
 

@@ -223,13 +223,15 @@ def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErro
             f"{source}: from byte {start:,} on there is no place to cut at for more than {size}, and a cut "
             f"may change token ids anywhere but {rule.where}. Is this a text? Put such places, or a "
             "document separator (--document-separator), into it, or allow longer runs, which are held in "
-            "memory (--run-limit 64MB)"
+            "memory (--run-limit 64MB)",
+            code="run-too-long",
         )
     return UserError(
         f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
         f"to see a document whole ({rule.why_none}). Divide the text into documents "
         "(--document-separator), or allow longer ones, which take some 200 bytes of memory a byte "
-        "(--run-limit 64MB)"
+        "(--run-limit 64MB)",
+        code="document-too-long",
     )
 
 
@@ -262,7 +264,9 @@ class BlockEncoder:
             raise not_utf8(block.chunks) from None
         except Unencodable as why:
             chunk = block.chunks[why.number]
-            raise UserError(f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}") from None
+            raise UserError(
+                f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}", code="undecodable-special-token"
+            ) from None
         if len(found) and int(found.max()) >= self.vocab_size:
             raise RuntimeError(
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
@@ -321,6 +325,8 @@ HOW_ENCODED = "Say how the text is encoded (--encoding latin-1, cp1252, utf-16, 
 
 class Undecodable(UserError):
     """A byte is no text."""
+
+    code = "undecodable"
 
 
 def undecodable(source: str, encoding: str, offset: int, byte: int) -> Undecodable:

@@ -31,7 +31,8 @@ def check_size(vocab_size: int) -> None:
     """Raises UserError where no tokenizer can have so many ids."""
     if not SMALLEST <= vocab_size <= LARGEST:
         raise UserError(
-            f"--train-tokenizer {vocab_size}: expected {SMALLEST} (all bytes and end of text) to {LARGEST:,}"
+            f"--train-tokenizer {vocab_size}: expected {SMALLEST} (all bytes and end of text) to {LARGEST:,}",
+            code="bpe-size",
         )
 
 
@@ -50,7 +51,10 @@ def train_tokenizer(
     """
     check_size(vocab_size)
     if not source.can_continue:
-        raise UserError(f"--train-tokenizer: {source.what} cannot be read twice. Write it to a file first")
+        raise UserError(
+            f"--train-tokenizer: {source.what} cannot be read twice. Write it to a file first",
+            code="input-not-readable-twice",
+        )
     record = {"vocab_size": vocab_size, "source": source.state(), "options": source.options}
     known = _read_record(folder)
     if known is not None and {key: known.get(key) for key in record} == record:
@@ -59,7 +63,8 @@ def train_tokenizer(
     if known is not None or holds_tokenizer(folder):
         raise UserError(
             f"{folder} holds a tokenizer of another text. Use it (--tokenizer {folder}), or remove it to "
-            "train one on this text"
+            "train one on this text",
+            code="bpe-of-other-text",
         )
     folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, this tells before the work
     try:
@@ -91,7 +96,7 @@ def _train(source: Source, vocab_size: int, path: Path, log: Callable[[str], Non
     log(f"training a byte-level BPE of {vocab_size:,} ids on {source.what}")
     tokenizer.train_from_iterator(counted.parts(source, json.loads(tokenizer.to_str())), trainer)
     if not counted.used_bytes:
-        raise UserError(f"{source.what} holds no text to train a tokenizer on")
+        raise UserError(f"{source.what} holds no text to train a tokenizer on", code="no-text")
     tokenizer.add_special_tokens([END_OF_TEXT])
     reached = tokenizer.get_vocab_size()
     if reached < vocab_size:

@@ -80,35 +80,43 @@ class ByteFile:
             self._resolved = str(self.path.resolve())
             check_name(self._resolved)
         except RuntimeError:  # what pathlib makes of it before Python 3.13
-            raise UserError(f"{self.path} is a link that leads back to itself: remove it (rm)") from None
+            raise UserError(
+                f"{self.path} is a link that leads back to itself: remove it (rm)", code="input-link-loop"
+            ) from None
         try:
             self._stat = self.path.stat()
             if self.path.is_dir():
-                raise UserError(f"{self.path} is a folder; expected a text file")
+                raise UserError(f"{self.path} is a folder; expected a text file", code="input-is-folder")
             if not self.path.is_file():
                 raise UserError(
                     f"{self.path} is a pipe or a device; expected a text file, which is read twice. What a "
-                    "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -"
+                    "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -",
+                    code="input-is-pipe",
                 )
             with open(self.path, "rb", buffering=0) as file:
                 self.head = file.read(HEAD_BYTES)
         except FileNotFoundError:
-            raise UserError(f"{self.path}: no such text file") from None
+            raise UserError(f"{self.path}: no such text file", code="input-missing") from None
         except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"{self.path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         self.total_bytes = self._stat.st_size
         self.compression = compression_of(self.head)
         if self.total_bytes == 0:
-            raise UserError(f"{self.path} is empty: there is nothing to tokenize")
+            raise UserError(f"{self.path} is empty: there is nothing to tokenize", code="input-empty")
         if is_cut_short(self.head, self.path.suffix.lower()):
             raise UserError(
-                f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it again"
+                f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it "
+                "again",
+                code="input-cut-short",
             )
         if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
             raise UserError(
                 f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither so nor "
                 "as a text: it is damaged. Copy or download it again; a text that is not compressed needs "
-                "another name"
+                "another name",
+                code="input-not-compressed",
             )
 
     @property
@@ -149,7 +157,9 @@ class ByteFile:
                 self._check(os.fstat(file.fileno()))
             is_whole = True
         except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"{self.path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         finally:
             self._note(content, offset, is_whole)
 
@@ -163,7 +173,10 @@ class ByteFile:
 
     def _check(self, now: os.stat_result) -> None:
         if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
-            raise UserError(f"{self.path} was changed while it was read. Start again when it is complete")
+            raise UserError(
+                f"{self.path} was changed while it was read. Start again when it is complete",
+                code="changed-while-read",
+            )
 
     def _note(self, content: ContentHash, offset: int, is_whole: bool) -> None:
         self._facts = {"content_hash": content.hexdigest()}
@@ -203,7 +216,9 @@ class ByteFile:
                         break
                 return b"".join(found), file.tell()
         except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"{self.path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
 
     def _head(self, length: int) -> bytes:
         found = b""
@@ -233,7 +248,8 @@ def check_name(name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise UserError(
-            f"{os.fsencode(name)!r} is not UTF-8, and manifests name files in UTF-8: rename it (mv)"
+            f"{os.fsencode(name)!r} is not UTF-8, and manifests name files in UTF-8: rename it (mv)",
+            code="name-not-utf8",
         ) from None
 
 

@@ -47,7 +47,7 @@ def is_code(source: Source) -> bool:
 def check_choice(clean: str) -> None:
     """Raises UserError unless it is one of CHOICES."""
     if clean not in CHOICES:
-        raise UserError(f"--clean {clean}: choices are {', '.join(CHOICES)}")
+        raise UserError(f"--clean {clean}: choices are {', '.join(CHOICES)}", code="clean-unknown")
 
 
 @dataclass
@@ -147,5 +147,6 @@ def _fed(
         raise UserError(
             f"{source}: near byte {offset:,} there are more than {MOST_MARKS:,} marks in a row "
             "that all belong to one character, so they cannot be put in order. Is this a text? Take them "
-            "out, or leave --clean away"
+            "out, or leave --clean away",
+            code="marks-run-too-long",
         ) from None

@@ -70,7 +70,8 @@ def _zstd() -> Any:
             from backports import zstd
         except ImportError:
             raise UserError(
-                "reading zstd needs the package backports.zstd: pip install backports.zstd"
+                "reading zstd needs the package backports.zstd: pip install backports.zstd",
+                code="package-missing",
             ) from None
     return zstd
 
@@ -147,7 +148,8 @@ def decompressed(
             if not data.startswith(compression.magics):
                 raise UserError(
                     f"{name} is damaged: its {compression.name} data end at byte {taken - len(data):,}, and "
-                    "something else follows. Copy or download it again, or cut it off there"
+                    "something else follows. Copy or download it again, or cut it off there",
+                    code="compressed-trailing-data",
                 )
             member = compression.member()
         elif member.needs_input:
@@ -155,7 +157,8 @@ def decompressed(
             if not data:
                 raise UserError(
                     f"{name} ends in the middle of its {compression.name} data, at byte {taken:,}: it is cut "
-                    "short. Copy or download it again"
+                    "short. Copy or download it again",
+                    code="compressed-cut-short",
                 )
         else:
             data = b""
@@ -164,7 +167,8 @@ def decompressed(
         except errors as error:
             raise UserError(
                 f"{name} is damaged: its {compression.name} data cannot be read on at byte {taken:,} or up "
-                f"to {_READ_BYTES >> 10} KB before it ({error}). Copy or download it again"
+                f"to {_READ_BYTES >> 10} KB before it ({error}). Copy or download it again",
+                code="compressed-damaged",
             ) from None
         if found:
             yield found

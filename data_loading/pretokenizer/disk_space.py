@@ -73,7 +73,8 @@ def check_room(
         log(f"WARNING: {told}. When it is full, what is done is kept")
         return
     raise UserError(
-        f"{told}: nothing was begun. Make room, or tokenize to another disk: {another_disk(files.asked_for)}"
+        f"{told}: nothing was begun. Make room, or tokenize to another disk: {another_disk(files.asked_for)}",
+        code="disk-space",
     )
 
 

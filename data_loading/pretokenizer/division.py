@@ -76,7 +76,7 @@ def place_in_text(part: TextFile | JsonLines, file: ByteFile, rule: CutRule, byt
             return _next_safe_cut(file, rule, byte)
         return _next_document(file, part.document_separator.encode(), byte)
     except OSError as error:
-        raise UserError(f"{file.path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file.path} cannot be read: {error.strerror}", code="file-unreadable") from error
 
 
 def place_in_table(part: TableFile, byte: int) -> int:

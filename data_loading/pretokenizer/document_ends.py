@@ -89,14 +89,18 @@ def _id_of(tokenizer: Tokenizer, given: str, flag: str) -> int:
         if int(given) < tokenizer.vocab_size:
             return int(given)
         most = tokenizer.vocab_size - 1
-        raise UserError(f"{flag} {given}: tokenizer {tokenizer.name} has the ids 0 to {most:,}")
+        raise UserError(
+            f"{flag} {given}: tokenizer {tokenizer.name} has the ids 0 to {most:,}",
+            code="id-outside-vocabulary",
+        )
     if given in known:
         return known[given]
     special = _special(tokenizer)
     more = " ..." if len(special) > _SHOWN else ""
     raise UserError(
         f"{flag} {given}: tokenizer {tokenizer.name} has no such token. Give a token or an id; its special "
-        f"tokens: {', '.join(map(repr, special[:_SHOWN])) or 'none'}{more}"
+        f"tokens: {', '.join(map(repr, special[:_SHOWN])) or 'none'}{more}",
+        code="token-unknown",
     )
 
 
@@ -112,7 +116,8 @@ def _own_bos(tokenizer: Tokenizer) -> int:
     named = _named_bos(tokenizer) or _added_before(tokenizer)
     if named is None:
         raise UserError(
-            f"--bos auto: no file of tokenizer {tokenizer.name} names a bos_token. Give the token or its id"
+            f"--bos auto: no file of tokenizer {tokenizer.name} names a bos_token. Give the token or its id",
+            code="bos-unknown",
         )
     return _id_of(tokenizer, named, "--bos")
 

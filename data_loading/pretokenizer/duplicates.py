@@ -54,10 +54,12 @@ class Duplicates:
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise UserError(f"--dedup {self.unit}: choices are {', '.join(UNITS)}")
+            raise UserError(f"--dedup {self.unit}: choices are {', '.join(UNITS)}", code="dedup-unknown")
         if self.memory_bytes < LEAST_MEMORY_BYTES:
             raise UserError(
-                f"--dedup-memory {self.memory_bytes:,} bytes: the least is {format_bytes(LEAST_MEMORY_BYTES)}"
+                f"--dedup-memory {self.memory_bytes:,} bytes: the least is "
+                f"{format_bytes(LEAST_MEMORY_BYTES)}",
+                code="dedup-memory-too-small",
             )
 
     def prepare(self, parts: Sequence[Source], parent: Path, log: Callable[[str], None]) -> None:
@@ -114,7 +116,8 @@ class Duplicates:
             if (first + count - self._start + 7) // 8 > len(data):
                 raise UserError(
                     "the text was changed between the reading for --dedup and the one that tokenizes it. "
-                    "Start again when it is complete"
+                    "Start again when it is complete",
+                    code="changed-while-read",
                 )
             self._flags = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").view(bool)
         return self._flags[first - self._start : first - self._start + count]
@@ -203,7 +206,8 @@ class _Room:
             raise UserError(
                 f"--dedup {self.pass_.unit.name}: the hashes of this text need about {format_bytes(needed)} "
                 f"more in {self.folder.parent.parent}, and {format_bytes(free)} are free there. Make room, "
-                "tokenize to another disk (--output), or leave --dedup away"
+                "tokenize to another disk (--output), or leave --dedup away",
+                code="dedup-disk-space",
             )
 
 

@@ -149,12 +149,14 @@ def _of_tiktoken(tokenizer: TiktokenTokenizer, log: Callable[[str], None]) -> Ch
 
 def _kind(name: str) -> type[Engine]:
     if name not in ENGINES:
-        raise UserError(f"--engine {name}: choices are auto, {', '.join(ENGINES)}")
+        raise UserError(f"--engine {name}: choices are auto, {', '.join(ENGINES)}", code="engine-unknown")
     return ENGINES[name]
 
 
 def _refused(name: str, tokenizer: Tokenizer, why: str) -> UserError:
-    return UserError(f"--engine {name} cannot encode with tokenizer {tokenizer.name}: {why}")
+    return UserError(
+        f"--engine {name} cannot encode with tokenizer {tokenizer.name}: {why}", code="engine-refused"
+    )
 
 
 def _alone(engine: Engine) -> Choice:

@@ -45,7 +45,7 @@ def up_to_date(
         or inputs.differs(manifest["sources"], files)
     )
     if difference:
-        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}", code="output-differs")
     return manifest
 
 
@@ -66,7 +66,7 @@ def refuse_before_training(files: SetFiles, inputs: Inputs, tokenizer_name: str,
         )
     difference = difference or _other_form(manifest, options) or inputs.differs(manifest["sources"], files)
     if difference:
-        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}", code="output-differs")
 
 
 def _there(files: SetFiles) -> dict[str, Any] | None:
@@ -74,7 +74,8 @@ def _there(files: SetFiles) -> dict[str, Any] | None:
     manifest = read_manifest(files.tokens) if files.exists else None
     if manifest is None and files.exists:
         raise UserError(
-            f"{files.tokens} exists without a manifest, so what it holds is not known. {_ways_out(files)}"
+            f"{files.tokens} exists without a manifest, so what it holds is not known. {_ways_out(files)}",
+            code="output-without-manifest",
         )
     return manifest
 
@@ -96,13 +97,15 @@ def base_of(
     if not files.is_folder:
         raise UserError(
             f"--append: {files.tokens} is a set in one file, which is never changed. Sets in shards grow: "
-            "make one with --tokens-per-shard 100M, or tokenize all texts together"
+            "make one with --tokens-per-shard 100M, or tokenize all texts together",
+            code="append-to-file",
         )
     refuse_other_things(files)
     manifest = read_manifest(files.tokens)
     if manifest is None:
         raise UserError(
-            f"--append: there is no set of shards at {files.tokens} yet. Leave --append away to make it"
+            f"--append: there is no set of shards at {files.tokens} yet. Leave --append away to make it",
+            code="append-without-set",
         )
     difference = _other_tokenizer_or_options(manifest, inputs, tokenizer) or _missing(files, manifest)
     if options.shard_tokens not in (None, manifest["shard_tokens"]):
@@ -114,7 +117,8 @@ def base_of(
     if difference:
         raise UserError(
             f"--append: {files.tokens} cannot grow by this: {difference}. What is appended is made in the "
-            "same way; write a set of its own with --output FOLDER"
+            "same way; write a set of its own with --output FOLDER",
+            code="append-differs",
         )
     last = manifest["sources"][-manifest["generations"][-1]["sources"] :]
     if len(manifest["generations"]) > 1 and inputs.differs(last, files) is None:
@@ -145,7 +149,8 @@ def finished_task(
     if difference is not None:
         raise UserError(
             f"{share.block_range.name} of {files.asked_for} is done, but {difference}. Tasks of one set are "
-            "made alike: do it anew with --overwrite, and the others as well where they differ"
+            "made alike: do it anew with --overwrite, and the others as well where they differ",
+            code="task-differs",
         )
     return there
 
@@ -170,7 +175,8 @@ def goes_on(files: SetFiles, job: str, inputs: Inputs, tokenizer: Tokenizer, opt
         raise UserError(
             f"{files.partial} holds an unfinished tokenization of another text (by its path, size or time of "
             "change), or with another tokenizer or option. Give the ones it was begun with to go on with it, "
-            "or " + ("remove it" if options.append else "--overwrite") + " to begin again"
+            "or " + ("remove it" if options.append else "--overwrite") + " to begin again",
+            code="unfinished-of-other",
         )
     return False
 
@@ -190,14 +196,21 @@ def refuse_other_things(files: SetFiles) -> None:
     if other.exists:
         raise UserError(
             f"{other.tokens} is a token set of the same name, so that a run could not tell the two apart. "
-            "Choose another --output, or remove it first"
+            "Choose another --output, or remove it first",
+            code="output-name-taken",
         )
     if not files.is_folder:
         return
     if files.tokens.is_dir() and not files.manifest.exists() and any(files.tokens.iterdir()):
-        raise UserError(f"{files.tokens} is a folder of other things; choose another --output")
+        raise UserError(
+            f"{files.tokens} is a folder of other things; choose another --output",
+            code="output-is-other-folder",
+        )
     if files.tokens.exists() and not files.tokens.is_dir():
-        raise UserError(f"{files.tokens} is a file, and a set of shards is a folder; choose another --output")
+        raise UserError(
+            f"{files.tokens} is a file, and a set of shards is a folder; choose another --output",
+            code="output-is-file",
+        )
 
 
 def _other_tokenizer_or_options(manifest: dict[str, Any], inputs: Inputs, tokenizer: Tokenizer) -> str | None:

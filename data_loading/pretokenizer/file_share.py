@@ -46,7 +46,9 @@ class FileShare(ByteFile):
                     offset += len(data)
                 self._check(os.fstat(file.fileno()))
         except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"{self.path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         finally:
             self._facts = {"pieces": content.digests}
 
@@ -68,7 +70,9 @@ class FileShare(ByteFile):
                 data = os.pread(file.fileno(), min(length, len(self.text) - start), self.text.start + start)
                 return data, len(data)
         except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"{self.path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
 
     def facts(self) -> dict[str, Any]:
         """Of the file. pieces: digests of those of `hashed`, instead of the content hash of all."""

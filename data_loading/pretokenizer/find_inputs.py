@@ -68,13 +68,17 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
     for name, identity, open_part in _named(arguments, options, tolerance, empty, left_out):
         if identity in seen:
             other = "" if seen[identity] == name else f", as {seen[identity]} too"
-            raise UserError(f"{name} is given twice{other}: its documents would count double")
+            raise UserError(
+                f"{name} is given twice{other}: its documents would count double", code="input-twice"
+            )
         seen[identity] = name
         taken.add(Path(name))
         opens.append(open_part)
     parts = [open_part() for open_part in opens]
     if not parts:
-        raise UserError(f"{' '.join(arguments)}: all files there are empty ({_some(empty)})")
+        raise UserError(
+            f"{' '.join(arguments)}: all files there are empty ({_some(empty)})", code="input-empty"
+        )
     _check_options(parts, options)
     notes = [f"left out, since they are empty: {_some(empty)}"] if empty else []
     notes += filter(None, [left_out.note(taken)])
@@ -138,7 +142,8 @@ def _check_twice(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> N
         if not part.can_continue:
             raise UserError(
                 f"{part.what}: --dedup reads the text twice, and standard input is gone after the first "
-                "time. Write it to a file first (PROGRAM > FILE.txt), and give that"
+                "time. Write it to a file first (PROGRAM > FILE.txt), and give that",
+                code="input-not-readable-twice",
             )
     hub = [part.what for part in parts if isinstance(unwrapped(part), HubDataset)]
     if hub:
@@ -178,14 +183,17 @@ def _named(
 def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Part:
     """The source of one file, by its content and its name. Raises UserError."""
     if path.suffix == ".npy":
-        raise UserError(f"{path} is a token file already; expected a text")
+        raise UserError(f"{path} is a token file already; expected a text", code="input-is-tokens")
     stream = ByteFile(path)
     kind = kind_of(stream.head)
     if (kind and kind.id in _READ_TABLES) or path.suffix.lower() in TABLE_SUFFIXES:
         refuse_other_kind(path, "a table", stream.head, _READ_TABLES)
         return TableFile(path, options.text_field or TEXT_FIELD, options.errors, options.longest_bytes)
     if stream.compression is not None and bare_name(path.name).lower().endswith(TABLE_SUFFIXES):
-        raise UserError(f"{path} is a compressed table, which cannot be read in parts: decompress it first")
+        raise UserError(
+            f"{path} is a compressed table, which cannot be read in parts: decompress it first",
+            code="table-compressed",
+        )
     may_be_pages = options.document_separator is not None
     refuse_no_text(path, stream, options.encoding, may_be_pages=may_be_pages)
     if bare_name(path.name).lower().endswith(JSON_SUFFIXES):
@@ -221,7 +229,7 @@ def _files(argument: str, options: InputOptions, left_out: LeftOut) -> list[Path
         return [path]
     found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - a pattern may be absolute
     if not found:
-        raise UserError(f"{argument}: no file matches this pattern")
+        raise UserError(f"{argument}: no file matches this pattern", code="pattern-without-match")
     matches_contents = path.name == "**"  # of all folders that it matches
     files: list[Path] = []
     for path in (Path(name) for name in found if not name.endswith(".tokenizer")):
@@ -258,17 +266,34 @@ def _check_options(parts: Sequence[Part], options: InputOptions) -> None:
         if getattr(options, name) is not None and name not in used:
             flag = name.replace("_", "-")
             kind = {"document_separator": "a plain text", "text_field": "of a kind with fields"}[name]
-            raise UserError(f"--{flag}: none of the inputs is {kind}, so it would do nothing")
+            raise UserError(
+                f"--{flag}: none of the inputs is {kind}, so it would do nothing", code="flag-without-effect"
+            )
     if text_encoding(options.encoding) != InputOptions.encoding and "encoding" not in used:
-        raise UserError("--encoding: none of the inputs is a text in a file, so it would do nothing")
+        raise UserError(
+            "--encoding: none of the inputs is a text in a file, so it would do nothing",
+            code="flag-without-effect",
+        )
     if options.errors != InputOptions.errors and all(
         part.options.get("errors") != options.errors for part in parts
     ):
-        raise UserError("--errors: none of the inputs has bytes to decode, so it would do nothing")
+        raise UserError(
+            "--errors: none of the inputs has bytes to decode, so it would do nothing",
+            code="flag-without-effect",
+        )
     is_hub = any(isinstance(part, HubDataset) for part in parts)
     if options.subset is not None and not is_hub:
-        raise UserError("--subset: none of the inputs is a dataset of the hub, so it would do nothing")
+        raise UserError(
+            "--subset: none of the inputs is a dataset of the hub, so it would do nothing",
+            code="flag-without-effect",
+        )
     if options.split is not None and not (is_hub or any(part.argument.endswith(".arrow") for part in parts)):
-        raise UserError("--split: none of the inputs is a dataset with splits, so it would do nothing")
+        raise UserError(
+            "--split: none of the inputs is a dataset with splits, so it would do nothing",
+            code="flag-without-effect",
+        )
     if options.skip_bad and not any(isinstance(unwrapped(part), JsonLines | HubDataset) for part in parts):
-        raise UserError("--skip-bad: none of the inputs has lines of JSON, so it would do nothing")
+        raise UserError(
+            "--skip-bad: none of the inputs has lines of JSON, so it would do nothing",
+            code="flag-without-effect",
+        )

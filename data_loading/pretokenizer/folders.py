@@ -72,7 +72,8 @@ def files_below(folder: Path, left_out: LeftOut, *, with_fields: bool) -> list[P
         note = left_out.note()
         raise UserError(
             f"{folder} is a folder without any file of a known kind ({known}, each plain or with .gz, .zst, "
-            ".bz2 or .xz; .parquet)" + (f"; {note}" if note else "")
+            ".bz2 or .xz; .parquet)" + (f"; {note}" if note else ""),
+            code="folder-without-texts",
         )
     return sorted(found, key=lambda path: path.parts)
 
@@ -87,10 +88,13 @@ def _walk(folder: Path, above: dict[tuple[int, int], Path], left_out: LeftOut) -
         stat = folder.stat()
         entries = list(os.scandir(folder))
     except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror}") from None
+        raise UserError(f"{folder} cannot be read: {error.strerror}", code="file-unreadable") from None
     here = stat.st_dev, stat.st_ino
     if here in above:
-        raise UserError(f"{folder} is a link that leads back to {above[here]}, a loop: remove it (rm)")
+        raise UserError(
+            f"{folder} is a link that leads back to {above[here]}, a loop: remove it (rm)",
+            code="input-link-loop",
+        )
     for entry in entries:
         path = folder / entry.name
         if entry.name.startswith("."):

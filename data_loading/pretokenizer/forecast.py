@@ -222,7 +222,10 @@ def _encoded(engine: Engine, texts: list[bytes]) -> Measured:
             child.note_memory()
         return child.answer()
     except (EOFError, OSError):
-        raise UserError(f"encoding samples with engine {engine.name}: {how_it_died(child, kills)}") from None
+        raise UserError(
+            f"encoding samples with engine {engine.name}: {how_it_died(child, kills)}",
+            code="sample-process-died",
+        ) from None
     finally:
         child.end()
 

@@ -42,5 +42,6 @@ def _same(file: str, held_out: str) -> UserError:
     return UserError(
         f"--val {held_out} holds the same text as {file}, so a model would be tested on what it was trained "
         "on. Hold another text out, or leave --val away: then the last part of the text is held out when a "
-        "run reads it (dataset.val_fraction)"
+        "run reads it (dataset.val_fraction)",
+        code="val-is-train",
     )

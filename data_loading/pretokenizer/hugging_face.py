@@ -34,14 +34,17 @@ def saved_files(folder: Path, split: str | None) -> list[Path] | None:
         wanted = split or DEFAULT_SPLIT
         if wanted not in splits["splits"]:
             raise UserError(
-                f"{folder} has no split {wanted!r}; splits: {', '.join(splits['splits'])} (--split NAME)"
+                f"{folder} has no split {wanted!r}; splits: {', '.join(splits['splits'])} (--split NAME)",
+                code="saved-split-missing",
             )
         return saved_files(folder / wanted, None)
     state = _read(folder / "state.json")
     if state is None:
         return None
     if split is not None:
-        raise UserError(f"--split {split}: {folder} is one dataset without splits")
+        raise UserError(
+            f"--split {split}: {folder} is one dataset without splits", code="saved-without-splits"
+        )
     return [folder / file["filename"] for file in state["_data_files"]]
 
 
@@ -51,7 +54,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+        raise UserError(f"{path} cannot be read: {error}", code="file-unreadable") from None
     wanted = "splits" if path.name == "dataset_dict.json" else "_data_files"
     return found if isinstance(found, dict) and wanted in found else None
 

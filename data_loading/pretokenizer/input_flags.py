@@ -85,7 +85,8 @@ def check_arguments(given: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"the argument {os.fsencode(argument)!r} is not UTF-8. A file of such a name: rename it (mv)"
+                f"the argument {os.fsencode(argument)!r} is not UTF-8. A file of such a name: rename it (mv)",
+                code="argument-not-utf8",
             ) from None
 
 
@@ -110,7 +111,10 @@ def open_sources(given: argparse.Namespace) -> list[Source]:
         return [train]
     val = _open(given.val, replace(options, max_documents=None, max_tokens=None))
     if not (train.can_continue or val.can_continue):
-        raise UserError("-: standard input cannot be read twice, for training and for --val")
+        raise UserError(
+            "-: standard input cannot be read twice, for training and for --val",
+            code="input-not-readable-twice",
+        )
     refuse_same_files(train, val)
     return [train, val]
 
@@ -120,14 +124,18 @@ def _open(files: Sequence[str], options: InputOptions) -> Source:
     from data_loading.pretokenizer.stdlib_source import StdlibSource
 
     if STDLIB in files and len(files) > 1 and not Path(STDLIB).exists():
-        raise UserError("stdlib: Python's own source code is a set by itself. Leave the other inputs away")
+        raise UserError(
+            "stdlib: Python's own source code is a set by itself. Leave the other inputs away",
+            code="stdlib-with-others",
+        )
     if not is_stdlib(files):
         return open_inputs(files, options)
     plain = InputOptions()
     for name in ("document_separator", "text_field", "encoding", "errors", "skip_bad", "subset", "split"):
         if getattr(options, name) != getattr(plain, name):
             raise UserError(
-                f"--{name.replace('_', '-')}: stdlib is read file by file, so it would do nothing"
+                f"--{name.replace('_', '-')}: stdlib is read file by file, so it would do nothing",
+                code="flag-without-effect",
             )
     return as_one([StdlibSource()], options)
 
@@ -147,12 +155,15 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
     name = output.name
     if in_shards and (name.endswith(".npy") or name in ("", "..")):
         raise UserError(
-            f"--output {given.output}: a set of shards is a folder; expected a name that does not end in .npy"
+            f"--output {given.output}: a set of shards is a folder; expected a name that does not end in "
+            ".npy",
+            code="output-not-folder",
         )
     if name.endswith(".docs.npy") or (given.val is None and not in_shards and output.suffix != ".npy"):
         raise UserError(
             f"--output {given.output}: expected a name that ends in .npy (not .docs.npy), or "
-            "--tokens-per-shard for a folder of shards"
+            "--tokens-per-shard for a folder of shards",
+            code="output-not-npy",
         )
     outputs = [output]
     if given.val is not None:
@@ -161,7 +172,10 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
     for path in outputs:
         _check_place(path)
         if path.is_dir() and not in_shards:
-            raise UserError(f"--output {path} is a folder; expected a file name that ends in .npy")
+            raise UserError(
+                f"--output {path} is a folder; expected a file name that ends in .npy",
+                code="output-is-other-folder",
+            )
     return outputs
 
 
@@ -173,11 +187,12 @@ def _check_place(output: Path) -> None:
     if size > _LONGEST_NAME_BYTES:
         raise UserError(
             f"--output {output.name[:20]}...: a name of {size} bytes; expected {_LONGEST_NAME_BYTES} at "
-            "most, since other names are made of it"
+            "most, since other names are made of it",
+            code="output-name-too-long",
         )
     above = next(folder for folder in output.parents if os.path.lexists(folder) or folder.parent == folder)
     if not above.is_dir():
-        raise UserError(f"--output {output}: {above} is no folder")
+        raise UserError(f"--output {output}: {above} is no folder", code="output-below-file")
 
 
 def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.Namespace) -> Path:
@@ -192,7 +207,8 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
         if changed:
             raise UserError(
                 f"stdlib with {', '.join(changed)} is not the set that runs take by that name: say where the "
-                "tokens go, --output FILE.npy"
+                "tokens go, --output FILE.npy",
+                code="output-missing",
             )
         return DEFAULT_FOLDER / default_name(tokenizer_name)
     path = Path(files[0]).expanduser()
@@ -211,7 +227,7 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
         what = f"{path} is a folder"
     else:
         what = f"{files[0]} may be several files"
-    raise UserError(f"{what}: say where the tokens go, --output FILE.npy")
+    raise UserError(f"{what}: say where the tokens go, --output FILE.npy", code="output-missing")
 
 
 def _input_options(given: argparse.Namespace) -> InputOptions:
@@ -247,7 +263,7 @@ def _dedup_memory(given: argparse.Namespace) -> dict[str, int]:
     if given.dedup_memory is None:
         return {}
     if given.dedup is None:
-        raise UserError("--dedup-memory: without --dedup it would do nothing")
+        raise UserError("--dedup-memory: without --dedup it would do nothing", code="flag-without-effect")
     return {"dedup_memory_bytes": size_of(given.dedup_memory, "--dedup-memory")}
 
 
@@ -262,9 +278,9 @@ def count_of(text: str, flag: str, least: int) -> int:
     try:
         number = parse_count(text)
     except ValueError as error:
-        raise UserError(f"{flag} {text}: {error}") from None
+        raise UserError(f"{flag} {text}: {error}", code="number-invalid") from None
     if number < least:
-        raise UserError(f"{flag} {text}: expected {least} or more")
+        raise UserError(f"{flag} {text}: expected {least} or more", code="number-too-small")
     return number
 
 
@@ -275,4 +291,4 @@ def size_of(text: str, flag: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise UserError(f"{flag} {text}: {error}") from None
+        raise UserError(f"{flag} {text}: {error}", code="size-invalid") from None

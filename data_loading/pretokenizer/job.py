@@ -113,14 +113,22 @@ def pretokenize(
 def check_options(options: Options, output: Path) -> None:
     """Raises UserError."""
     if options.engine not in ("auto", *ENGINES):
-        raise UserError(f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}")
+        raise UserError(
+            f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}", code="engine-unknown"
+        )
     if output.name.endswith(".docs.npy"):
-        raise UserError(f"{output} is the name of a list of document starts; choose another with --output")
+        raise UserError(
+            f"{output} is the name of a list of document starts; choose another with --output",
+            code="output-is-document-starts",
+        )
     if options.append and options.overwrite:
-        raise UserError("--append and --overwrite: give one of them")
+        raise UserError("--append and --overwrite: give one of them", code="append-and-overwrite")
     in_shards = options.shard_tokens is not None or options.append
     if in_shards and SetFiles(output).is_folder == output.name.endswith(".npy"):
-        raise UserError(f"{output}: a set of shards is a folder; choose a name without .npy with --output")
+        raise UserError(
+            f"{output}: a set of shards is a folder; choose a name without .npy with --output",
+            code="output-not-folder",
+        )
 
 
 def check_all_append(

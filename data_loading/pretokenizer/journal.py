@@ -142,7 +142,9 @@ def read_progress(folder: Path, dtype: np.dtype, layout: Layout = ONE_FILE) -> t
     """How far the unfinished set is, and the checksums so far; data behind that do not count."""
     state = _read_state(folder)
     if state is None:
-        raise UserError(f"{folder} was changed while it was read. Type the same command again")
+        raise UserError(
+            f"{folder} was changed while it was read. Type the same command again", code="changed-while-read"
+        )
     progress, checksums = _progress(state), state["checksums"]
     for line in _lines(folder, state["generation"]):
         after = _progress(line)

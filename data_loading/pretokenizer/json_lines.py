@@ -54,7 +54,10 @@ class Tolerance:
         self.found += 1
         if self.found > self.allowed:
             before = f" {self.found - 1:,} bad lines before it were left out." if self.allowed else ""
-            raise UserError(f"{problem}.{before} To leave such lines out: --skip-bad N (at most N of them)")
+            raise UserError(
+                f"{problem}.{before} To leave such lines out: --skip-bad N (at most N of them)",
+                code="bad-line",
+            )
 
 
 @dataclass
@@ -105,10 +108,11 @@ class JsonLines(OfStream):
                 if offset == 0 and line.startswith(BYTE_ORDER_MARK):
                     raise UserError(
                         f"{name} begins with a byte order mark, which is not JSON. "
-                        f"{without_mark(self.encoding)} leaves it out, of files without one too"
+                        f"{without_mark(self.encoding)} leaves it out, of files without one too",
+                        code="byte-order-mark",
                     ) from None
                 if offset == 0 and not self.tolerance.allowed and (other := not_lines(line)) is not None:
-                    raise UserError(f"{name} {other}") from None
+                    raise UserError(f"{name} {other}", code="not-json-lines") from None
                 try:
                     self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
                 except UserError as error:

@@ -43,7 +43,7 @@ def long_run(part: Source, rule: CutRule, limit_bytes: int) -> UserError | None:
                     return run_too_long(part.what, start, rule, limit_bytes)
                 done = start
     except OSError as error:
-        return UserError(f"{part.plain_file.path} cannot be read: {error.strerror}")
+        return UserError(f"{part.plain_file.path} cannot be read: {error.strerror}", code="file-unreadable")
     return None
 
 

@@ -31,5 +31,6 @@ def too_long(where: str, limit_bytes: int, size_bytes: int | None = None) -> Use
     return UserError(
         f"{where} is {size} {limit_bytes / 2**20:g} MB{' long' if size_bytes is None else ''}, and has to be "
         f"held in memory whole, several times over. Divide it into several documents, or allow longer ones "
-        f"(--run-limit {enough}MB)"
+        f"(--run-limit {enough}MB)",
+        code="document-too-long",
     )

@@ -248,7 +248,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
             why = f": --skip-bad left out {skipped:,} bad line{'s' * (skipped != 1)}" if skipped else ""
             field = inputs.options.get("text_field")
             ask = f". Is the text in another field than {field!r} (--text-field NAME)?" if skipped else ""
-            raise UserError(f"{inputs.what} holds no text{between}{why}{ask}")
+            raise UserError(f"{inputs.what} holds no text{between}{why}{ask}", code="no-text")
         if comparison is not None:
             comparison.settle()
         target.finish()

@@ -70,7 +70,10 @@ def merge(
     started = time.monotonic()
     files = SetFiles(output)
     if not files.is_folder:
-        raise UserError(f"merge {output}: tasks make a set of shards, which is a folder; expected its name")
+        raise UserError(
+            f"merge {output}: tasks make a set of shards, which is a folder; expected its name",
+            code="output-not-folder",
+        )
     with (
         disk_errors(output, elsewhere=False),
         lock_file.lock(files.lock, f"token set {output}"),
@@ -110,7 +113,8 @@ def _tasks(files: SetFiles, locks: ExitStack) -> list[dict[str, Any]]:
         groups = ", ".join(f"{len(done):,} of {tasks:,}" for tasks, done in sorted(found.items()))
         raise UserError(
             f"{files.tasks} holds tasks of several divisions: {groups} tasks are done. Remove those that you "
-            f"do not want, such as: rm -r {files.tasks}/{{,.}}*-of-{min(found):05d}*"
+            f"do not want, such as: rm -r {files.tasks}/{{,.}}*-of-{min(found):05d}*",
+            code="tasks-several-divisions",
         )
     ((tasks, done),) = found.items()
     for task in sorted(done):
@@ -123,7 +127,8 @@ def _tasks(files: SetFiles, locks: ExitStack) -> list[dict[str, Any]]:
         manifest = read_task(BlockRange(task, tasks).files(files.tokens))
         if manifest is None:
             raise UserError(
-                f"{files.tasks} lost a task while they were merged. Do the task again, then merge"
+                f"{files.tasks} lost a task while they were merged. Do the task again, then merge",
+                code="changed-while-read",
             )
         if there:
             difference = difference or difference_of_tasks(there[0], manifest)
@@ -135,7 +140,8 @@ def _tasks(files: SetFiles, locks: ExitStack) -> list[dict[str, Any]]:
     if difference is not None:
         raise UserError(
             f"{files.tokens} cannot be merged: {difference}. Tasks of one set are made alike: do those again "
-            "that are not what you want, with --overwrite"
+            "that are not what you want, with --overwrite",
+            code="tasks-differ",
         )
     return there
 
@@ -157,7 +163,8 @@ def _told_missing(
     return UserError(
         f"{files.tokens} cannot be merged yet: {count} missing of {missing[0].tasks:,}. Do them first:\n  "
         + "\n  ".join(lines)
-        + more
+        + more,
+        code="tasks-missing",
     )
 
 
@@ -174,7 +181,8 @@ def _merged_already(
         if manifest is None:
             raise UserError(
                 f"merge {files.tokens}: there are no tasks beside it ({files.tasks}). Make them with "
-                f"{FLAG} 0/N to N-1/N, with this --output"
+                f"{FLAG} 0/N to N-1/N, with this --output",
+                code="tasks-none",
             )
         return manifest
     if manifest is None:
@@ -187,7 +195,8 @@ def _merged_already(
     if not overwrite:
         raise UserError(
             f"{files.tokens} exists, and was not made of these tasks. Replace it with merge {files.tokens} "
-            "--overwrite"
+            "--overwrite",
+            code="output-differs",
         )
     return None
 
@@ -204,12 +213,13 @@ def _merged(files: SetFiles, tasks: Sequence[dict[str, Any]], skip_bad: int | No
             raise UserError(
                 f"{files.tokens} cannot be merged: {FLAG} {task['task']}/{task['tasks']} was done by an "
                 "earlier version, which obeyed the truncation in the tokenizer.json. Do the tasks again with "
-                "--overwrite"
+                "--overwrite",
+                code="documents-cut",
             )
         parts += [replace(part, first_token=part.first_token + tokens) for part in here]
         tokens += task["tokens"]
     if not parts:
-        raise UserError(f"{files.tokens} cannot be merged: no task has found any text")
+        raise UserError(f"{files.tokens} cannot be merged: no task has found any text", code="no-text")
     _, starts = open_parts(parts, _map_part)
     sources = _sources(files, tasks)
     bad = sum(source.get("skipped", 0) for source in sources)
@@ -217,7 +227,8 @@ def _merged(files: SetFiles, tasks: Sequence[dict[str, Any]], skip_bad: int | No
     if bad > allowed:
         raise UserError(
             f"{files.tokens}: the tasks together left out {bad:,} lines that are no documents, and "
-            f"--skip-bad allows {allowed:,}. Look at them, or: merge {files.tokens} --skip-bad {bad}"
+            f"--skip-bad allows {allowed:,}. Look at them, or: merge {files.tokens} --skip-bad {bad}",
+            code="too-many-bad-lines",
         )
     return _Merged(
         folder=files.partial,
@@ -239,7 +250,8 @@ def _tokenizer(files: SetFiles, task: dict[str, Any]) -> Tokenizer:
     tokenizer = read_tokenizer(folder, task["tokenizer"]["name"])
     if tokenizer.content_hash != task["tokenizer"]["content_hash"]:
         raise UserError(
-            f"{folder} is not the tokenizer that its task was made with: do it again with --overwrite"
+            f"{folder} is not the tokenizer that its task was made with: do it again with --overwrite",
+            code="task-tokenizer-differs",
         )
     return recorded_ends(tokenizer, task["options"])
 
@@ -260,7 +272,8 @@ def _source(files: SetFiles, facts: list[dict[str, Any]]) -> dict[str, Any]:
     ):
         raise UserError(
             f"{files.tokens} cannot be merged: {facts[0]['path']} was changed between its tasks. Do the ones "
-            "that read it again, with --overwrite"
+            "that read it again, with --overwrite",
+            code="input-changed",
         )
     source = {name: value for name, value in facts[0].items() if name != "pieces"}
     if "pieces" in facts[0]:
@@ -289,7 +302,8 @@ def _put_together(
     if read_job(files.partial) is not None and not overwrite:
         raise UserError(
             f"{files.partial} holds an unfinished tokenization to the same place, without {FLAG}. Merge "
-            f"anyway, and lose it: merge {files.tokens} --overwrite"
+            f"anyway, and lose it: merge {files.tokens} --overwrite",
+            code="unfinished-of-other",
         )
     shutil.rmtree(files.partial, ignore_errors=True)
     manifest = {**make_manifest(merged, files, val_fraction), **_engines(tasks)}
@@ -311,6 +325,7 @@ def _map_part(part: Part) -> tuple[np.ndarray, np.ndarray]:
         if len(values) != said:
             raise UserError(
                 f"{part.tokens_path} or what stands beside it was changed: {len(values):,} values where its "
-                f"task wrote {said:,}. Do the task again with --overwrite"
+                f"task wrote {said:,}. Do the task again with --overwrite",
+                code="task-changed",
             )
     return tokens, starts

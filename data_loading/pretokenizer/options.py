@@ -35,4 +35,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 0:
-            raise UserError(f"workers {self.workers}: expected at least 0 (none: in this process)")
+            raise UserError(
+                f"workers {self.workers}: expected at least 0 (none: in this process)",
+                code="workers-negative",
+            )

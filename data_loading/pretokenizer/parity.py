@@ -41,6 +41,8 @@ class Verdict:
 class ComparisonDied(UserError):
     """A process that compares ended without an answer."""
 
+    code = "comparison-died"
+
 
 def hold_against_reference(
     engine: type[Engine],

@@ -106,7 +106,8 @@ def make_plan(
     """
     if not source.can_continue:
         raise UserError(
-            f"--dry-run: {source.what} is gone once it was looked at. Write it to a file, and plan that"
+            f"--dry-run: {source.what} is gone once it was looked at. Write it to a file, and plan that",
+            code="input-not-readable-twice",
         )
     inputs = source if isinstance(source, Inputs) else Inputs([source])
     for note in inputs.notes:

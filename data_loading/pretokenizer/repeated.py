@@ -75,7 +75,8 @@ def _changed(path: Path, before: str, there: SetFiles) -> UserError:
         f"--append: {path} is in {there.tokens} already, as it was before: it had {before}. What is in both "
         "would stand there twice, and the set could not be held against its text any more. Put what is new "
         "into a file of another name and append that, or make the set anew, with --overwrite instead of "
-        "--append"
+        "--append",
+        code="append-input-changed",
     )
 
 
@@ -84,4 +85,7 @@ def _repeated(name: str, source: dict[str, Any], there: SetFiles, files: SetFile
     why = "it would stand in it twice"
     if there.tokens != files.tokens:
         why = "a model would be tested on what it was trained on"
-    return UserError(f"--append: the text of {name} is in {there.tokens} already{same}; {why}. Leave it away")
+    return UserError(
+        f"--append: the text of {name} is in {there.tokens} already{same}; {why}. Leave it away",
+        code="append-input-repeated",
+    )

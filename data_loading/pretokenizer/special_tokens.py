@@ -64,7 +64,8 @@ def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:
     special = frozenset(token["id"] for token in added or [] if token.get("special"))
     if not isinstance(tokenizer, JsonTokenizer) or not special:
         raise UserError(
-            f"--special-tokens parse: tokenizer {tokenizer.name} has no special tokens that could be read"
+            f"--special-tokens parse: tokenizer {tokenizer.name} has no special tokens that could be read",
+            code="special-tokens-none",
         )
     definition = _marked(tokenizer.definition, special, special=False)
     return ParsingTokenizer(tokenizer.name, definition, tokenizer.eot_id, tokenizer.files, special)
@@ -77,7 +78,8 @@ def _parsing_tiktoken(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
         if second.startswith(first):
             raise UserError(
                 f"--special-tokens parse: tokenizer {tokenizer.name} has the special tokens {first!r} and "
-                f"{second!r}; which of them tiktoken reads where both could stand is not fixed"
+                f"{second!r}; which of them tiktoken reads where both could stand is not fixed",
+                code="special-tokens-ambiguous",
             )
     return replace(tokenizer, parses_special=True)
 
@@ -85,7 +87,9 @@ def _parsing_tiktoken(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
 def choose(tokenizer: Tokenizer, how: str) -> Tokenizer:
     """The tokenizer for one of CHOICES. Raises UserError."""
     if how not in CHOICES:
-        raise UserError(f"--special-tokens {how}: choices are {', '.join(CHOICES)}")
+        raise UserError(
+            f"--special-tokens {how}: choices are {', '.join(CHOICES)}", code="special-tokens-unknown"
+        )
     return parsing(tokenizer) if how == "parse" else tokenizer
 
 

@@ -33,7 +33,8 @@ class StandardInput:
         if self.descriptor == 0 and sys.stdin is not None and sys.stdin.isatty():
             raise UserError(
                 "-: standard input is a terminal; pipe a text in: PROGRAM | python pretokenize_dataset.py - "
-                "--output FILE.npy"
+                "--output FILE.npy",
+                code="input-is-terminal",
             )
         self._parts = regrouped(self._pieces())
 
@@ -46,7 +47,7 @@ class StandardInput:
         while len(head) < HEAD_BYTES and (data := self._read(HEAD_BYTES - len(head))):
             head += data
         if not head:
-            raise UserError("-: standard input is empty: there is nothing to tokenize")
+            raise UserError("-: standard input is empty: there is nothing to tokenize", code="input-empty")
         compression = compression_of(head)
         if compression is not None:
             self._compression = compression.name
@@ -65,7 +66,9 @@ class StandardInput:
         try:
             data = os.read(self.descriptor, size)
         except OSError as error:
-            raise UserError(f"-: standard input cannot be read: {error.strerror}") from error
+            raise UserError(
+                f"-: standard input cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         self.done_bytes += len(data)
         return data
 

@@ -51,7 +51,8 @@ class StdlibSource:
         if not self.total_bytes:
             raise UserError(
                 f"dataset=stdlib: no Python source below {self.root}. This Python keeps its standard library "
-                "elsewhere (in a zip file?): use dataset=text dataset.path=FILE.txt"
+                "elsewhere (in a zip file?): use dataset=text dataset.path=FILE.txt",
+                code="stdlib-missing",
             )
         self._starts = [0, *accumulate(stat.st_size for stat in stats)][:-1]
         listing = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(self._files, stats, strict=True)]
@@ -94,7 +95,9 @@ class StdlibSource:
             except UnicodeDecodeError:
                 continue
             except OSError as error:
-                raise UserError(f"{self.root}/{name} cannot be read: {error.strerror}") from error
+                raise UserError(
+                    f"{self.root}/{name} cannot be read: {error.strerror}", code="file-unreadable"
+                ) from error
             if text:
                 yield name, text
 

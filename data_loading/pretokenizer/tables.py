@@ -48,7 +48,9 @@ class TableFile:
         self.total_bytes = self._file.total_bytes
         self.options = {"errors": self.errors, "text_field": self.text_field}
         if find_spec("pyarrow") is None:
-            raise UserError(f"reading {self.path} needs the package pyarrow: pip install pyarrow")
+            raise UserError(
+                f"reading {self.path} needs the package pyarrow: pip install pyarrow", code="package-missing"
+            )
         is_parquet = self._file.head.startswith(PARQUET_MAGIC) or self.path.suffix == ".parquet"
         self._parts: type[Parts] = ParquetParts if is_parquet else ArrowParts
         self._check_column(self._open().schema)
@@ -58,18 +60,20 @@ class TableFile:
         ids = [name for name in _IDS if name in schema.names and "list<" in str(schema.field(name).type)]
         if self.text_field not in schema.names and ids:
             kind = "parquet" if self._parts is ParquetParts else "arrow"
-            raise UserError(f"{self.path} {holds_ids(ids[0], kind)}")
+            raise UserError(f"{self.path} {holds_ids(ids[0], kind)}", code="column-holds-ids")
         if self.text_field not in schema.names:
             names = ", ".join(map(repr, schema.names)) or "none"
             raise UserError(
-                f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)"
+                f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)",
+                code="column-missing",
             )
         kind = schema.field(self.text_field).type
         if not is_text(kind):
             texts = [column.name for column in schema if is_text(column.type)]
             raise UserError(
                 f"{self.path}: column {self.text_field!r} holds {kind}, expected strings; columns that do: "
-                f"{', '.join(map(repr, texts)) or 'none'} (--text-field NAME)"
+                f"{', '.join(map(repr, texts)) or 'none'} (--text-field NAME)",
+                code="column-not-text",
             )
 
     @property
@@ -142,7 +146,8 @@ class TableFile:
             except (pa.ArrowException, OSError) as error:
                 raise UserError(
                     f"{self.path} cannot be read as {self._parts.kind}: it is damaged or cut short "
-                    f"({str(error).splitlines()[0]}). Copy or download it again"
+                    f"({str(error).splitlines()[0]}). Copy or download it again",
+                    code="table-damaged",
                 ) from None
             yield value
 

@@ -68,24 +68,30 @@ def check_divisible(whole: Inputs, options: Options, output: Path, flag: str = F
     """Raises UserError where tasks cannot make this set together. flag: that asks for tasks."""
     if options.shard_tokens is None or not SetFiles(output).is_folder:
         raise UserError(
-            f"{flag}: tasks make a set of shards together; say how long those are, --tokens-per-shard 100M"
+            f"{flag}: tasks make a set of shards together; say how long those are, --tokens-per-shard 100M",
+            code="task-needs-shards",
         )
     if options.append:
-        raise UserError(f"{flag} and --append: tasks make a set of its own. Append without {flag}")
+        raise UserError(
+            f"{flag} and --append: tasks make a set of its own. Append without {flag}", code="task-and-append"
+        )
     if whole.is_limited:
         raise UserError(
             f"{flag}: where --max-documents or --max-tokens ends the set, only the tasks before can tell. "
-            "Leave one of them away"
+            "Leave one of them away",
+            code="task-with-limit",
         )
     if whole.duplicates is not None:
         raise UserError(
             f"{flag} and --dedup: what came before is known only when all inputs are read. Drop duplicates "
-            f"in a command without {flag}"
+            f"in a command without {flag}",
+            code="task-with-dedup",
         )
     if not whole.can_continue:
         raise UserError(
             f"{flag}: standard input is there for one process alone. Write it to a file, and give that to "
-            "all tasks"
+            "all tasks",
+            code="input-not-readable-twice",
         )
 
 

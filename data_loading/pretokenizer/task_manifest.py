@@ -60,15 +60,22 @@ def read_task(files: SetFiles) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{files.manifest} cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"{files.manifest} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
     except ValueError as error:
-        raise UserError(f"{files.manifest} is damaged ({error}). {again}") from None
+        raise UserError(
+            f"{files.manifest} is damaged ({error}). {again}", code="task-manifest-damaged"
+        ) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise UserError(f"{files.manifest} is not of a task of a token set. {again}")
+        raise UserError(
+            f"{files.manifest} is not of a task of a token set. {again}", code="task-manifest-damaged"
+        )
     if found.get("version") != FORMAT_VERSION:
         raise UserError(
             f"{files.manifest} is of version {found.get('version')}, and this program reads version "
-            f"{FORMAT_VERSION}. {again}"
+            f"{FORMAT_VERSION}. {again}",
+            code="task-manifest-version",
         )
     return found
 

@@ -50,7 +50,8 @@ def look_at_tasks(
     if others:
         raise UserError(
             f"{files.tasks} holds tasks of another division: of {others[0]:,}, not of {tasks:,}. Go on with "
-            f"that: --tasks {others[0]}; or remove it: rm -r {files.tasks}"
+            f"that: --tasks {others[0]}; or remove it: rm -r {files.tasks}",
+            code="tasks-other-division",
         )
     done, begun = found.get(tasks, set()), set[int]()
     for number in range(tasks):

@@ -49,16 +49,18 @@ def refuse_other_kind(path: Path, expected: str, head: bytes, allowed: Collectio
     if kind.id in WIDE_TEXTS and expected == _TEXT:
         raise UserError(
             f"{path} is {kind.name}. Say so: --encoding {kind.id} (in a configuration "
-            f"dataset.encoding={kind.id})"
+            f"dataset.encoding={kind.id})",
+            code="encoding-not-given",
         )
     if path == Path(STANDARD_INPUT):
         raise UserError(
-            f"standard input is {kind.name}; expected {expected}. Save it as FILE. {kind.advice_for('FILE')}"
+            f"standard input is {kind.name}; expected {expected}. Save it as FILE. {kind.advice_for('FILE')}",
+            code="other-kind-of-file",
         )
     told = f"{path} is {kind.name}; expected {expected}. {kind.advice_for(path)}"
     if kind.id in PAGES and expected == _TEXT:
         told = f"{told}. A page that is meant as text is called .html"
-    raise UserError(told)
+    raise UserError(told, code="other-kind-of-file")
 
 
 def advice_for(data: bytes) -> str | None:

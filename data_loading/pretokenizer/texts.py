@@ -43,7 +43,10 @@ class TextFile(OfStream):
         self.encoding = text_encoding(self.encoding)
         check_errors(self.errors)
         if self.document_separator is not None and re.search(r"[\r\n]", self.document_separator):
-            raise UserError("--document-separator: expected one line, without its line break")
+            raise UserError(
+                "--document-separator: expected one line, without its line break",
+                code="separator-not-one-line",
+            )
         self._stream: ByteStream = self.stream or ByteFile(self.path)
         self.options = {
             "encoding": self.encoding,
@@ -133,7 +136,9 @@ def _decode(
         byte = error.object[error.start]
         raise undecodable(name, encoding, offset - held_back + error.start, byte) from None
     except UnicodeError as error:
-        raise UserError(f"{name} is not {encoding}: {error}, near byte {offset:,}") from None
+        raise UserError(
+            f"{name} is not {encoding}: {error}, near byte {offset:,}", code="undecodable"
+        ) from None
 
 
 def transcoded_head(stream: ByteStream, encoding: str, errors: str) -> bytes:
@@ -163,7 +168,7 @@ def without_mark(encoding: str) -> str:
 def check_errors(errors: str) -> None:
     """Raises UserError unless it is one of ERRORS."""
     if errors not in ERRORS:
-        raise UserError(f"--errors {errors}: choices are {', '.join(ERRORS)}")
+        raise UserError(f"--errors {errors}: choices are {', '.join(ERRORS)}", code="errors-unknown")
 
 
 def text_encoding(name: str) -> str:
@@ -173,10 +178,11 @@ def text_encoding(name: str) -> str:
     except LookupError:
         raise UserError(
             f"--encoding {name}: no such encoding. Usual ones: utf-8, utf-8-sig, utf-16, latin-1, cp1252, "
-            "shift_jis, gb18030, euc-kr, koi8-r"
+            "shift_jis, gb18030, euc-kr, koi8-r",
+            code="encoding-unknown",
         ) from None
     if not getattr(found, "_is_text_encoding", True) or found.incrementaldecoder is None:
-        raise UserError(f"--encoding {name}: not an encoding of text")
+        raise UserError(f"--encoding {name}: not an encoding of text", code="encoding-not-of-text")
     return found.name
 
 

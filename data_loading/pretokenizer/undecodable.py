@@ -26,7 +26,7 @@ def with_count(error: Undecodable, source: Source) -> UserError:
     """
     for part in map(unwrapped, source.parts if isinstance(source, Inputs) else [source]):
         if isinstance(part, TableFile) and str(error).startswith(f"{part.path}, row "):
-            return UserError(str(error).replace(HOW_ENCODED, _TABLES_ARE_UTF8))
+            return UserError(str(error).replace(HOW_ENCODED, _TABLES_ARE_UTF8), code="undecodable")
         if (
             isinstance(part, OfStream)
             and part.can_continue
@@ -35,7 +35,8 @@ def with_count(error: Undecodable, source: Source) -> UserError:
             bad, start = _told(part)
             advice = advice_for(start)
             return UserError(
-                f"{error} {bad}" if advice is None else f"{_before_advice(error)}. {advice} {bad}"
+                f"{error} {bad}" if advice is None else f"{_before_advice(error)}. {advice} {bad}",
+                code="undecodable",
             )
     return error
 

@@ -71,7 +71,8 @@ class CheckedReader(Reader):
             raise UserError(
                 f"{part.tokens_path}: bytes {start * size:,} to {(start + count) * size:,} of its tokens do "
                 "not match their checksum: the file was changed or damaged since it was opened. Copy the set "
-                "again, and type the same command again to go on from the last checkpoint"
+                "again, and type the same command again to go on from the last checkpoint",
+                code="tokens-changed",
             )
         self._checked[block] = True
 

@@ -51,9 +51,12 @@ class ReaderOptions:
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
-            raise UserError(f"verify {self.verify!r}: choices are {', '.join(VERIFY)}")
+            raise UserError(f"verify {self.verify!r}: choices are {', '.join(VERIFY)}", code="verify-unknown")
         if self.max_resident_bytes is not None and self.max_resident_bytes < 1:
-            raise UserError(f"max_resident {self.max_resident_bytes}: expected a number of bytes, at least 1")
+            raise UserError(
+                f"max_resident {self.max_resident_bytes}: expected a number of bytes, at least 1",
+                code="max-resident-invalid",
+            )
 
 
 def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
@@ -71,12 +74,16 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
     if bound is not None and name != "mmap":
         raise UserError(
             f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. Take it "
-            "away"
+            "away",
+            code="max-resident-without-mmap",
         )
     if name not in READERS:
-        raise UserError(f"reader {name!r}: choices are {', '.join(READERS)}")
+        raise UserError(f"reader {name!r}: choices are {', '.join(READERS)}", code="reader-unknown")
     if name == "pread" and None in extents.paths:
-        raise UserError("reader=pread reads files, and these tokens are in memory: take reader=mmap or auto")
+        raise UserError(
+            "reader=pread reads files, and these tokens are in memory: take reader=mmap or auto",
+            code="reader-needs-file",
+        )
     if name == "pread":
         reader: Reader = PositionalReader(extents, at_random=options.at_random, reads_around=is_around)
         return reader, f"read as needed, 0 MB of it held in RAM (pread: {why})"

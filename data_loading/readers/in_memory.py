@@ -50,7 +50,8 @@ def _check_room(size_bytes: int) -> None:
         raise UserError(
             f"reader=memory: the tokens are {format_bytes(size_bytes)}, and there is room for "
             f"{format_bytes(free)}. Read them with reader=mmap, whose pages the kernel gives back when "
-            "memory is short, or with reader=pread"
+            "memory is short, or with reader=pread",
+            code="memory-too-small",
         )
 
 
@@ -82,5 +83,7 @@ def _fill(into: mmap.mmap, extents: Extents) -> None:
             while at < end:
                 count = file.readinto(memoryview(into)[at : min(end, at + _READ_BYTES)])
                 if not count:
-                    raise UserError(f"{path} was truncated while it was read. Restore it")
+                    raise UserError(
+                        f"{path} was truncated while it was read. Restore it", code="truncated-while-read"
+                    )
                 at += count

@@ -146,7 +146,8 @@ class MappedReader(Reader):
         if self._torn.is_torn:
             raise UserError(
                 f"{self.extents.paths[buffer]} was truncated while it was read. Restore it, and type the "
-                "same command again to go on from the last checkpoint"
+                "same command again to go on from the last checkpoint",
+                code="truncated-while-read",
             )
 
 

@@ -78,7 +78,8 @@ def _made_or_received(
         time.sleep(_AGAIN_S)
     raise UserError(
         "another process of this job has been loading the tokens into memory for an hour. Read them with "
-        "reader=mmap or reader=pread"
+        "reader=mmap or reader=pread",
+        code="node-memory-timeout",
     )
 
 

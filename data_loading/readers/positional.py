@@ -93,13 +93,15 @@ class PositionalReader(Reader):
                 count = os.preadv(file, [data[done:]], at + done)
             except OSError as error:
                 raise UserError(
-                    f"{self._path(buffer)} cannot be read at byte {at + done:,}: {error.strerror}"
+                    f"{self._path(buffer)} cannot be read at byte {at + done:,}: {error.strerror}",
+                    code="file-unreadable",
                 ) from error
             if count == 0:
                 raise UserError(
                     f"{self._path(buffer)} ends at byte {at + done:,} and should go on to "
                     f"{at + len(data):,}: it was truncated while it was read. Restore it, and type the same "
-                    "command again"
+                    "command again",
+                    code="truncated-while-read",
                 )
             done += count
 
@@ -113,7 +115,9 @@ class PositionalReader(Reader):
     def _path(self, buffer: int) -> Path:
         path = self.extents.paths[buffer]
         if path is None:
-            raise UserError("reader=pread: these tokens are in memory. Take dataset.reader away")
+            raise UserError(
+                "reader=pread: these tokens are in memory. Take dataset.reader away", code="reader-needs-file"
+            )
         return path
 
     def close(self) -> None:

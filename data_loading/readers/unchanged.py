@@ -43,13 +43,15 @@ class Unchanged:
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read any more ({error.strerror}): it was there when its set was opened. "
-                f"{_RESTORE}"
+                f"{_RESTORE}",
+                code="file-unreadable",
             ) from error
         found = os.fstat(descriptor)
         if (found.st_ino, found.st_size, found.st_mtime_ns) != self._states[number]:
             os.close(descriptor)
             raise UserError(
-                f"{path} is another file than its set was opened with ({found.st_size:,} bytes). {_RESTORE}"
+                f"{path} is another file than its set was opened with ({found.st_size:,} bytes). {_RESTORE}",
+                code="file-replaced",
             )
         return descriptor
 
@@ -70,7 +72,8 @@ class Unchanged:
         how = "modified" if size == before[1] else "truncated" if size < before[1] else "written to"
         raise UserError(
             f"{path} was {how} while it was read: it had {before[1]:,} bytes when it was opened, now it has "
-            f"{size:,}. {_RESTORE}"
+            f"{size:,}. {_RESTORE}",
+            code="changed-while-read",
         )
 
 

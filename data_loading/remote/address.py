@@ -55,24 +55,37 @@ def parse(source: str, environ: Mapping[str, str] = os.environ) -> Address:
     """
     if not is_remote(source):
         if "://" in source:
-            raise UserError(f"{source}: choices are s3://, r2://, https:// and a path on a disk")
+            raise UserError(
+                f"{source}: choices are s3://, r2://, https:// and a path on a disk", code="scheme-unknown"
+            )
         path = Path(source).expanduser()
         return Address("", str(path.parent), "", SetFiles(Path(path.name)))
     parts = urlsplit(source)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if "@" in parts.netloc:
-        raise UserError(f"{shown}: a name or key before the host would be written into run.json. Take it out")
+        raise UserError(
+            f"{shown}: a name or key before the host would be written into run.json. Take it out",
+            code="address-with-secret",
+        )
     if parts.query or parts.fragment:
-        raise UserError(f"{shown}: what stands behind ? or # is not used. Give the address without it")
+        raise UserError(
+            f"{shown}: what stands behind ? or # is not used. Give the address without it",
+            code="address-with-query",
+        )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise UserError(f"{shown}: http:// is for this machine alone (127.0.0.1). Give https://")
+        raise UserError(
+            f"{shown}: http:// is for this machine alone (127.0.0.1). Give https://", code="address-not-https"
+        )
     bucket, path_below = parts.netloc, parts.path.strip("/")
     if parts.scheme == "r2":
         bucket = bucket or environ.get(R2_BUCKET, "")
         path_below = path_below or environ.get(R2_PATH, "").strip("/")
     if not bucket:
         more = f", or set {R2_BUCKET}" if parts.scheme == "r2" else ""
-        raise UserError(f"{shown}: a bucket or host is missing. Give {parts.scheme}://NAME/PATH{more}")
+        raise UserError(
+            f"{shown}: a bucket or host is missing. Give {parts.scheme}://NAME/PATH{more}",
+            code="address-incomplete",
+        )
     folder, _, name = unquote(path_below).rpartition("/")
     return Address(parts.scheme, bucket, folder, SetFiles(Path(name or ".")))
 

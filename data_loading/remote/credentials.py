@@ -56,7 +56,10 @@ def r2_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     needed = (R2_KEY, R2_SECRET) if environ.get(R2_ENDPOINT) else (R2_ACCOUNT, R2_KEY, R2_SECRET)
     missing = [name for name in needed if not environ.get(name)]
     if missing:
-        raise UserError(f"r2:// needs {', '.join(missing)} in the environment. Set them, and try again")
+        raise UserError(
+            f"r2:// needs {', '.join(missing)} in the environment. Set them, and try again",
+            code="r2-variables-missing",
+        )
     endpoint = environ.get(R2_ENDPOINT) or f"https://{environ[R2_ACCOUNT]}.r2.cloudflarestorage.com"
     return {
         "endpoint": endpoint,

@@ -72,13 +72,15 @@ def no_room(path: Path, needed: int, error: OSError) -> UserError:
     if error.errno not in _FULL:
         return UserError(
             f"{path} cannot be written: {os.strerror(error.errno or 0)}. See that you may write in "
-            f"{path.parent}"
+            f"{path.parent}",
+            code="file-unwritable",
         )
     stat = os.statvfs(path.parent)
     return UserError(
         f"{path.parent}: the disk is full: {needed:,} bytes are needed for {path.name.strip('.')}, "
         f"{stat.f_bavail * stat.f_frsize:,} are free. Make room, name a folder on another disk "
-        "(dataset.cache=FOLDER), or let less lie there at a time (dataset.disk_budget=SIZE)"
+        "(dataset.cache=FOLDER), or let less lie there at a time (dataset.disk_budget=SIZE)",
+        code="disk-space",
     )
 
 
@@ -111,7 +113,10 @@ def download(
                 running.run()
         else:
             if piece.content_hash is not None and file_content_hash(part) != piece.content_hash:
-                raise UserError(_damaged(store, piece, piece.blocks[0].start, piece.blocks[-1].stop))
+                raise UserError(
+                    _damaged(store, piece, piece.blocks[0].start, piece.blocks[-1].stop),
+                    code="object-damaged",
+                )
         os.replace(part, target)
         atomic_files.fsync_folder(target.parent)
     except OSError as error:
@@ -193,7 +198,8 @@ class _Download:
             raise UserError(
                 f"{self._store.address.of(self._piece.source)} has {size:,} bytes, its manifest says "
                 f"{self._piece.source_bytes:,}: it is {word}. Upload the set again: python -m data_loading "
-                f"mirror SOURCE {self._store.address.uri}"
+                f"mirror SOURCE {self._store.address.uri}",
+                code="object-size",
             )
         at = self._piece.place(start)
         while data:
@@ -220,7 +226,9 @@ class _Download:
             for start, stop in _parts(block, self._options.part_bytes):
                 self._get(start, stop)
         if self._sha256(block) != block.sha256:
-            raise UserError(_damaged(self._store, self._piece, block.start, block.stop))
+            raise UserError(
+                _damaged(self._store, self._piece, block.start, block.stop), code="object-damaged"
+            )
 
     def _write_header(self) -> None:
         if self._piece.header:

@@ -79,7 +79,7 @@ class Fetcher:
                     found = self._error[None]
                 if found is not None:
                     self._error.clear()
-                    raise UserError(found)
+                    raise UserError(found, code="fetch-failed")
                 self._told.wait(0.5)
                 wait.check()
                 if not said and time.monotonic() - started > _TOLD_AFTER_S:

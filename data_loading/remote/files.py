@@ -37,7 +37,8 @@ def manifest_or_advice(store: Store) -> tuple[bytes, dict[str, Any]]:
     except Vanished as error:
         raise UserError(
             f"{store.address.uri}: no token set there ({error}). Give the folder that holds manifest.json, "
-            "or the .npy that has a .npy.json beside it"
+            "or the .npy that has a .npy.json beside it",
+            code="no-token-set",
         ) from None
 
 
@@ -58,12 +59,13 @@ def fetch_tokenizer(store: Store, manifest: dict[str, Any]) -> dict[str, bytes]:
             tokenizer = read_tokenizer(Path(place), manifest["tokenizer"]["name"])
         except UserError as error:
             told = str(error).replace(place, store.address.of(folder))
-            raise UserError(told) from None
+            raise UserError(told, code=error.code) from None
     if tokenizer.content_hash != manifest["tokenizer"]["content_hash"]:
         raise UserError(
             f"{store.address.of(folder)} holds another tokenizer (content {tokenizer.content_hash[:12]}) "
             f"than the set was made with (content {manifest['tokenizer']['content_hash'][:12]}). Upload the "
-            "set again"
+            "set again",
+            code="tokenizer-differs",
         )
     return found
 

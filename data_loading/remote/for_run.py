@@ -27,7 +27,8 @@ def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[
         raise UserError(
             f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} "
             "is one. Give both as addresses, or leave val_path out: then a part of the training tokens is "
-            "held out"
+            "held out",
+            code="val-path-not-uri",
         )
     cache = Path(dataset.cache) if dataset.cache else None
     options = RemoteOptions(cache, dataset.disk_budget, dataset.download_workers, dataset.part_size)
@@ -41,7 +42,8 @@ def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[
             raise UserError(
                 f"{one.name} was made with tokenizer {there['name']} (content {there['content_hash'][:12]}), "
                 f"this run asks for {tokenizer.name} (content {tokenizer.content_hash[:12]}). Ask for "
-                f"tokenizer=custom tokenizer.path={one.folder / 'tokenizer'}"
+                f"tokenizer=custom tokenizer.path={one.folder / 'tokenizer'}",
+                code="tokenizer-differs",
             )
     return sets, tokenizer
 

@@ -50,15 +50,19 @@ def mirror(source: Address, target: Address, options: DownloadOptions, *, dry_ru
         UserError: no set there, a damaged one, another set at the target, or a store that fails.
     """
     if source == target:
-        raise UserError(f"{source.uri} is both, source and target")
+        raise UserError(f"{source.uri} is both, source and target", code="mirror-onto-itself")
     if source.files.is_folder and not source.scheme and not target.scheme:
         inside, outside = Path(target.uri).resolve(), Path(source.uri).resolve()
         if outside in inside.parents:
-            raise UserError(f"{target.uri} lies in {source.uri}: a set is not copied into itself")
+            raise UserError(
+                f"{target.uri} lies in {source.uri}: a set is not copied into itself",
+                code="mirror-into-itself",
+            )
     if source.files.is_folder != target.files.is_folder:
         raise UserError(
             f"{source.uri} is a set in {_kind(source)}, {target.uri} the name of one in {_kind(target)}: "
-            "both end in .npy, or neither"
+            "both end in .npy, or neither",
+            code="mirror-kinds-differ",
         )
     origin, goal = open_store(source, FIRST_PATIENCE_S), open_store(target, FIRST_PATIENCE_S)
     data, manifest = manifest_or_advice(origin)
@@ -91,7 +95,8 @@ def _manifest_there(goal: Store, data: bytes, manifest: dict[str, Any]) -> bytes
     if there["fingerprint"] not in (manifest["fingerprint"], *manifest.get("earlier", ())):
         raise UserError(
             f"{goal.address.uri} holds another set already (fingerprint {there['fingerprint'][:16]}, this "
-            f"one has {manifest['fingerprint'][:16]}). Remove it, or give another target"
+            f"one has {manifest['fingerprint'][:16]}). Remove it, or give another target",
+            code="mirror-target-taken",
         )
     return found
 
@@ -145,7 +150,9 @@ class _Copy:
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UserError(f"{place.parent} cannot be made: {error.strerror}") from None
+                raise UserError(
+                    f"{place.parent} cannot be made: {error.strerror}", code="file-unwritable"
+                ) from None
             download(self._origin, piece, place, self._options)
         else:
             content = verified(self._origin, piece, self._options)
@@ -214,7 +221,8 @@ def _block(
         if size != piece.source_bytes:
             raise UserError(
                 f"{store.address.of(piece.source)} has {size:,} bytes, its manifest says "
-                f"{piece.source_bytes:,}. Copy or tokenize the set again"
+                f"{piece.source_bytes:,}. Copy or tokenize the set again",
+                code="object-size",
             )
         return data
 
@@ -225,7 +233,8 @@ def _block(
             return data
     raise UserError(
         f"{store.address.of(piece.source)}: bytes {block.start:,} to {block.stop:,} do not match the "
-        f"checksum in the manifest, read {attempts} times: it is damaged. Copy or tokenize the set again"
+        f"checksum in the manifest, read {attempts} times: it is damaged. Copy or tokenize the set again",
+        code="object-damaged",
     )
 
 

@@ -69,7 +69,9 @@ class RemoteOptions:
             if value is None and name == "budget_bytes":
                 continue
             if type(value) is not int or value < 1:
-                raise UserError(f"{name} {value!r}: expected a whole number, at least 1")
+                raise UserError(
+                    f"{name} {value!r}: expected a whole number, at least 1", code="option-below-one"
+                )
 
 
 class RemoteSet(Tokens):
@@ -140,7 +142,8 @@ class RemoteSet(Tokens):
         if options.reader == "memory":
             raise UserError(
                 f"{self.name}: reader=memory holds a whole set, and of this one shards come and go. Take "
-                "reader=auto, mmap or pread"
+                "reader=auto, mmap or pread",
+                code="reader-memory-of-remote",
             )
         plan = options.plan
         bound = "all of it is kept" if self.options.budget_bytes is None else (
@@ -182,7 +185,8 @@ class RemoteSet(Tokens):
             raise UserError(
                 f"{self.name}: this order reads from all of the set at a time, and its {size:,} bytes with "
                 f"{self.small_bytes:,} of small files are more than dataset.disk_budget={budget:,}. Ask for "
-                "dataset.order=shuffled_shards (or sequential), which takes one shard after the other"
+                "dataset.order=shuffled_shards (or sequential), which takes one shard after the other",
+                code="disk-budget-for-order",
             )
         self.check_room()
         return owner
@@ -228,7 +232,10 @@ class RemoteSet(Tokens):
                 f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are "
                 f"needed, for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
                 f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more"
-                + (f", or fewer dataset.num_workers: each of {readers} may read another shard" * (shards > 2))
+                + (
+                    f", or fewer dataset.num_workers: each of {readers} may read another shard" * (shards > 2)
+                ),
+                code="disk-budget-too-small",
             )
 
     def fetcher(self, verify: str = "set") -> Fetcher:
@@ -368,7 +375,8 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
     except NoRoom as error:
         raise UserError(
             f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for {uri}: "
-            f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache"
+            f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache",
+            code="disk-budget-in-use",
         ) from None
     assert found.documents is not None
     refuse_cut(uri, manifest, folder / "tokenizer", found.documents)

@@ -49,6 +49,8 @@ T = TypeVar("T")
 class Vanished(UserError):
     """An object is not there."""
 
+    code = "object-missing"
+
 
 class Passing(Exception):
     """What may be better at the next attempt: an answer that is short, say."""
@@ -73,18 +75,19 @@ def persistently(what: str, advice: str, call: Callable[[], T], patience_s: floa
             return call()
         except FileNotFoundError as error:
             if _code(error) == "NoSuchBucket":
-                raise UserError(_refused(what, error, advice)) from None
+                raise UserError(_refused(what, error, advice), code="store-refused") from None
             raise Vanished(f"{what}: there is no such object ({brief(error)})") from None
         except (BaseError, Passing) as error:
             if isinstance(error, BaseError) and _is_final(error):
-                raise UserError(_refused(what, error, advice)) from None
+                raise UserError(_refused(what, error, advice), code="store-refused") from None
             spent = time.monotonic() - started
             if spent + pause > patience_s and _METADATA in str(error):
-                raise UserError(_refused(what, error, advice)) from None
+                raise UserError(_refused(what, error, advice), code="store-refused") from None
             if spent + pause > patience_s:
                 raise UserError(
                     f"{what}: no whole answer; {attempts} attempts in {spent:.1f} s, the last one: "
-                    f"{brief(error)}. Look at the network, and at {advice}"
+                    f"{brief(error)}. Look at the network, and at {advice}",
+                    code="store-unreachable",
                 ) from None
             if not told and spent > _TOLD_AFTER_S:
                 told = True

@@ -62,7 +62,8 @@ class ObjectStore(Store):
             raise
         except Exception as error:  # obstore has no common class for options that it refuses
             raise UserError(
-                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {self._advice}"
+                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {self._advice}",
+                code="store-options",
             ) from None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> tuple[bytes, int]:
@@ -117,7 +118,8 @@ class ObjectStore(Store):
 
         if self._writing is None:
             raise UserError(
-                f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder"
+                f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder",
+                code="store-read-only",
             )
         failure: list[BaseException] = []
 
@@ -138,14 +140,16 @@ class ObjectStore(Store):
             )
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise UserError(
-                f"{self.address.of(name)} may not be written ({brief(error)}). Look at {self._advice}"
+                f"{self.address.of(name)} may not be written ({brief(error)}). Look at {self._advice}",
+                code="store-refused",
             ) from None
         except (BaseError, OSError) as error:
             if failure:
                 raise failure[0] from None
             raise UserError(
                 f"{self.address.of(name)} could not be written ({brief(error)}). Look at the network, and "
-                f"at {self._advice}; the same command goes on with what is missing"
+                f"at {self._advice}; the same command goes on with what is missing",
+                code="store-unreachable",
             ) from None
 
 
@@ -162,7 +166,7 @@ class FolderStore(Store):
         except FileNotFoundError:
             raise Vanished(f"{path}: there is no such file") from None
         except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from None
+            raise UserError(f"{path} cannot be read: {error.strerror}", code="file-unreadable") from None
 
     def find(self, name: str) -> tuple[int, str | None] | None:
         path = self._path(name)
@@ -180,7 +184,7 @@ class FolderStore(Store):
                 for data in content:
                     file.write(data)
         except OSError as error:
-            raise UserError(_unwritable(path, error)) from None
+            raise UserError(_unwritable(path, error), code="file-unwritable") from None
 
     def _path(self, name: str) -> Path:
         return Path(self.address.root) / name
@@ -192,7 +196,8 @@ def open_store(address: Address, patience_s: float = PATIENCE_S) -> Store:
         return FolderStore(address, patience_s)
     if find_spec("obstore") is None:
         raise UserError(
-            f"{address.uri}: needs the package obstore. Install it: pip install 'highwater[remote]'"
+            f"{address.uri}: needs the package obstore. Install it: pip install 'highwater[remote]'",
+            code="package-missing",
         )
     return ObjectStore(address, patience_s)
 
@@ -231,5 +236,6 @@ def _check_endpoint(url: str, address: Address) -> None:
     if not re.fullmatch(r"https?://[^\s/]+\S*", url):
         name = R2_ENDPOINT if address.scheme == "r2" else "AWS_ENDPOINT_URL"
         raise UserError(
-            f"{address.uri}: {name}={url} is no URL: expected one such as http://localhost:9000 or https://HOST"
+            f"{address.uri}: {name}={url} is no URL: expected one such as http://localhost:9000 or https://HOST",
+            code="endpoint-invalid",
         )

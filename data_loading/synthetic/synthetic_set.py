@@ -62,7 +62,9 @@ class SyntheticSet(Tokens):
     def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
         """Raises UserError: anything is asked for that is done with files."""
         if options.reader not in READERS:
-            raise UserError(f"reader {options.reader!r}: choices are {', '.join(READERS)}")
+            raise UserError(
+                f"reader {options.reader!r}: choices are {', '.join(READERS)}", code="reader-unknown"
+            )
         for name, value, default in (
             ("reader", options.reader, AUTO),
             ("max_resident", options.max_resident_bytes, None),
@@ -71,7 +73,8 @@ class SyntheticSet(Tokens):
             if value != default:
                 raise UserError(
                     f"{name}={value}: the tokens of {self.name} are computed, there is no file to read. "
-                    f"Take dataset.{name} away"
+                    f"Take dataset.{name} away",
+                    code="synthetic-has-no-file",
                 )
         return ComputedReader(self.law, self.tokens), "computed where they are read, none of them held"
 

@@ -57,12 +57,14 @@ def parse_synthetic(uri: str, vocab_size: int | None = None) -> SyntheticUri:
     """
     scheme, *parts = uri.split(":")
     if scheme != SCHEME or not 1 <= len(parts) <= 4:
-        raise UserError(f"{uri}: {_FORM}")
+        raise UserError(f"{uri}: {_FORM}", code="synthetic-uri-invalid")
     kind, vocabulary, tokens, seed = (*parts, "", "", "")[:4]
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
-        raise UserError(f"{uri}: no kind {kind!r}{meant}; choices are {', '.join(KINDS)}")
+        raise UserError(
+            f"{uri}: no kind {kind!r}{meant}; choices are {', '.join(KINDS)}", code="synthetic-kind-unknown"
+        )
     default = min(vocab_size or DEFAULT_VOCABULARY, MOST_IDS)
     found = SyntheticUri(
         kind,
@@ -74,7 +76,8 @@ def parse_synthetic(uri: str, vocab_size: int | None = None) -> SyntheticUri:
         raise UserError(
             f"{found} has ids below {found.vocab_size:,}, the tokenizer of the run has {vocab_size:,}. Take "
             f"tokenizer=ids, which has those of the set, or a vocabulary of at most {vocab_size:,}: "
-            f"synthetic:{kind}:{vocab_size}"
+            f"synthetic:{kind}:{vocab_size}",
+            code="synthetic-vocabulary-too-large",
         )
     return found
 
@@ -85,7 +88,11 @@ def _count(uri: str, name: str, text: str, default: int, least: int, most: int) 
     try:
         value = parse_count(text)
     except ValueError as error:
-        raise UserError(f"{uri}: {name}: {error}. {_FORM[0].upper()}{_FORM[1:]}") from None
+        raise UserError(
+            f"{uri}: {name}: {error}. {_FORM[0].upper()}{_FORM[1:]}", code="synthetic-uri-invalid"
+        ) from None
     if not least <= value <= most:
-        raise UserError(f"{uri}: {name} {text}: expected {least:,} to {most:,}")
+        raise UserError(
+            f"{uri}: {name} {text}: expected {least:,} to {most:,}", code="synthetic-number-outside"
+        )
     return value
