@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Sequence
-from typing import TextIO
+from typing import IO
 
 _CLEAR_LINE = "\r\x1b[K"
 
@@ -36,7 +36,7 @@ def table(
     ]
 
 
-def can_rewrite(stream: TextIO) -> bool:
+def can_rewrite(stream: IO[str]) -> bool:
     """Whether the last line of this stream can be written over: a terminal that knows escape codes."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -44,7 +44,7 @@ def can_rewrite(stream: TextIO) -> bool:
 class ProgressLine:
     """The last line of a terminal that `can_rewrite`; each `show` replaces it."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._is_shown = False
 

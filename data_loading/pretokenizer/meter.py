@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import IO
 
 from data_loading.pretokenizer.job_memory import Held
 from experiment_utils.display import ProgressLine
@@ -27,7 +27,7 @@ class Meter:
         self,
         total_bytes: int | None,
         log: Callable[[str], None],
-        stream: TextIO | None,
+        stream: IO[str] | None,
         before: tuple[int, int] = (0, 0),
         memory: Callable[[], Held | None] = lambda: None,
         goal_tokens: int | None = None,
