@@ -27,6 +27,7 @@ from data_loading.task_commands import (
     run_task,
     split_overrides,
 )
+from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
 
@@ -250,7 +251,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         engine=options.engine,
         workers=options.workers,
         run_limit_bytes=_run_limit(options.run_limit),
-        terminal=sys.stderr if sys.stderr.isatty() else None,
+        terminal=sys.stderr if can_rewrite(sys.stderr) else None,
     )
     formats = formats_of(options.format)
     check_task(options)

@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study, versions_of
+from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 
@@ -43,17 +44,8 @@ def _sortable(value: Any) -> Any:
 
 def lines(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
     """A header and a row a run, aligned."""
-    kept = [[_in_one_line(column, run) for run in runs] for column in columns]
-    widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, kept, strict=True)]
-    right = [is_right([run.value(column) for run in runs]) for column in columns]
-    rows = zip(*kept, strict=True) if runs else iter(())
-    return [
-        "  ".join(
-            f"{text:>{width}}" if of_numbers else f"{text:<{width}}"
-            for text, width, of_numbers in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in [tuple(columns), *rows]
-    ]
+    right = [place for place, column in enumerate(columns) if is_right([run.value(column) for run in runs])]
+    return table(columns, [[_in_one_line(column, run) for column in columns] for run in runs], right=right)
 
 
 def failures(runs: Sequence[Run]) -> list[str]:

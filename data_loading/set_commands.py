@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_loading import task_commands
 from data_loading.set_files import MANIFEST, SetFiles
+from experiment_utils.display import table
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -108,10 +109,9 @@ def _verify(given: str, *, deep: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps([finding.to_json() for finding in findings], indent=2, ensure_ascii=False))
     else:
-        width = max(len(finding.what) for finding in findings)
-        for finding in findings:
-            word = {True: "ok", False: "BAD", None: "-"}[finding.ok]
-            print(f"{word:<4} {finding.what:<{width}}  {finding.told}")
+        words = {True: "ok", False: "BAD", None: "-"}
+        rows = [(words[finding.ok], finding.what, finding.told) for finding in findings]
+        print("\n".join(table((), rows)))
         print(f"{path}: " + (f"all is as its {told_by} says" if not bad else f"not what its {told_by} says"))
     if bad:
         mend = f". {bad[0].mend}" if bad[0].mend else ""

@@ -22,6 +22,7 @@ from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.verify import verify
 from experiment_utils import lock_file
+from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
 
 _LONGEST_WAIT_S = 7 * 86400.0
@@ -73,7 +74,7 @@ def _source(dataset: schema.Dataset, place: Place) -> Source:
 
 
 def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Callable[[str], None]) -> None:
-    options = Options(terminal=sys.stderr if sys.stderr.isatty() else None)
+    options = Options(terminal=sys.stderr if can_rewrite(sys.stderr) else None)
     while not output.exists():
         try:
             result = pretokenize(source, tokenizer, output, options, log)

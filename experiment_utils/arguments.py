@@ -1,4 +1,4 @@
-"""What a user gave that cannot be used, and RUN as every command takes it."""
+"""RUN, the argument of commands: a path, a name under `runs_dir`, or the beginning of an identity."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiment_utils.errors import UserError
+
 _OF_A_RUN = {"config.yaml", "jobs.json", "run.json", "outcome.json"}
 """Of a run that is queued the first two alone."""
 _READ_OF_A_RUN = _OF_A_RUN | {"status.json", "memory.ring", "memory.jsonl"}
-
-
-class UserError(Exception):
-    """The user's input cannot be used: one message says what, what was expected, and what to type."""
 
 
 def find_run(given: str, runs_dir: str | None = None) -> Path:

@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from experiment_utils.display import ProgressLine, can_rewrite
 from memory import fitted
-from training.moving_line import MOVING, AboveMovingLine, MovingLine, can_move
+from training.moving_line import MOVING, AboveMovingLine
 
 Filter = Callable[[logging.LogRecord], bool]
 
@@ -43,7 +44,7 @@ def log_to(
         if in_file_if is not None:
             in_file.addFilter(in_file_if)
         handlers: list[logging.Handler] = [in_file]
-        line = MovingLine(sys.stdout) if terminal and can_move(sys.stdout) else None
+        line = ProgressLine(sys.stdout) if terminal and can_rewrite(sys.stdout) else None
         if terminal:
             for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
                 on_terminal = terminal_handler(stream, line)
@@ -83,7 +84,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
             file.close()
 
 
-def terminal_handler(stream: TextIO, line: MovingLine | None = None) -> logging.Handler:
+def terminal_handler(stream: TextIO, line: ProgressLine | None = None) -> logging.Handler:
     """Messages alone; stage lines are shortened to the terminal's width, where the stream is one. line: that
     they are written above.
     """

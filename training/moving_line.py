@@ -6,9 +6,9 @@ Only where the stream is a terminal that knows its codes: a file, a pipe and `TE
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from typing import TextIO
+
+from experiment_utils.display import ProgressLine
 
 MOVES = {"moves": True}
 """`extra` of a record whose line takes the place of the one before it."""
@@ -18,14 +18,8 @@ MOVING = logging.getLogger("training.moving")
 MOVING.propagate = False
 MOVING.setLevel(logging.INFO)
 
-_CLEAR = "\r\x1b[K"
 _LEAST_NEEDED = ("grad ", "lr ", "mem ", " tok/s")
 """How parts begin or end."""
-
-
-def can_move(stream: TextIO) -> bool:
-    """Whether lines of this stream can be written over."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def is_moving() -> bool:
@@ -33,37 +27,10 @@ def is_moving() -> bool:
     return any(isinstance(handler, AboveMovingLine) for handler in MOVING.handlers)
 
 
-class MovingLine:
-    """The last line of a terminal; the handlers of its streams share it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_shown = False
-
-    def show(self, text: str) -> None:
-        self._stream.write(_CLEAR + narrowed(text, shutil.get_terminal_size().columns - 1))
-        self._stream.flush()
-        self._is_shown = True
-
-    def clear(self) -> None:
-        """Make room for a line that stays."""
-        if self._is_shown:
-            self._stream.write(_CLEAR)
-            self._stream.flush()
-        self._is_shown = False
-
-    def leave(self) -> None:
-        """Let the last one stand."""
-        if self._is_shown:
-            self._stream.write("\n")
-            self._stream.flush()
-        self._is_shown = False
-
-
 class AboveMovingLine(logging.StreamHandler[TextIO]):
     """Writes records that move as the moving line, and others above it."""
 
-    def __init__(self, stream: TextIO, line: MovingLine) -> None:
+    def __init__(self, stream: TextIO, line: ProgressLine) -> None:
         super().__init__(stream)
         self._line = line
 
@@ -73,7 +40,7 @@ class AboveMovingLine(logging.StreamHandler[TextIO]):
             super().emit(record)
             return
         try:
-            self._line.show(self.format(record))
+            self._line.show(narrowed(self.format(record), self._line.columns))
         except Exception:  # a closed terminal must not stop the run
             self.handleError(record)
 

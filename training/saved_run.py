@@ -145,10 +145,7 @@ def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) ->
     """
     from conf.check import to_config
 
-    try:
-        folder = find_run(given, runs_dir)
-    except UserError as error:
-        raise UserError(str(error)) from error
+    folder = find_run(given, runs_dir)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{given}: {folder} is no run folder: it has no config.yaml")
     config, facts = to_config(read_config(folder)), read_run(folder)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import new_parser, say_json, study_of, tokens_asked, told_below, write
+from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
@@ -206,13 +207,13 @@ def _page(
     note: str | None,
     y: str,
 ) -> list[str]:
-    width = max(len(best.size.name) for best in found)
     codes = _codes(study, found)
+    titles = ("size", "best lr", "95% interval", "least loss", *(["code"] if codes else []), "rates")
+    rows = [_row(best, codes[place : place + 1]) for place, best in enumerate(found)]
     lines = [
         f"{study.path}: best learning rate by {y}, of {counted(len(found), _noun(found))}",
         "",
-        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<22}  {'least loss':>10}  {codes[0]}rates",
-        *(_row(best, width, code) for best, code in zip(found, codes[1:], strict=True)),
+        *table(titles, rows, right=(1, 3)),
         "",
         _about_noise(noise),
     ]
@@ -233,35 +234,31 @@ def _page(
 
 
 def _codes(study: Study, found: list[Best]) -> list[str]:
-    """Column of the versions of the code that made the runs: its title, a cell a size. Empty texts if one
-    version made all of them.
-    """
+    """Versions of the code that made the runs of each size; empty if one version made all of them."""
     from analysis.reading.study import versions_of
 
     if not versions_of(study.runs).are_several:
-        return [""] * (1 + len(found))
-    cells = [
+        return []
+    return [
         ", ".join(dict.fromkeys(str(run.value("code") or "unknown") for run in best.size.runs))
         for best in found
     ]
-    width = max(map(len, ["code", *cells]))
-    return [f"{cell:<{width}}  " for cell in ["code", *cells]]
 
 
 def _noun(found: list[Best]) -> str:
     return "setup" if any(best.size.setup for best in found) else "size"
 
 
-def _row(best: Best, width: int, code: str) -> str:
+def _row(best: Best, code: Sequence[str]) -> tuple[str, ...]:
     rates = best.size.rates
-    details = f"{code}{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
+    details = f"{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
     lost = best.size.diverged_at
     details += f"; diverged: {', '.join(lost)}" if lost else ""
     if best.lr is None:
-        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<22}  {'-':>10}  {details}"
+        return (best.size.name, "-", "-", "-", *code, details)
     loss = float(best.size.y.min()) if len(best.size.y) else math.nan
     edge = f" ({'<' if best.edge == 'low' else '>'} the grid)" if best.edge else ""
-    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {best.interval:<22}  {loss:>10.4f}  {details}{edge}"
+    return (best.size.name, f"{best.lr:.4g}", best.interval, f"{loss:.4f}", *code, details + edge)
 
 
 def _about_noise(noise: Noise | None) -> str:

@@ -13,6 +13,7 @@ from analysis.columns import y_column
 from analysis.commands.fit_answer import as_json, as_lines
 from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, say_json, split, study_of, told_below, write
+from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
@@ -230,11 +231,11 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
         "code": versions_of(study.runs).to_json(),
     }  # fmt: skip
     lines = [f"{study.path}: best {size} at equal {x}, by parabolas of {y} over log {size}", ""]
+    rows = []
     for budget in found.budgets:
-        what = budget.why_not or (
-            f"best {size} {budget.best[0]:,.0f}, loss {budget.best[1]:.4f}" if budget.best else ""
-        )
-        lines.append(f"  {budget.flops:>10.3g}  {counted(len(budget.sizes), 'size'):>8}  {what}")
+        best = f"best {size} {budget.best[0]:,.0f}, loss {budget.best[1]:.4f}" if budget.best else ""
+        rows.append((f"{budget.flops:.3g}", counted(len(budget.sizes), "size"), budget.why_not or best))
+    lines += table((), rows, right=(0, 1), indent="  ")
     lines += ["", _split_of_compute(found, size, x), *told_below(notes, left_out)]
     return told, lines, lambda: isoflop_figure(found, size, x, y, title=study.path)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import as_typed, told_below
 from analysis.reading.study import versions_of
+from experiment_utils.display import table
 from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
@@ -146,18 +147,20 @@ def _line(name: str, found: Interval, fit: Fit) -> str:
 
 
 def _table(points: Points, fit: Fit) -> list[str]:
-    width = max(map(len, points.names))
     errors = {left.name: left.error for left in fit.left}
     places = _where(points)
-    titles = "  ".join(f"{title:>10}" for title in places[0])
     of = "size" if points.sizes_and_tokens is None else "run"
-    lines = [f"{of:<{width}}  {titles}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
-    lines[0] += "  code" if points.codes else ""
-    for name, place, y, fitted, code in zip(
-        points.names, places, points.y, fit.fitted, _codes(points), strict=True
-    ):
-        at = "  ".join(f"{value:>10.4g}" for value in place.values())
-        error = f"{errors[name]:+.4f}" if name in errors else "-"
-        row = f"{name:<{width}}  {at}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}  {code}"
-        lines.append(row.rstrip())
-    return lines
+    titles = [of, *places[0], "L", "fitted", "residual", "error if left out", "code" if points.codes else ""]
+    rows = [
+        (
+            name,
+            *(f"{value:.4g}" for value in place.values()),
+            *(f"{y:.4f}", f"{fitted:.4f}", f"{y - fitted:+.4f}"),
+            f"{errors[name]:+.4f}" if name in errors else "-",
+            code,
+        )
+        for name, place, y, fitted, code in zip(
+            points.names, places, points.y, fit.fitted, _codes(points), strict=True
+        )
+    ]
+    return table(titles, rows, right=range(1, len(titles) - 1))

@@ -6,6 +6,7 @@ import argparse
 
 from analysis.commands.shared import new_parser, say_json, study_of
 from analysis.memory_use import SizeMemory, memory_by_size
+from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import format_bytes
@@ -46,24 +47,23 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json({"version": 1, "study": study.path, "sizes": [_plain(size) for size in sizes]})
         return DONE
-    width = max(len(size.name) for size in sizes)
-    titles = "  ".join(f"{title:>9}" for title in ("peak", "estimate", "limit", "unused", "ask"))
-    print(f"{'size':<{width}}  runs  {titles}  highest in")
-    for size in sizes:
-        amounts = "  ".join(
-            f"{'-' if value is None else format_bytes(value):>9}"
-            for value in (
-                size.peak_bytes, size.estimate_bytes, size.limit_bytes, size.unused_bytes
-            )
-        )  # fmt: skip
-        amounts += f"  {size.asked_words:>9}"
-        stages = ", ".join(
-            name if value is None else f"{name} {format_bytes(value)}" for name, value in size.stages
-        )
-        print(f"{size.name:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
+    titles = ("size", "runs", "peak", "estimate", "limit", "unused", "ask", "highest in")
+    print("\n".join(table(titles, [_row(size) for size in sizes], right=range(1, 7))))
     for note in study.notes():
         print(f"note: {note}")
     return DONE
+
+
+def _row(size: SizeMemory) -> tuple[str, ...]:
+    amounts = (size.peak_bytes, size.estimate_bytes, size.limit_bytes, size.unused_bytes)
+    stages = [name if value is None else f"{name} {format_bytes(value)}" for name, value in size.stages]
+    return (
+        size.name,
+        str(len(size.runs)),
+        *("-" if value is None else format_bytes(value) for value in amounts),
+        size.asked_words,
+        ", ".join(stages) or "-",
+    )
 
 
 def _plain(size: SizeMemory) -> dict[str, object]:

@@ -236,7 +236,7 @@ def _place(given: str, runs_dir: str | None) -> Path:
         for place in (root_of(runs_dir) / given, path):
             if is_folder(place):
                 return place
-    except (UserError, OSError) as error:
+    except OSError as error:
         raise UserError(str(error)) from error
     from slurm.finding import find_run, find_study
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import Any
+
+from experiment_utils.display import table
 
 EXAMPLES = """\
 examples:
@@ -47,25 +48,17 @@ def run(arguments: argparse.Namespace) -> int:
         here = "-" if not one.found else _counted(one.tokens) if one.tokens is not None else "as text"
         streaming = "yes" if one.streaming else "no"
         rows.append((one.name, one.tokenizer, streaming, one.size or "-", here, one.what))
-    print("\n".join(_table(rows)))
+    print("\n".join(table(rows[0], rows[1:])))
     if sets:
         rows = [("token set", "tokens", "documents", "tokenizer")]
         for found_set in sets:
             counts = (_number(found_set.tokens), _number(found_set.documents))
             rows.append((found_set.path, *counts, found_set.tokenizer or "unknown"))
-        print("\n" + "\n".join(_table(rows)))
+        print("\n" + "\n".join(table(rows[0], rows[1:])))
         for found_set in sets:
             if found_set.problem:
                 print(f"{found_set.path} cannot be used: {found_set.problem}")
     return 0
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    ]
 
 
 def _counted(tokens: int) -> str:

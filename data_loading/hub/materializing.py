@@ -17,6 +17,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import Tokenizer
 from experiment_utils import lock_file
+from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
 
 _log = logging.getLogger("data_loading")
@@ -75,7 +76,9 @@ def materialize(
         split=split, text_field=text_field, max_tokens=max_tokens, max_documents=max_documents
     )
     inputs = open_inputs([argument], options)
-    how = Options(workers=workers, overwrite=overwrite, terminal=sys.stderr if sys.stderr.isatty() else None)
+    how = Options(
+        workers=workers, overwrite=overwrite, terminal=sys.stderr if can_rewrite(sys.stderr) else None
+    )
     while True:
         try:
             return pretokenize(inputs, tokenizer, place, how, log)

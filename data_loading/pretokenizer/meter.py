@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import IO
 
 from data_loading.pretokenizer.job_memory import Held
+from experiment_utils.display import ProgressLine
 from experiment_utils.quantities import format_count, format_duration
 
 _TERMINAL_EVERY_S = 0.2
@@ -32,28 +32,24 @@ class Meter:
         memory: Callable[[], Held | None] = lambda: None,
         goal_tokens: int | None = None,
     ) -> None:
-        self._total, self._log, self._stream, self._goal = total_bytes, log, stream, goal_tokens
+        self._total, self._log, self._goal = total_bytes, log, goal_tokens
+        self._progress = ProgressLine(stream) if stream else None
         self._before_bytes, self._before_tokens = before
         self._memory = memory
         self._started = time.monotonic()
         self._due = self._started + (_TERMINAL_EVERY_S if stream else _LOG_FIRST_S)
-        self._width = 0
 
     def update(self, done_bytes: int, tokens: int) -> None:
         now = time.monotonic()
         if now < self._due:
             return
-        self._due = now + (_TERMINAL_EVERY_S if self._stream else _LOG_EVERY_S)
+        self._due = now + (_TERMINAL_EVERY_S if self._progress else _LOG_EVERY_S)
         line, held = self._line(done_bytes, tokens, now - self._started), self._memory()
         with_memory = line if held is None else f"{line}, memory {held}"
-        if self._stream is None:
+        if self._progress is None:
             self._log(with_memory)
-            return
-        # A line that wraps cannot be taken back.
-        line = with_memory if len(with_memory) < _columns(self._stream) else line
-        self._stream.write("\r" + line.ljust(self._width))
-        self._stream.flush()
-        self._width = len(line)
+        else:
+            self._progress.show(with_memory if len(with_memory) <= self._progress.columns else line)
 
     def _line(self, done: int, tokens: int, seconds: float) -> str:
         rate = (done - self._before_bytes) / seconds if seconds else 0.0
@@ -71,20 +67,10 @@ class Meter:
         )
 
     def close(self) -> None:
-        """Take the moving line away."""
-        if self._stream is not None and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
+        """Remove the progress line."""
+        if self._progress is not None:
+            self._progress.clear()
 
 
 def _time(left: float, rate: float) -> str:
     return format_duration(max(0.0, left) / rate) if rate else "unknown"
-
-
-def _columns(stream: IO[str]) -> int:
-    """Of the terminal; as many as it takes where it does not say."""
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 1000
-    except (OSError, ValueError):
-        return 1000

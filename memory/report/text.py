@@ -6,23 +6,15 @@ import math
 import sys
 from collections.abc import Sequence
 
+from experiment_utils import display
 from experiment_utils.quantities import format_bytes, format_change
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
-    """Lines of a table; the first `left` columns stand left, the others right."""
-    cells = [[_plain(cell) for cell in row] for row in (titles, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    """Indented lines of a table whose columns are aligned to the right, but the first `left` ones."""
+    return display.table(titles, rows, right=range(left, len(titles)), indent="  ")
 
 
 def sparkline(points: Sequence[tuple[float, float | None]], highest: float, width: int = 60) -> str:
@@ -61,8 +53,3 @@ def amount(n: int | None) -> str:
 
 def change(n: int | None) -> str:
     return "-" if n is None else format_change(n)
-
-
-def _plain(cell: str) -> str:
-    """A name in one line, and without what would move a terminal's cursor."""
-    return "".join(c if c.isprintable() else "?" for c in cell)

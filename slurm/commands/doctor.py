@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.display import table
 from experiment_utils.quantities import counted, format_duration
 from memory import format_bytes
 from slurm.cluster import Cluster, read_cluster
@@ -60,11 +61,10 @@ def render(cluster: Cluster, found: list[Finding]) -> Iterator[str]:
     if cluster.partitions:
         yield from _table(cluster)
         yield ""
-    width = max((len(one.name) for one in found), default=0)
+    rows = []
     for one in found:
-        yield f"{_MARKS[one.level]:<6} {one.name:<{width}}  {one.what}"
-        if one.do:
-            yield f"{'':<6} {'':<{width}}  -> {one.do}"
+        rows += [(_MARKS[one.level], one.name, one.what), *([("", "", f"-> {one.do}")] if one.do else [])]
+    yield from table((), rows)
     yield ""
     if any(one.level == FAILS for one in found):
         yield "next: mend what fails, then python -m slurm doctor"
@@ -90,9 +90,7 @@ def _table(cluster: Cluster) -> Iterator[str]:
             row = (*first, str(kind.count), str(kind.cpus or "?"), mem, gpus, state or kind.state)
             rows.append(row)
             first = ("", "", "")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from table(rows[0], rows[1:])
     nodes = sum(partition.nodes or 0 for partition in cluster.partitions.values() if partition.is_default)
     if nodes:
         yield f"default partition: {counted(nodes, 'node')}"

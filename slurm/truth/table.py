@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.followed import failures
@@ -85,17 +86,14 @@ def table(truths: Sequence[Truth], columns: int | None = None, versions: Version
     ]
     rows = [COLUMNS, *(_row(truth, code) for truth, code in zip(truths, codes, strict=True))]
     kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows[1:]) or place < 3]
-    widths = {place: max(len(row[place]) for row in rows) for place in kept}
-    last = len(COLUMNS) - 1
-    if columns is not None and last in widths:
-        others = sum(width + 2 for place, width in widths.items() if place != last)
-        widths[last] = max(_LEAST_REASON, min(widths[last], columns - others))
-    return ["  ".join(_cell(row[place], place, widths[place]) for place in kept).rstrip() for row in rows]
-
-
-def _cell(text: str, place: int, width: int) -> str:
-    shown = text if len(text) <= width else f"{text[: width - 3]}..."
-    return f"{shown:>{width}}" if COLUMNS[place] in _RIGHT else f"{shown:<{width}}"
+    right = [kept.index(place) for place in kept if COLUMNS[place] in _RIGHT]
+    if columns is not None and kept[-1] == len(COLUMNS) - 1:
+        others = max(
+            map(len, display.table((), [[row[place] for place in kept[:-1]] for row in rows], right=right))
+        )
+        room = max(_LEAST_REASON, columns - others - 2)
+        rows = [(*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 3]}...") for row in rows]
+    return display.table((), [[row[place] for place in kept] for row in rows], right=right)
 
 
 def _row(truth: Truth, code: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def loaded_by_a_process(spec: Tokenizer, cwd: Path, **environment: str) -> str:
     """Name and hash of what a fresh process finds, or its error: the hub's client reads its
     environment when it is imported."""
     code = (
-        "import sys; from conf import UserError; from conf.schema import Tokenizer; "
+        "import sys; from experiment_utils.errors import UserError; from conf.schema import Tokenizer; "
         "from data_loading import load_tokenizer\n"
         f"try: print(load_tokenizer({spec!r}).content_hash)\n"
         "except UserError as error: print(error)"

@@ -13,8 +13,9 @@ from typing import cast
 import pytest
 import torch
 
+from experiment_utils.display import ProgressLine
 from training.metrics import MetricsFile
-from training.moving_line import MOVING, AboveMovingLine, MovingLine, narrowed
+from training.moving_line import MOVING, AboveMovingLine, narrowed
 from training.plan import Plan
 from training.progress import MOST_OVERFLOWS, NonFinite, Progress
 from training.step import StepResult
@@ -110,7 +111,7 @@ def test_lines_are_logged_seldom_and_move_on_a_terminal_alone(
 
     caplog.set_level(logging.INFO)
     progress = start(tmp_path / "metrics.csv")
-    terminal = Terminal(sys.stdout, MovingLine(sys.stdout))
+    terminal = Terminal(sys.stdout, ProgressLine(sys.stdout))
     for step, (seconds, has_terminal) in enumerate(
         [(0.0, False), (3.0, False), (3.0, True), (3.5, True), (4.2, True), (5.0, True)], start=1
     ):

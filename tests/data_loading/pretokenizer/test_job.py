@@ -363,7 +363,7 @@ class TestProgress:
         lines = self.run(tmp_path, monkeypatch, terminal)
         shown = terminal.getvalue()
         assert "\n" not in shown
-        assert shown.endswith(" \r"), "the line is taken away at the end"
+        assert shown.endswith("\r\x1b[K"), "the line is taken away at the end"
         assert "MB/s" in shown
         assert "left" in shown
         assert len(lines) == 1, "only the line at the start"
@@ -423,7 +423,7 @@ class TestDisk:
         code = (
             "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-            "from pathlib import Path; from conf import UserError\n"
+            "from pathlib import Path; from experiment_utils.errors import UserError\n"
             "from data_loading.pretokenizer.job import *\n"
             "from data_loading.pretokenizer.texts import TextFile\n"
             "from data_loading.tokenizer import BytesTokenizer\n"
