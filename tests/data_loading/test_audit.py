@@ -25,8 +25,8 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_commands import main
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.conftest import training_text
+from tests.golden_text import Golden
 
 Change = Callable[[Path], Any]
 
@@ -164,9 +164,9 @@ def test_the_copies_of_a_vocabulary_and_its_merges(name: str, made: Path, tmp_pa
     assert set(wrong(output)) == {"tokenizer"}
 
 
-def test_a_manifest_of_a_later_version_is_no_damage(made: Path) -> None:
+def test_a_manifest_of_a_later_version_is_no_damage(made: Path, golden: Golden) -> None:
     edit_manifest(made, lambda m: m.update(version=99))
-    with pytest.raises(UserError, match="is of version 99"):
+    with golden.refused("version-too-new"):
         audit(made)
 
 
@@ -363,9 +363,9 @@ def test_a_text_that_is_empty_now(made: Path) -> None:
     assert set(wrong(made, deep=True)) == {"source"}
 
 
-def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path) -> None:
+def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path, golden: Golden) -> None:
     np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
-    with pytest.raises(UserError, match=r"a\.npy has no manifest"):
+    with golden.refused("manifest-missing"):
         audit(tmp_path / "a.npy")
 
 
@@ -393,6 +393,6 @@ class TestCommand:
         assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["tokens"]
         assert f"{made} is missing. Copy the set again" in printed.err
 
-    def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="no token set there"):
+    def test_nothing_there(self, tmp_path: Path, golden: Golden) -> None:
+        with golden.refused("no-token-set"):
             main(["verify", str(tmp_path / "a.txt")])

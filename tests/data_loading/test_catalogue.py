@@ -19,7 +19,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 ASKED_FOR = (
     "fineweb", "fineweb-edu", "pile", "tiny_shakespeare", "shakespeare", "wikitext103", "openwebtext", "c4",
@@ -120,13 +120,13 @@ def test_without_a_folder_of_datasets(
     assert "token set" not in capsys.readouterr().out
 
 
-def test_a_name_that_begins_another(here: Path) -> None:
+def test_a_name_that_begins_another(here: Path, golden: Golden) -> None:
     for name in ("fineweb", "fineweb-edu"):
         np.save(here / f"{name}.npy", np.arange(70, dtype="<u2"))
     for name in ("fineweb", "fineweb-edu"):
         assert locate(schema.Dataset(name=name))[0].tokens == Path(f"Datasets/{name}.npy")
     (here / "fineweb.npy").unlink()
-    with pytest.raises(UserError, match="dataset=fineweb: nothing found for it"):
+    with golden.refused("dataset-not-found"):
         locate(schema.Dataset(name="fineweb"))
 
 

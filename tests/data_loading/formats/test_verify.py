@@ -17,9 +17,9 @@ from data_loading.formats import FORMATS
 from data_loading.formats.record import RECORD
 from data_loading.formats.verify import audit_export, export_folder_of
 from data_loading.set_commands import main
-from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import tokenized
 from tests.data_loading.formats.test_export import exported
+from tests.golden_text import Golden
 
 PARTS = ("files", "format", "set", "tokens")
 LARGEST = {
@@ -218,7 +218,7 @@ def test_what_names_an_export(made: Path) -> None:
         assert export_folder_of(given) is None
 
 
-def test_the_command(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     folder = exported(made, "nanogpt")[0].path
     assert main(["verify", str(folder)]) == 0
     assert "all is as its record says" in capsys.readouterr().out
@@ -235,5 +235,5 @@ def test_the_command(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
             in (said.err)
         )
     (folder / RECORD).unlink()
-    with pytest.raises(UserError, match="no export there"):
+    with golden.refused("no-export"):
         main(["verify", str(folder)])
