@@ -53,8 +53,9 @@ def normalized(text: str, root: Path, temporary: Path, *, numbers: bool, pids: I
             text = re.sub(rf"(?<![\w.-]){re.escape(found)}(?![\w-])", name, text)
     for pid in pids:
         text = re.sub(rf"\b{pid}\b", "PID", text)
-    if not numbers:  # columns are as wide as their numbers
-        text = re.sub(r" {2,}", "  ", re.sub(r"\d+(?:[.,]\d+)*", "N", text))
+    if not numbers:  # hashes too; columns are as wide as their numbers
+        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*", "N", text)
+        text = re.sub(r" {2,}", "  ", text)
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
 
@@ -114,7 +115,7 @@ class Golden:
     def text(self, text: str, name: str = "", *, numbers: bool = True, pids: Iterable[int] = ()) -> None:
         """Compare the text with the section of this test and name; a second text of a name is numbered.
 
-        numbers=False masks every number as N, for times and sizes that differ; `pids` become PID.
+        numbers=False masks every number and hash as N, for times and sizes that differ; `pids` become PID.
         """
         __tracebackhide__ = True
         text = normalized(text, self.files.root, self.temporary, numbers=numbers, pids=pids)

@@ -209,7 +209,7 @@ class TestSaved:
     )
     def test_damage_is_told(self, damage: Callable[[Path], None], folder: Path, golden: Golden) -> None:
         damage(folder)
-        with golden.refused("tokenizer-damaged"):
+        with golden.refused("tokenizer-damaged", numbers=False):
             read_tokenizer(folder, "x")
 
 

@@ -243,7 +243,7 @@ def test_a_full_disk_keeps_the_set_and_leaves_nothing_half_made(made: Path) -> N
         "import resource\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
         "from pathlib import Path\n"
-        "from conf import UserError\n"
+        "from experiment_utils.errors import UserError\n"
         "from data_loading.formats import load_format\n"
         "from data_loading.formats.export import export\n"
         "from data_loading.tokenizer import BytesTokenizer\n"

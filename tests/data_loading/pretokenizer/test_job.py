@@ -419,7 +419,7 @@ class TestDisk:
         code = (
             "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-            "from pathlib import Path; from conf import UserError\n"
+            "from pathlib import Path; from experiment_utils.errors import UserError\n"
             "from data_loading.pretokenizer.job import *\n"
             "from data_loading.pretokenizer.texts import TextFile\n"
             "from data_loading.tokenizer import BytesTokenizer\n"
