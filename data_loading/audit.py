@@ -209,10 +209,10 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
         ends_told = (
             f"each ends with {eot_id}" if wrong_end is None else f"token {wrong_end:,} is not {eot_id}"
         )
-        found.append(Finding("ends of documents", wrong_end is None, ends_told))
+        found.append(Finding("document ends", wrong_end is None, ends_told))
     if bos_id is not None:
         told = f"token {wrong_begin} is not {bos_id}" if wrong_begin is not None else f"each is {bos_id}"
-        found.append(Finding("beginnings of documents", wrong_begin is None, told))
+        found.append(Finding("document beginnings", wrong_begin is None, told))
     return found
 
 
@@ -223,22 +223,20 @@ def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
     if not all(has_shares):
         without = sources[has_shares.index(False)]["path"]
         if any(has_shares):
-            yield Finding(
-                "shares of sources", False, f"the manifest has no documents and tokens of {without}"
-            )
+            yield Finding("source shares", False, f"the manifest has no documents and tokens of {without}")
         return
     said = sum(source["documents"] for source in sources)
     if said != documents or any(source["documents"] < 0 for source in sources):
         told = f"the manifest gives its sources {said:,} documents, there are {documents:,}"
-        yield Finding("shares of sources", False, told)
+        yield Finding("source shares", False, told)
         return
     counted = with_shares(sources, starts, manifest["tokens"])
     for source, found in zip(sources, counted, strict=True):
         if source["tokens"] != found["tokens"]:
             told = f"{found['tokens']:,} tokens of {source['path']}, the manifest says {source['tokens']:,}"
-            yield Finding("shares of sources", False, told)
+            yield Finding("source shares", False, told)
             return
-    yield Finding("shares of sources", True, "documents and tokens of each add up")
+    yield Finding("source shares", True, "documents and tokens of each add up")
 
 
 def _held_out(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:

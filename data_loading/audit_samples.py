@@ -85,11 +85,11 @@ def _text_in_tokens(
             about = here.start + place * len(here) // len(content)
             if not _stand_in(tokens, expected, about):
                 told = f"{part[:40].decode(errors='replace')!r}... of {text} (near byte {place:,})"
-                return Finding("sample of the text", False, f"the ids of {told} are not in the tokens")
+                return Finding("text sample", False, f"the ids of {told} are not in the tokens")
             found += 1
     of, places = _count(compared, "byte"), _count(found, "place")
     told = f"the ids of {of} from {places} of {text.name} are there" if found else "none can be cut out"
-    return Finding("sample of the text", True if found else None, told)
+    return Finding("text sample", True if found else None, told)
 
 
 def _count(number: int, noun: str) -> str:
@@ -126,10 +126,10 @@ def _tokens_again(manifest: dict[str, Any], tokens: Shards, starts: Shards, toke
         compared += len(expected)
         if not _holds(ids, expected):
             told = f"from token {place:,} on there are others than those of {part[:40]!r}..."
-            return Finding("sample of the tokens", False, told)
+            return Finding("token sample", False, told)
     if not compared:
-        return Finding("sample of the tokens", None, "this tokenizer does not give back its text")
-    return Finding("sample of the tokens", True, f"{compared:,} decoded and encoded again are the same")
+        return Finding("token sample", None, "this tokenizer does not give back its text")
+    return Finding("token sample", True, f"{compared:,} decoded and encoded again are the same")
 
 
 def _places(length: int, samples: int = SAMPLES) -> list[int]:

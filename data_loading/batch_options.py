@@ -61,9 +61,7 @@ class BatchOptions:
         for name in ("seq_len", "stride", "shift", "step_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise UserError(
-                    f"{name} {value}: expected a whole number, at least 1", code="option-below-one"
-                )
+                raise UserError(f"{name} {value}: expected a whole number, at least 1", code="count-invalid")
         if self.documents == "separate" and self.stride is not None:
             raise UserError(
                 "documents=separate are cut where they end, and have no stride. Take stride away",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import socket
 import sys
@@ -31,12 +32,11 @@ def read_sections(file: Path) -> dict[str, str]:
 
 def write_sections(file: Path, sections: dict[str, str]) -> None:
     """Write a golden file, sections sorted by header. Without sections the file is removed."""
-    if not sections:
-        file.unlink(missing_ok=True)
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(f"## {header}\n{sections[header]}" for header in sorted(sections))
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    if not sections:
+        file.unlink()
 
 
 def belongs_to(header: str, test: str) -> bool:
@@ -45,25 +45,37 @@ def belongs_to(header: str, test: str) -> bool:
 
 
 def normalized(text: str, root: Path, temporary: Path, *, numbers: bool, pids: Iterable[int] = ()) -> str:
-    """Text without what differs by machine: root is the checkout, temporary the folder of every tmp_path."""
-    text = re.sub(re.escape(str(temporary)) + r"/[\w.-]*\d", "TMP", text)
+    """Text without what differs by machine: root is the checkout, temporary holds every tmp_path."""
+    text = re.sub(re.escape(str(temporary)) + r"(/[\w.-]*\d(?![\w-]))?", "TMP", text)
     text = text.replace(sys.executable, "python").replace(str(root), "REPO")
     for found, name in ((str(Path.home()), "HOME"), (socket.gethostname(), "HOST")):
         if len(found) > 1:
             text = re.sub(rf"(?<![\w.-]){re.escape(found)}(?![\w-])", name, text)
     for pid in pids:
         text = re.sub(rf"\b{pid}\b", "PID", text)
-    if not numbers:  # columns are as wide as their numbers
-        text = re.sub(r" {2,}", "  ", re.sub(r"\d+(?:[.,]\d+)*", "N", text))
+    if not numbers:  # hashes too; columns are as wide as their numbers
+        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*", "N", text)
+        text = re.sub(r" {2,}", "  ", text)
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
+
+
+@contextmanager
+def refused(*codes: str) -> Iterator[pytest.ExceptionInfo]:
+    """The block raises UserError with problems of these codes and of no others."""
+    from experiment_utils.errors import UserError
+
+    __tracebackhide__ = True
+    with pytest.raises(UserError) as error:
+        yield error
+    found = sorted({problem.code for problem in error.value.problems})
+    assert found == sorted(set(codes)), f"codes {found} of: {error.value}"
 
 
 class GoldenFiles:
     """What this session knows of the golden files: tests that were collected, texts that are new."""
 
     def __init__(self, root: Path, update: bool) -> None:
-        self.root = root
-        self.update = update
+        self.root, self.update = root, update
         self.tests: dict[Path, list[str]] = {}  # of test files that were collected whole
         self.new: dict[Path, dict[str, str]] = {}
         self.unused: dict[Path, set[str]] = {}
@@ -85,9 +97,9 @@ class GoldenFiles:
                 self.unused.setdefault(self.file_of(test_file), set()).update(gone)
         for file in {*self.new, *self.unused}:
             before, gone = read_sections(file), self.unused.get(file, set())
-            after = {name: text for name, text in before.items() if name not in gone} | self.new.get(file, {})
-            if after != before:
-                write_sections(file, after)
+            kept = {header: text for header, text in before.items() if header not in gone}
+            if kept | self.new.get(file, {}) != before:
+                write_sections(file, kept | self.new.get(file, {}))
 
 
 class Golden:
@@ -97,26 +109,21 @@ class Golden:
         self.files, self.temporary, self.test = files, temporary, test
         self.file = files.file_of(test_file)
         self.sections = read_sections(self.file)
-        self.seen: dict[str, list[str]] = {}
-        self.used: set[str] = set()
+        self.used: dict[str, str] = {}
         self.command = f"To accept: pytest {UPDATE} {test_file.relative_to(files.root)}"
 
     def text(self, text: str, name: str = "", *, numbers: bool = True, pids: Iterable[int] = ()) -> None:
         """Compare the text with the section of this test and name; a second text of a name is numbered.
 
-        Args:
-            numbers: False masks every number as N, for times and sizes that differ between runs.
-            pids: process ids that the text may contain.
+        numbers=False masks every number and hash as N, for times and sizes that differ; `pids` become PID.
         """
         __tracebackhide__ = True
         text = normalized(text, self.files.root, self.temporary, numbers=numbers, pids=pids)
-        seen = self.seen.setdefault(name, [])
-        if text in seen:
-            return
-        seen.append(text)
-        name = name if len(seen) == 1 else f"{name} {len(seen)}".lstrip()
-        header = f"{self.test} / {name}" if name else self.test
-        self.used.add(header)
+        for number in itertools.count(1):
+            label = name if number == 1 else f"{name} {number}".lstrip()
+            header = f"{self.test} / {label}" if label else self.test
+            if self.used.setdefault(header, text) == text:
+                break
         if self.files.update:
             self.files.new.setdefault(self.file, {})[header] = text
         elif self.sections.get(header) != text:
@@ -126,14 +133,10 @@ class Golden:
 
     @contextmanager
     def refused(self, *codes: str, name: str = "", **options: object) -> Iterator[pytest.ExceptionInfo]:
-        """The block raises UserError with problems of these codes and of no others; its text is golden."""
-        from experiment_utils.errors import UserError
-
+        """As the function `refused`, and the text of the error is golden."""
         __tracebackhide__ = True
-        with pytest.raises(UserError) as error:
+        with refused(*codes) as error:
             yield error
-        found = sorted({problem.code for problem in error.value.problems})
-        assert found == sorted(set(codes)), f"codes {found} of: {error.value}"
         self.text(str(error.value), name or ", ".join(codes), **options)
 
 
@@ -145,7 +148,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if not files.update and (gone := files.without_test(request.path)):
         pytest.fail(f"{found.file}: sections without a test: {gone}\n{found.command}", pytrace=False)
     yield found
-    unused = {header for header in found.sections if belongs_to(header, test)} - found.used
+    unused = {header for header in found.sections if belongs_to(header, test)} - found.used.keys()
     if unused and request.node.stash.get(_PASSED, False):
         files.unused.setdefault(found.file, set()).update(unused)
         if not files.update:

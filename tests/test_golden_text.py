@@ -167,9 +167,10 @@ def test_refused_takes_the_codes_of_all_problems(
 def test_text_is_as_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, root = tmp_path.parent, TESTS.parent
     monkeypatch.setenv("HOME", "/home/me")
-    text = f"{tmp_path}/a.txt {sys.executable} x.py {root}/conf /home/me/runs /home/men {os.getpid()} 1 B  \n"
+    text = f"{tmp_path}/a.txt {base}/shared {sys.executable} x.py {root}/conf /home/me/runs /home/men "
+    text += f"{os.getpid()} 1 B  \n"
     assert normalized(text, root, base, numbers=True, pids=[os.getpid()]) == (
-        "TMP/a.txt python x.py REPO/conf HOME/runs /home/men PID 1 B"
+        "TMP/a.txt TMP/shared python x.py REPO/conf HOME/runs /home/men PID 1 B"
     )
     assert normalized("a    1,024.5 kB\nb 7 s", root, base, numbers=False) == "a  N kB\nb N s"
 

@@ -19,7 +19,7 @@ from data_loading.set_files import disk_errors
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from experiment_utils import atomic_files, lock_file
-from experiment_utils.errors import UserError
+from experiment_utils.errors import Problem, UserError
 from memory import format_bytes, stage
 
 Log = Callable[[str], None]
@@ -58,20 +58,20 @@ def check_exports(
     Raises:
         UserError: all problems at once.
     """
-    problems = []
+    problems: list[Problem] = []
     for format_ in formats:
         if append and format_.has_val and len(sets) == 1 and "val" in (read_manifest(sets[0]) or {}):
-            problems.append(
+            what = (
                 f"--format {format_.name} has room for one held-out part, and with --append {sets[0]} "
                 "holds out one for each text that was appended. Leave it out, or tokenize all texts together"
             )
+            problems.append(Problem("", what, "export-several-val-ranges"))
         problem = format_.problem(tokenizer)
         if problem is not None:
-            problems.append(f"--format {format_.name}: {problem}. Leave it out, or choose another tokenizer")
+            what = f"{problem}. Leave it out, or choose another tokenizer"
+            problems.append(Problem(f"--format {format_.name}", what, "export-tokenizer-too-large"))
         for folder, paths in _places(format_, sets):
-            problem = _not_ours(folder, [path.name for path in paths])
-            if problem is not None:
-                problems.append(problem)
+            problems += _not_ours(folder, [path.name for path in paths])
     if problems:
         raise UserError(*problems)
 
@@ -137,24 +137,26 @@ def _places(format_: Format, sets: Sequence[Path]) -> Iterator[tuple[Path, Seque
         yield paths[0].with_name(f"{stem}.{format_.name}"), paths
 
 
-def _not_ours(folder: Path, sets: list[str]) -> str | None:
-    """Why what stands there may not be replaced; None where it may, or where nothing does."""
+def _not_ours(folder: Path, sets: list[str]) -> list[Problem]:
+    """Why the folder cannot be replaced; empty if it can, or does not exist."""
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            return None
+            return []
     except OSError as error:
-        return f"{folder} cannot be read: {error.strerror}"
+        return [Problem("", f"{folder} cannot be read: {error.strerror}", "file-unreadable")]
     away = f"Move it away, or remove it: {shlex.join(['rm', '-r', str(folder)])}"
     try:
         record = read_record(folder)
     except UserError as error:
-        return f"{error}. {away}"
+        return [Problem("", f"{error}. {away}", error.code)]
     if record is None:
-        return f"{folder} is there and was not written by this program (it has no {RECORD}). {away}"
+        what = f"{folder} is there and was not written by this program (it has no {RECORD}). {away}"
+        return [Problem("", what, "export-folder-taken")]
     made_from = [item["name"] for item in record.sets]
     if [Path(name).name for name in made_from] != sets:
-        return f"{folder} was made from {' and '.join(made_from)}, not from {' and '.join(sets)}. {away}"
-    return None
+        what = f"{folder} was made from {' and '.join(made_from)}, not from {' and '.join(sets)}. {away}"
+        return [Problem("", what, "export-of-other-sets")]
+    return []
 
 
 def _export(format_: Format, contents: Contents, tokenizer: Tokenizer, folder: Path) -> Exported:

@@ -100,7 +100,7 @@ class HubStream(Loadable["StreamLoader"]):
             )
         for what, value in (("seq_len", seq_len), ("shift", shift), ("buffer_windows", buffer_windows)):
             if value < 1:
-                raise UserError(f"{what} {value}: expected 1 or more", code="option-below-one")
+                raise UserError(f"{what} {value}: expected 1 or more", code="count-invalid")
         self.seq_len, self.seed, self.shift = seq_len, seed, shift
         self.order, self.buffer_windows, self._epoch = order, buffer_windows, SharedNumber(0)
         self.fingerprint = (

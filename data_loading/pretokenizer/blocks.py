@@ -265,7 +265,7 @@ class BlockEncoder:
         except Unencodable as why:
             chunk = block.chunks[why.number]
             raise UserError(
-                f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}", code="undecodable-special-token"
+                f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}", code="text-not-encodable"
             ) from None
         if len(found) and int(found.max()) >= self.vocab_size:
             raise RuntimeError(

@@ -70,7 +70,7 @@ class RemoteOptions:
                 continue
             if type(value) is not int or value < 1:
                 raise UserError(
-                    f"{name} {value!r}: expected a whole number, at least 1", code="option-below-one"
+                    f"{name} {value!r}: expected a whole number, at least 1", code="count-invalid"
                 )
 
 

@@ -24,7 +24,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 from tests.searched import examples
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])
@@ -100,14 +100,14 @@ class TestShifted:
         assert len(dataset_of(tmp_path, 36 + 6, "shifted", step=1)) == 3
         assert len(dataset_of(tmp_path, 36 + 5, "shifted", step=1)) == 2
 
-    def test_batches_that_do_not_divide_a_step_are_refused(self, tmp_path: Path) -> None:
+    def test_batches_that_do_not_divide_a_step_are_refused(self, tmp_path: Path, golden: Golden) -> None:
         for kind in ("shifted", "streams"):
             dataset = dataset_of(tmp_path, 500, kind)
             for batch_size, ranks in ((4, 1), (12, 1), (2, 2)):
-                with pytest.raises(UserError, match=r"do not divide a step of 6"):
+                with golden.refused("batch-not-divisor-of-step"):
                     dataset.loader(batch_size, world_size=ranks)
             state = dataset.loader(1).state_dict()
-            with pytest.raises(UserError, match=r"after 2 windows, inside a step: batches of 3"):
+            with golden.refused("state-inside-step"):
                 dataset.loader(3).load_state_dict({**state, "samples": 2})
 
     @pytest.mark.parametrize("how", [{}, {"tail": "drop"}, {"tail": "pad"}, {"repeat": True}])
@@ -247,25 +247,25 @@ class TestMasked:
         assert len(sent) < 8 * 3000 / 2
         assert torch.equal(pickle.loads(sent)[5]["labels"], dataset[5]["labels"])
 
-    def test_a_set_that_tells_no_documents_is_refused(self, tmp_path: Path) -> None:
+    def test_a_set_that_tells_no_documents_is_refused(self, tmp_path: Path, golden: Golden) -> None:
         data = split_data(documents_set(tmp_path, [50, 60], listed=False), None, None, 1)
         assert data.eot_id is None
-        with pytest.raises(UserError, match="neither a list of document starts nor an end-of-text id"):
+        with golden.refused("document-starts-unknown"):
             StreamingDataset(data, "train", 10, documents="masked")
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
-    [({"kind": "rows"}, "choices are plain, shifted, streams"),
-     ({"kind": "streams", "step": None}, "needs step_windows"),
-     ({"kind": "shifted", "stride": 3}, "stride and shift of its own"),
-     ({"kind": "streams", "shift": 2}, "stride and shift of its own"),
-     ({"kind": "streams", "step": 60}, "and windows=streams are read in whole steps of 60"),
-     ({"kind": "shifted", "order": "mixed"}, "choices are shuffled"),
-     ({"kind": "streams", "order": "shuffled_blocks"}, "are read in rows")],
+    ("how", "code"),
+    [({"kind": "rows"}, "windows-unknown"),
+     ({"kind": "streams", "step": None}, "step-windows-missing"),
+     ({"kind": "shifted", "stride": 3}, "stride-without-plain"),
+     ({"kind": "streams", "shift": 2}, "stride-without-plain"),
+     ({"kind": "streams", "step": 60}, "too-few-tokens"),
+     ({"kind": "shifted", "order": "mixed"}, "order-unknown"),
+     ({"kind": "streams", "order": "shuffled_blocks"}, "order-with-streams")],
 )  # fmt: skip
-def test_wrong_options(how: dict[str, object], message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=message):
+def test_wrong_options(how: dict[str, object], code: str, tmp_path: Path, golden: Golden) -> None:
+    with golden.refused(code):
         dataset_of(tmp_path, 500, **how)  # type: ignore[arg-type]
 
 

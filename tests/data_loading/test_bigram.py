@@ -13,7 +13,7 @@ from data_loading import bigram
 from data_loading.bigram import bigram_loss
 from data_loading.data import Data, split_data
 from data_loading.token_set import TokenSet
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 def make(tmp_path: Path, ids: list[int], vocab: int, val_fraction: float) -> Data:
@@ -58,6 +58,6 @@ def test_what_never_varies_is_nearly_free_and_noise_costs_its_entropy(tmp_path: 
     assert loss == pytest.approx(math.log(8), abs=0.01)
 
 
-def test_a_large_vocabulary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="at most 1,024"):
+def test_a_large_vocabulary_is_refused(tmp_path: Path, golden: Golden) -> None:
+    with golden.refused("bigram-vocabulary-too-large"):
         bigram_loss(make(tmp_path, [0] * 100, 1025, 0.1), eval_tokens=10, seq_len=2)

@@ -14,7 +14,6 @@ import pytest
 import pretokenize_dataset
 from data_loading import cut_documents, token_set
 from data_loading.audit import audit
-from data_loading.cut_documents import CutDocuments
 from data_loading.hub.encode import encoder_of
 from data_loading.prepare import prepare_data
 from data_loading.pretokenizer import making, writer
@@ -25,6 +24,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from tests.golden_text import Golden
 
 MOST = 5000
 TRUNCATION = {"direction": "Right", "max_length": MOST, "strategy": "LongestFirst", "stride": 0}
@@ -102,14 +102,14 @@ def test_manifest_notes_truncation_that_was_ignored(tmp_path: Path, cutting: Pat
 
 
 def test_cut_set_is_refused_with_the_command_that_makes_it_again(
-    tmp_path: Path, cutting: Path, earlier: Callable[[], None]
+    tmp_path: Path, cutting: Path, earlier: Callable[[], None], golden: Golden
 ) -> None:
     text = lines(tmp_path / "a.jsonl", *SHORT, LONG)
     cut = make(text, cutting, tmp_path / "a.npy")
     earlier()
-    with pytest.raises(CutDocuments) as refused:
+    with golden.refused("documents-cut") as refused:
         open_token_set(tmp_path / "a.npy")
-    with pytest.raises(CutDocuments):
+    with golden.refused("documents-cut"):
         make(text, cutting, tmp_path / "a.npy")
     assert [f.what for f in audit(tmp_path / "a.npy") if f.ok is False] == ["engine"]
     command = str(refused.value).rpartition("Make it again: ")[2]
@@ -117,13 +117,15 @@ def test_cut_set_is_refused_with_the_command_that_makes_it_again(
     assert open_token_set(tmp_path / "a.npy").n_tokens > cut["tokens"]
 
 
-def test_cut_shards_cannot_be_appended_to(tmp_path: Path, cutting: Path, earlier: Callable[[], None]) -> None:
+def test_cut_shards_cannot_be_appended_to(
+    tmp_path: Path, cutting: Path, earlier: Callable[[], None], golden: Golden
+) -> None:
     make(lines(tmp_path / "a.jsonl", LONG), cutting, tmp_path / "a", shard_tokens=4000)
     make(lines(tmp_path / "b.jsonl", *SHORT), cutting, tmp_path / "a", append=True, engine="huggingface")
     earlier()
-    with pytest.raises(CutDocuments):
+    with golden.refused("documents-cut"):
         open_token_set(tmp_path / "a")
-    with pytest.raises(CutDocuments):
+    with golden.refused("documents-cut"):
         make(lines(tmp_path / "c.jsonl", "c"), cutting, tmp_path / "a", append=True)
 
 

@@ -19,8 +19,8 @@ from data_loading.documents import DocumentStarts, Separator, separator_of
 from data_loading.formats.llm_c import HEADER_BYTES, KINDS
 from data_loading.opening import open_tokens
 from data_loading.packing.pieces import borders_of
-from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import EOT, tokenized, written
+from tests.golden_text import Golden
 from tests.searched import examples
 
 DOCUMENTS = [[n % 200 + 1] * (n % 7 + 2) for n in range(300)]
@@ -102,12 +102,12 @@ def test_side_of_the_id_is_seen_in_raw_files(
     assert separator_of(open_tokens(raw(tmp_path / "a.bin", ids), 10), eot, bos) == expected
 
 
-def test_tokens_without_the_id_are_refused(tmp_path: Path) -> None:
+def test_tokens_without_the_id_are_refused(tmp_path: Path, golden: Golden) -> None:
     tokens = open_tokens(raw(tmp_path / "a.bin", [1, 2, 3, 4]), 10)
-    with pytest.raises(UserError, match="the id 9 or 8 that would be between documents is nowhere"):
+    with golden.refused("separator-not-found"):
         separator_of(tokens, 9, 8)
     assert separator_of(tokens, 9, 8, required=False) == Separator(9)
-    with pytest.raises(UserError, match="neither a list of document starts nor"):
+    with golden.refused("document-starts-unknown"):
         separator_of(tokens, None)
 
 

@@ -12,28 +12,28 @@ from data_loading import load_tokenizer, prepare_data, pretokenize, tokenizer_sp
 from data_loading.ids_tokenizer import IdsTokenizer
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 IDS = Tokenizer(name="ids")
 
 
-def test_numbers_are_the_text() -> None:
+def test_numbers_are_the_text(golden: Golden) -> None:
     tokenizer = load_tokenizer(IDS, 64)
     assert (tokenizer.vocab_size, tokenizer.eot_id) == (64, None)
     assert tokenizer.decode(np.array([17, 3, 5], np.uint16)) == "17 3 5"
     assert tokenizer.encode("17 3\n5").tolist() == [17, 3, 5]
     for wrong in ("64", "-1", "x", "1.5", "²"):
-        with pytest.raises(UserError, match=rf"'{wrong}' is no id: expected numbers from 0 to 63"):
+        with golden.refused("id-invalid"):
             tokenizer.encode(wrong)
     assert IdsTokenizer(64).content_hash != IdsTokenizer(65).content_hash
 
 
-def test_it_has_no_vocabulary_of_its_own_and_makes_no_set(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has the vocabulary of the tokens that it goes with"):
+def test_it_has_no_vocabulary_of_its_own_and_makes_no_set(tmp_path: Path, golden: Golden) -> None:
+    with golden.refused("ids-without-tokens"):
         load_tokenizer(IDS)
-    with pytest.raises(UserError, match=r"no such folder\. Choices: bytes, gpt2"):
+    with golden.refused("tokenizer-folder-missing"):
         tokenizer_spec("ids")
-    with pytest.raises(UserError, match="has no files"):
+    with golden.refused("ids-without-files"):
         IdsTokenizer(64).save(tmp_path)
 
 
@@ -45,10 +45,8 @@ def test_a_synthetic_set_under_each_tokenizer(tokenizer: str, vocab_size: int, n
     assert (data.vocab_size, data.tokenizer_name, data.train.vocab_size) == (vocab_size, name, 64)
 
 
-def test_more_ids_than_the_tokenizer_has() -> None:
-    with pytest.raises(
-        UserError, match=r"ids below 1,000, the tokenizer of the run has 257. Take tokenizer=ids"
-    ):
+def test_more_ids_than_the_tokenizer_has(golden: Golden) -> None:
+    with golden.refused("synthetic-vocabulary-too-large"):
         prepare_data(Dataset(path="synthetic:zipf:1000"), Tokenizer(name="bytes"), tokenize=False)
 
 
@@ -61,16 +59,14 @@ def test_a_lone_file_of_an_unknown_tokenizer(tmp_path: Path) -> None:
     assert prepare_data(both, IDS, tokenize=False).vocab_size == 888
 
 
-def test_a_set_whichever_tokenizer_made_it(tmp_path: Path) -> None:
+def test_a_set_whichever_tokenizer_made_it(tmp_path: Path, golden: Golden) -> None:
     text = tmp_path / "x.txt"
     text.write_text("some words and more of them " * 40)
-    with pytest.raises(
-        UserError, match=rf"tokenizer=ids makes no tokens of a text, and of {text} there are none"
-    ):
+    with golden.refused("ids-need-tokens"):
         prepare_data(Dataset(path=str(text)), IDS, tokenize=True)
     pretokenize(TextFile(text), BytesTokenizer(), tmp_path / "x.npy")
     data = prepare_data(Dataset(path=str(text)), IDS, tokenize=False)
     assert (data.vocab_size, data.tokenizer_name) == (257, "ids")
     text.write_text("other words")
-    with pytest.raises(UserError, match="does not belong to its text"):
+    with golden.refused("set-not-of-text"):
         prepare_data(Dataset(path=str(text)), IDS, tokenize=False)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading.orders import ORDERS, ShuffledBlocks, order_of
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 from tests.searched import examples
 
 
@@ -97,13 +97,13 @@ def test_shards_and_what_is_in_them_are_mixed() -> None:
     assert len(inner) == files, "no two files share an order"
 
 
-def test_another_cut_into_files_is_another_order() -> None:
+def test_another_cut_into_files_is_another_order(golden: Golden) -> None:
     one, other = (
         order_of("shuffled_shards", 9, 0, borders=np.array(borders)) for borders in ([0, 4, 9], [0, 5, 9])
     )
     assert one.name != other.name
     assert one.name != order_of("shuffled_shards", 9, 0, borders=np.array([0, 4, 9]), shard_windows=2).name
-    with pytest.raises(UserError, match="0 windows of a shard"):
+    with golden.refused("shard-windows-invalid"):
         order_of("shuffled_shards", 9, 0, shard_windows=0)
 
 
@@ -124,8 +124,8 @@ def test_a_copy_gives_the_same_order() -> None:
         assert pickle.loads(packed).span(3, 9, 1).tolist() == order.span(3, 9, 1).tolist()
 
 
-def test_wrong_ones_are_refused() -> None:
-    with pytest.raises(UserError, match="choices are shuffled, sequential, shuffled_blocks"):
+def test_wrong_ones_are_refused(golden: Golden) -> None:
+    with golden.refused("order-unknown"):
         order_of("random", 10, 0)
-    with pytest.raises(UserError, match="blocks of 0 windows"):
+    with golden.refused("block-size-invalid"):
         order_of("shuffled_blocks", 10, 0, 0)

@@ -16,8 +16,8 @@ from data_loading.set_files import SetFiles, finish_commit
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
 from experiment_utils import atomic_files, lock_file
-from experiment_utils.errors import UserError
 from tests.forked import killed_at
+from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "the old text\n", "the new words\nof more\n"
@@ -71,7 +71,7 @@ WHOLE = ["a.docs.npy", "a.npy", "a.npy.json", "a.tokenizer", "a.txt"]
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(("next_one", "old"), [("reader", True), ("writer", True), ("reader", False)])
 def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
-    point: str, next_one: str, old: bool, tmp_path: Path
+    point: str, next_one: str, old: bool, tmp_path: Path, golden: Golden
 ) -> None:
     text, output = tmp_path / "a.txt", tmp_path / "a.npy"
     if old:
@@ -86,7 +86,7 @@ def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
         if old:
             assert content(output)[0] == OLD
         else:
-            with pytest.raises(UserError, match="no such token file"):
+            with golden.refused("tokens-file-missing"):
                 open_token_set(output)
     else:
         found, manifest = content(output)
@@ -120,7 +120,7 @@ def test_the_device_has_all_of_it_before_it_counts(
 
 
 def test_a_reader_that_may_not_finish_the_commit_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     text = tmp_path / "a.txt"
     text.write_text(OLD)
@@ -132,7 +132,7 @@ def test_a_reader_that_may_not_finish_the_commit_refuses(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(lock_file, "lock", read_only)
-    with pytest.raises(UserError, match=r"writer was killed.*Read-only file system.*can be written"):
+    with golden.refused("settle-failed"):
         open_token_set(tmp_path / "a.npy")
 
 

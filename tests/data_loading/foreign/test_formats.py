@@ -23,7 +23,6 @@ from data_loading.foreign.recognize import kind_of
 from data_loading.formats import FORMATS
 from data_loading.readers.choose import ReaderOptions
 from data_loading.values import search, take
-from experiment_utils.errors import UserError
 from tests.data_loading.foreign.files import (
     some_items,
     write_litdata,
@@ -32,6 +31,7 @@ from tests.data_loading.foreign.files import (
     write_templar,
 )
 from tests.data_loading.formats.conftest import set_of, written
+from tests.golden_text import Golden
 from tests.searched import examples
 
 ITEMS = some_items()
@@ -106,11 +106,11 @@ def test_another_process_maps_the_files_itself(made: tuple[ForeignSet, list[np.n
     assert again.fingerprint == opened.fingerprint
 
 
-def test_bytes_of_mosaic_need_a_dtype(tmp_path: Path) -> None:
+def test_bytes_of_mosaic_need_a_dtype(tmp_path: Path, golden: Golden) -> None:
     """LLM Foundry wrote int64 as bytes; nothing in the shard says so."""
     items = some_items("int64")
     write_mds(tmp_path / "s", items, encoding="bytes", beside=True)
-    with pytest.raises(UserError, match=r"column tokens is bytes.*dataset\.dtype=int64"):
+    with golden.refused("mosaic-dtype-unknown"):
         open_foreign(tmp_path / "s", Asked(vocab_size=257))
     (opened,) = open_foreign(tmp_path / "s", Asked("int64"))
     assert opened.tokens[:].tolist() == np.concatenate(items).tolist()
@@ -129,16 +129,16 @@ def test_chunk_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_chunk_folder_is_missing(number: int, tmp_path: Path) -> None:
+def test_a_chunk_folder_is_missing(number: int, tmp_path: Path, golden: Golden) -> None:
     """The first too: chunks count from 0."""
     for there in {0, 1, 2} - {number}:
         write_save_to_disk(tmp_path / f"s/chunk_{there:06d}", some_items(seed=there))
-    with pytest.raises(UserError, match=f"the folder chunk_00000{number} is missing"):
+    with golden.refused("foreign-set-damaged"):
         open_foreign(tmp_path / "s", Asked())
 
 
 @pytest.mark.parametrize("name", ["z.bin", "z.txt", "z", "z.dat"])
-def test_an_array_of_numpy_by_any_name(name: str, tmp_path: Path) -> None:
+def test_an_array_of_numpy_by_any_name(name: str, tmp_path: Path, golden: Golden) -> None:
     ids = np.arange(300, dtype="<u4")
     with open(tmp_path / name, "wb") as file:
         np.save(file, ids)
@@ -147,7 +147,7 @@ def test_an_array_of_numpy_by_any_name(name: str, tmp_path: Path) -> None:
     assert open_tokens(tmp_path / name).fingerprint == opened.fingerprint, "also when it was read once"
     with open(tmp_path / name, "r+b") as file:
         file.truncate(1000)
-    with pytest.raises(UserError, match=f"{name} is truncated"):
+    with golden.refused("npy-size"):
         open_tokens(tmp_path / name)
 
 
@@ -182,24 +182,24 @@ def test_templar(header: bool, tmp_path: Path) -> None:
     assert opened.documents is None, "slices are cut anywhere"
 
 
-def test_raw_files_called_npy(tmp_path: Path) -> None:
+def test_raw_files_called_npy(tmp_path: Path, golden: Golden) -> None:
     """As OLMo has them: NumPy's suffix, not its header."""
     ids = np.random.default_rng(0).integers(0, 50_000, 6000).astype("<u2")
     for number, part in enumerate(np.split(ids, 3)):
         (tmp_path / f"part-{number}-00000.npy").write_bytes(part.tobytes())
-    with pytest.raises(UserError, match="nothing says whether the ids are uint16 or uint32"):
+    with golden.refused("dtype-needs-vocabulary"):
         open_tokens(tmp_path)
     assert open_tokens(tmp_path, vocab_size=50_257).tokens[:].tolist() == ids.tolist()
     one = open_tokens(tmp_path / "part-1-00000.npy", vocab_size=50_257)
     assert one.tokens[:].tolist() == ids[2000:4000].tolist()
 
 
-def test_npy_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_npy_files_are_in_the_order_of_their_numbers(tmp_path: Path, golden: Golden) -> None:
     for number in range(1, 12):
         np.save(tmp_path / f"part_{number}.npy", np.array([number]))
     assert open_tokens(tmp_path).tokens[:].tolist() == list(range(1, 12))
     np.save(tmp_path / "other_1.npy", np.array([99]))
-    with pytest.raises(UserError, match="nothing in it shows tokens of another program"):
+    with golden.refused("folder-not-a-set"):
         open_tokens(tmp_path)
 
 

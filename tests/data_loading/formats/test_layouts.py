@@ -19,8 +19,8 @@ from data_loading.formats import FORMATS, contents, files, llm_c, load_format, m
 from data_loading.formats.contents import GPT2_CONTENT, Split, is_start
 from data_loading.tokenizer import BytesTokenizer
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.formats.conftest import EOT, gpt2_set, set_of, written
+from tests.golden_text import Golden
 
 some_documents = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_size=2, max_size=12)
 
@@ -187,8 +187,8 @@ class TestLlmC:
             "GPT-2 with 50,257 ids and Llama 3 with 128,256 ids, and tokenizer bytes has 128,257" in problem
         )
 
-    def test_a_split_without_a_token_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"llm\.c needs a token in val"):
+    def test_a_split_without_a_token_is_refused(self, tmp_path: Path, golden: Golden) -> None:
+        with golden.refused("export-split-empty"):
             written("llm.c", tmp_path / "l", set_of([[1, 2]]))
 
 

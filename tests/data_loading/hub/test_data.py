@@ -17,7 +17,6 @@ from conf import Config
 from conf.dataset_rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
 from data_loading import (
-    NotTokenized,
     materialize,
     open_held_out,
     open_train,
@@ -29,9 +28,9 @@ from data_loading.hub import stream as stream_module
 from data_loading.hub.data import StreamData
 from data_loading.hub.reach import Hub
 from data_loading.hub.stream import HubStream
-from experiment_utils.errors import UserError
 from slurm.plans import plan_all
 from tests.data_loading.hub.test_reach import write_dataset
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 from training.plan import make_plan
 
@@ -110,48 +109,50 @@ class TestWhichData:
         assert (before.describe()["sets"], now.describe()["sets"]) == (["old"], ["new"])
         assert before.fingerprint != now.fingerprint
 
-    def test_by_name_the_files_here_come_first(self, folder: Path) -> None:
+    def test_by_name_the_files_here_come_first(self, folder: Path, golden: Golden) -> None:
         materialize(f"hf://{folder}", "bytes", "Datasets/dclm.npy", workers=0)
         found = prepare_data(Dataset(name="dclm", source="hf"), BYTES, tokenize=False)
         assert found.train.name == "Datasets/dclm.npy"
         np.save("Datasets/dclm_other.npy", np.arange(99, dtype="<u2"))
-        with pytest.raises(UserError, match="more than one thing it could be"):
+        with golden.refused("dataset-ambiguous"):
             prepare_data(Dataset(name="dclm", source="hf"), BYTES, tokenize=False)
 
-    def test_by_name_else_the_hub(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_by_name_else_the_hub(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+    ) -> None:
         names = list[str]()
         monkeypatch.setattr(stream_module, "revision_of", lambda name: names.append(str(name)) or "commit")
         monkeypatch.setattr(stream_module, "splits_of", lambda name, revision: ["train", "test"])
         found = prepare_data(Dataset(name="c4", source="hf"), BYTES, tokenize=False)
         assert (names, found.describe()["path"]) == (["hf://allenai/c4:en"], "hf://allenai/c4:en")
-        with pytest.raises(UserError, match=r"dataset=hf: say which with dataset.path=hf://ORG/NAME"):
+        with golden.refused("hub-path-missing"):
             prepare_data(Dataset(name="hf", source="hf"), BYTES, tokenize=False)
-        with pytest.raises(UserError, match=r"nothing found for it.*dataset.source=hf streams it"):
+        with golden.refused("dataset-not-found"):
             prepare_data(Dataset(name="c4"), BYTES, tokenize=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        with pytest.raises(UserError, match=r"where there is a network: HF_HUB_OFFLINE is set here"):
+        with golden.refused("dataset-not-found"):
             prepare_data(Dataset(name="c4"), BYTES, tokenize=False)
 
-    def test_what_a_stream_has_not_is_told_all_at_once(self, folder: Path) -> None:
+    def test_what_a_stream_has_not_is_told_all_at_once(self, folder: Path, golden: Golden) -> None:
         dataset = dataset_of(folder, windows="streams", val_fraction=0.2, order="shuffled_blocks")
-        with pytest.raises(UserError) as caught:
+        with golden.refused("streamed-has-no-option", "streamed-order") as caught:
             prepare_data(dataset, BYTES, tokenize=False)
         assert [problem.where for problem in caught.value.problems] == [
             "dataset.windows", "dataset.val_fraction", "dataset.order",
         ]  # fmt: skip
 
 
-def test_a_stream_is_no_source_of_a_mixture(folder: Path) -> None:
+def test_a_stream_is_no_source_of_a_mixture(folder: Path, golden: Golden) -> None:
     dataset = Dataset(name="mix", source="mix", sources=[f"hf://{folder}", "words.txt"], weights=["1", "1"])
-    with pytest.raises(UserError, match=r"a stream's are not known. Make a token set of it") as caught:
+    with golden.refused("mixture-of-streams") as caught:
         prepare_run(dataset, BYTES, tokenize=True)
     assert caught.value.problems[0].where == f"dataset.sources: hf://{folder}"
 
 
 class TestMaterialized:
-    def test_once(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_once(self, folder: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
         dataset = dataset_of(folder, materialize=True, materialize_tokens=5000)
-        with pytest.raises(NotTokenized) as caught:
+        with golden.refused("not-tokenized") as caught:
             prepare_data(dataset, BYTES, tokenize=False)
         assert caught.value.command == (
             f"python -m data_loading materialize hf://{folder} --tokenizer bytes --max-tokens 5000"
@@ -167,11 +168,11 @@ class TestMaterialized:
         monkeypatch.setattr("data_loading.hub.reach.HUB", Hub(forbidden, forbidden))
         again = prepare_data(dataset, BYTES, tokenize=False)
         assert again.fingerprint == made.fingerprint
-        with pytest.raises(UserError, match=r"made with max_tokens 5,000, and this run says null \(all\)"):
+        with golden.refused("materialize-tokens-differ"):
             prepare_data(dataclasses.replace(dataset, materialize_tokens=None), BYTES, tokenize=True)
 
-    def test_not_where_it_may_not_be(self, folder: Path) -> None:
-        with pytest.raises(NotTokenized):
+    def test_not_where_it_may_not_be(self, folder: Path, golden: Golden) -> None:
+        with golden.refused("not-tokenized"):
             prepare_data(dataset_of(folder, materialize=True, auto_tokenize=False), BYTES, tokenize=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from data_loading.hub.name import HubName, parse
 from data_loading.hub.registry import REGISTRY
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_names(argument: str, expected: HubName) -> None:
 
 
 @pytest.mark.parametrize("argument", ["hf://", "hf://a b", "hf://a/b/c", "hf://a:", "hf://a@", "hf://a//b"])
-def test_no_names(argument: str) -> None:
-    with pytest.raises(UserError, match=r"expected hf://ORG/NAME\[:CONFIG\]"):
+def test_no_names(argument: str, golden: Golden) -> None:
+    with golden.refused("hub-name-invalid"):
         parse(argument)
 
 
-def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     folder = tmp_path / "with:colon"
     folder.mkdir()
     assert parse(f"hf://{folder}") == HubName(str(folder))
@@ -47,17 +47,17 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse("hf://./with:colon").repository == str(folder)
     assert parse("hf://./with:colon").short == "with:colon"
-    with pytest.raises(UserError, match=r"hf://./none: no such folder"):
+    with golden.refused("hub-folder-missing"):
         parse("hf://./none")
     (folder / "dataset_dict.json").write_text("{}")
-    with pytest.raises(UserError, match=r"written by save_to_disk.*python pretokenize_dataset.py"):
+    with golden.refused("hub-saved-to-disk"):
         parse("hf://./with:colon")
 
 
-def test_a_configuration_given_twice() -> None:
+def test_a_configuration_given_twice(golden: Golden) -> None:
     assert parse("hf://org/name:sub", "sub") == parse("hf://org/name", "sub")
     assert parse("hf://c4", "de") == HubName("allenai/c4", "de")
-    with pytest.raises(UserError, match="names the configuration a, and --subset b another"):
+    with golden.refused("hub-config-twice"):
         parse("hf://org/name:a", "b")
 
 

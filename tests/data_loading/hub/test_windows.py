@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from data_loading.hub.windows import Cut, WindowStream
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 class Texts:
@@ -113,9 +113,9 @@ def test_wide_ids() -> None:
 
 
 @pytest.mark.parametrize("texts", [["abcd", "other"], []])
-def test_a_dataset_that_changed(texts: list[str]) -> None:
+def test_a_dataset_that_changed(texts: list[str], golden: Golden) -> None:
     cut = Cut(3, 2, 1, (0,))
     stream = WindowStream(Texts(["some text"]), BytesTokenizer(), cut)
     stream.next()
-    with pytest.raises(UserError, match="the dataset has changed"):
+    with golden.refused("stream-changed"):
         WindowStream(Texts(texts), BytesTokenizer(), cut, stream.state())

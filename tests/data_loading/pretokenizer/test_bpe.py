@@ -17,8 +17,8 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer_files import read_tokenizer
 from experiment_utils import atomic_files
-from experiment_utils.errors import UserError
 from tests.data_loading.conftest import FRAGMENTS, training_text
+from tests.golden_text import Golden
 
 
 @pytest.fixture
@@ -65,14 +65,14 @@ def test_it_is_trained_once(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["text", "size", "not ours"])
-def test_another_tokenizer_is_not_replaced(what: str, text: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_is_not_replaced(what: str, text: Path, tmp_path: Path, golden: Golden) -> None:
     folder = train_tokenizer(TextFile(text), 400, tmp_path / "bpe")
     before = (folder / "tokenizer.json").read_bytes()
     if what == "text":
         os.utime(text, (1, 1))
     if what == "not ours":
         (folder / "training.json").unlink()
-    with pytest.raises(UserError, match=r"holds a tokenizer of another text.*--tokenizer .*bpe"):
+    with golden.refused("bpe-of-other-text"):
         train_tokenizer(TextFile(text), 500 if what == "size" else 400, folder)
     assert (folder / "tokenizer.json").read_bytes() == before
 
@@ -96,8 +96,8 @@ def test_a_text_too_small_for_the_size_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 256, 2 << 20])
-def test_a_size_that_cannot_be(size: int, text: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--train-tokenizer .*expected 257"):
+def test_a_size_that_cannot_be(size: int, text: Path, tmp_path: Path, golden: Golden) -> None:
+    with golden.refused("bpe-size"):
         train_tokenizer(TextFile(text), size, tmp_path / "bpe")
     assert not (tmp_path / "bpe").exists()
 
@@ -121,9 +121,9 @@ def test_a_full_disk_leaves_nothing(
     train_tokenizer(TextFile(text), 400, tmp_path / "bpe")
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "a.txt").write_bytes(b"good words " * 100 + b"\xff")
-    with pytest.raises(UserError, match=r"a\.txt: byte 1,100 \(0xff\) is not utf-8"):
+    with golden.refused("undecodable"):
         train_tokenizer(TextFile(tmp_path / "a.txt"), 400, tmp_path / "bpe")
     assert not (tmp_path / "bpe").exists()
     train_tokenizer(TextFile(tmp_path / "a.txt", errors="ignore"), 400, tmp_path / "bpe")

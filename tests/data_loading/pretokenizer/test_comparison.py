@@ -23,9 +23,9 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.conftest import training_text
 from tests.data_loading.pretokenizer.trials import Doomed, Dying, Late, Mortal, Wrong, make
+from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -88,14 +88,14 @@ def test_other_ids_end_the_work_and_the_engines_are_compared_again(
 
 @pytest.mark.slow
 def test_an_engine_that_does_not_take_the_tokenizer(
-    text: Path, tokenizer_folder: Callable[[str], Path]
+    text: Path, tokenizer_folder: Callable[[str], Path], golden: Golden
 ) -> None:
     """Found out by a worker; then the reference encodes, or the choice is refused."""
     folder = tokenizer_folder("wordpiece")
     result, said = make(text, folder)
     assert result.manifest["engine"]["name"] == "huggingface"
     assert any("fastokens does not take" in line for line in said)
-    with pytest.raises(UserError, match="--engine fastokens cannot encode with tokenizer"):
+    with golden.refused("engine-refused"):
         pretokenize(
             TextFile(text), read_tokenizer(folder, "wordpiece"), text.with_name("c.npy"),
             Options(workers=1, engine="fastokens"),
@@ -120,7 +120,7 @@ def test_a_reference_that_dies_is_asked_again_before_the_work(
 
 @pytest.mark.slow
 def test_a_comparison_that_is_killed_is_made_once_more(
-    text: Path, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     expected, _ = make(text, gpt2, "b.npy", workers=0)
     monkeypatch.setenv("HIGHWATER_TEST_MARK", str(tmp_path / "mark"))
@@ -132,7 +132,7 @@ def test_a_comparison_that_is_killed_is_made_once_more(
     )
     assert result.path.read_bytes() == expected.path.read_bytes()
     monkeypatch.setattr(parity, "Trial", Doomed)
-    with pytest.raises(parity.ComparisonDied, match=r"by SIGKILL.*; then, alone: .*give the job more"):
+    with golden.refused("comparison-died"):
         make(text, gpt2, "c.npy", workers=0)
     assert not text.with_name("c.npy").exists()
 
@@ -171,7 +171,7 @@ def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path)
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
-    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     append, room = SetWriter.append, 3
 
@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
 
     monkeypatch.setattr(comparison, "_Encode", Late)
     monkeypatch.setattr(SetWriter, "append", nearly_full)
-    with pytest.raises(UserError, match=r"What was there before is untouched\. Make room .* again, or"):
+    with golden.refused("disk-full"):
         make(text, gpt2)
     assert not text.with_name(".a.npy.partial").exists()
 

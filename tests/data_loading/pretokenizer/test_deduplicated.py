@@ -25,8 +25,8 @@ from data_loading.pretokenizer.first_seen import FirstSeen
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.pretokenizer.test_texts import documents
+from tests.golden_text import Golden
 from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -194,11 +194,13 @@ class TestSets:
         assert again.manifest["fingerprint"] == result.manifest["fingerprint"], "memory changes nothing"
 
     @pytest.mark.parametrize("unit", ["lines", "documents"])
-    def test_a_finished_set_with_another_choice_is_refused(self, unit: str, tmp_path: Path) -> None:
+    def test_a_finished_set_with_another_choice_is_refused(
+        self, unit: str, tmp_path: Path, golden: Golden
+    ) -> None:
         (tmp_path / "a.txt").write_text("a\nb\na\n")
         pretokenize(opened(tmp_path / "a.txt", unit), BytesTokenizer(), tmp_path / "a.npy")
         other = {"lines": "documents", "documents": "lines"}[unit]
-        with pytest.raises(UserError, match=f"made with dedup '{unit}', not '{other}'"):
+        with golden.refused("output-differs"):
             pretokenize(opened(tmp_path / "a.txt", other), BytesTokenizer(), tmp_path / "a.npy")
 
     def test_held_out_text_has_its_own(self, tmp_path: Path) -> None:
@@ -281,67 +283,69 @@ class TestRefusals:
         assert said[0] == "--dedup reads hf://org/name train from the hub twice, whole the first time"
 
     def test_a_disk_too_small_for_the_hashes_before_anything_is_done(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(300_000)))
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
         monkeypatch.setattr(FirstSeen, "find", lambda *_: pytest.fail("begun"))
         source = opened(tmp_path / "a.txt", "lines", dedup_memory_bytes=16 << 20)
-        with pytest.raises(UserError, match=r"hashes of this text need about 7\.\d MB .* 1\.0 MB are free"):
+        with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
-    def test_a_disk_that_turns_out_too_small(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_disk_that_turns_out_too_small(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+    ) -> None:
         """The start of a text says little of the lines behind it."""
         lines = "x" * 100_000 + "\n"
         (tmp_path / "a.txt").write_text(lines * 80 + "".join(f"{number}\n" for number in range(900_000)))
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
         source = opened(tmp_path / "a.txt", "lines", dedup_memory_bytes=16 << 20)
         monkeypatch.setattr(duplicates._Room, "check_before", lambda *_: None)
-        with pytest.raises(UserError, match="Make room, tokenize to another disk"):
+        with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
     def test_short_documents_are_more_than_an_estimate_says(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         (tmp_path / "a.jsonl").write_text("".join(f'{{"text":"{number}"}}\n' for number in range(200_000)))
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
         monkeypatch.setattr(first_seen, "_append", lambda *_: pytest.fail("written"))
         options = InputOptions(dedup="documents", dedup_memory_bytes=16 << 20)
         source = open_inputs([str(tmp_path / "a.jsonl")], options)
-        with pytest.raises(
-            UserError, match=r"hashes of this text need about 4\.\d MB more in .* 1\.0 MB are free"
-        ):
+        with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
     @pytest.mark.privileged
-    def test_a_disk_that_is_full_in_fact(self, tmp_path: Path, small_disk: Path) -> None:
+    def test_a_disk_that_is_full_in_fact(self, tmp_path: Path, small_disk: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(900_000)))
         source = opened(tmp_path / "a.txt", "lines", dedup_memory_bytes=16 << 20)
-        with pytest.raises(UserError, match=rf"about 2\d MB more in {small_disk}, and 16 MB are free"):
+        with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(duplicates._Room, "_check", lambda *_: None)
-            with pytest.raises(UserError, match="cannot be written: No space left on device"):
+            with golden.refused("disk-full"):
                 pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
         assert list(small_disk.iterdir()) == []
 
-    def test_the_same_text_held_out(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_same_text_held_out(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+    ) -> None:
         for name in "ab":
             (tmp_path / f"{name}.txt").write_text("text\n")
         given = [f"{tmp_path}/a.txt", "--val", f"{tmp_path}/b.txt", "--output", f"{tmp_path}/s"]
         flags = ["--clean", "normalize", "--dedup", "lines", "--tokenizer", "bytes"]
         assert pretokenize_dataset.main([*given, *flags]) == 2
-        assert "holds the same text as" in capsys.readouterr().err
+        golden.text(capsys.readouterr().err)
         assert len(list(tmp_path.iterdir())) == 2, "before anything is made"
 
-    def test_a_text_that_grows_in_between(self, tmp_path: Path) -> None:
+    def test_a_text_that_grows_in_between(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text("a\nb\n")
         source = opened(tmp_path / "a.txt", "lines")
         source.prepare(tmp_path / "hidden", lambda line: None)
         with open(tmp_path / "a.txt", "a") as file:
             file.write("c\n" * 20)
-        with pytest.raises(UserError, match="the text was changed between"):
+        with golden.refused("changed-while-read"):
             list(source.chunks())

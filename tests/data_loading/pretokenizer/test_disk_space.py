@@ -20,7 +20,7 @@ from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 MB = 1 << 20
 
@@ -38,16 +38,11 @@ def make(source: Source, output: Path, lines: list[str] | None = None, **options
 
 class TestBefore:
     def test_what_cannot_fit_is_refused_and_nothing_is_written(
-        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         monkeypatch.setattr(disk_space, "free_bytes", lambda path: 9 * MB)
-        with pytest.raises(UserError) as error:
+        with golden.refused("disk-space"):
             make(text, tmp_path / "out" / "x.npy")
-        assert str(error.value) == (
-            f"{tmp_path}/out/x.npy needs about 9.2 MB, and {tmp_path}/out has room for 9.0 MB: nothing was "
-            "begun. Make room, or tokenize to another disk: the same command of "
-            "pretokenize_dataset.py with --output /ANOTHER/FOLDER/x.npy, all else as it is"
-        )
         assert list((tmp_path / "out").iterdir()) == []
 
     def test_what_just_fits_is_made(
@@ -57,14 +52,14 @@ class TestBefore:
         assert make(text, tmp_path / "x.npy").made
 
     def test_what_an_earlier_attempt_has_written_counts_as_room(
-        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         files = SetFiles(tmp_path / "x.npy")
         monkeypatch.setattr(disk_space, "free_bytes", lambda path: 5 * MB)
         files.partial.mkdir()
         (files.partial / "tokens.npy").write_bytes(b"x" * 5 * MB)
         assert held_bytes(files.partial) >= 5 * MB
-        with pytest.raises(UserError, match="nothing was begun"):
+        with golden.refused("disk-space"):
             make(text, tmp_path / "x.npy")  # not of this text: it is removed
         real = disk_space.held_bytes
         monkeypatch.setattr(disk_space, "held_bytes", lambda folder: real(folder) + 5 * MB)

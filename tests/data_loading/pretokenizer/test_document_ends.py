@@ -27,7 +27,7 @@ from data_loading.pretokenizer.task import pretokenize_share
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 from tests.searched import examples
 
 Folder = Callable[[str], Path]
@@ -115,12 +115,12 @@ def test_tasks_make_the_same_set(tmp_path: Path) -> None:
     assert (made["fingerprint"], made["tokenizer"]) == (one["fingerprint"], one["tokenizer"])
 
 
-def test_choice_is_part_of_the_identity_and_the_default_is_not(tmp_path: Path) -> None:
+def test_choice_is_part_of_the_identity_and_the_default_is_not(tmp_path: Path, golden: Golden) -> None:
     plain = make(tmp_path, ["a"], BYTES).manifest
     assert {"eos", "bos"} & plain["options"].keys() == set()
     same = make(tmp_path, ["a"], choose_ends(BYTES, str(END), None))
     assert not same.made
-    with pytest.raises(UserError, match="made with bos None, not 5"):
+    with golden.refused("output-differs"):
         make(tmp_path, ["a"], choose_ends(BYTES, None, "5"))
     chosen = make(tmp_path, ["a"], choose_ends(BYTES, None, "5"), overwrite=True).manifest
     assert chosen["fingerprint"] != plain["fingerprint"]
@@ -139,15 +139,17 @@ def test_run_reads_a_set_with_chosen_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["--eos", "--bos"])
 @pytest.mark.parametrize("given_", ["<none such>", "257", "-1"])
-def test_token_that_there_is_not_is_an_error(flag: str, given_: str) -> None:
-    with pytest.raises(UserError, match=flag):
+def test_token_that_there_is_not_is_an_error(flag: str, given_: str, golden: Golden) -> None:
+    with golden.refused("id-outside-vocabulary" if given_ == "257" else "token-unknown"):
         choose_ends(BYTES, *(given_ if name == flag else None for name in ("--eos", "--bos")))
 
 
-def test_auto_is_the_token_that_the_files_name(tmp_path: Path, tokenizer_folder: Folder) -> None:
+def test_auto_is_the_token_that_the_files_name(
+    tmp_path: Path, tokenizer_folder: Folder, golden: Golden
+) -> None:
     definition = json.loads((tokenizer_folder("gpt2") / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-    with pytest.raises(UserError, match="names a bos_token"):
+    with golden.refused("bos-unknown"):
         choose_ends(read_tokenizer(tmp_path, "t"), None, AUTO)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": {"content": "a"}}))
     ids = read_tokenizer(tmp_path, "t").definition["model"]["vocab"]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import pytest
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 def opened(argument: Path | str, **options: str) -> Source:
@@ -75,9 +75,9 @@ def test_pattern_takes_all_that_it_matches(folder: Path) -> None:
     assert "other kinds" not in notes(source)
 
 
-def test_loop_is_refused(folder: Path) -> None:
+def test_loop_is_refused(folder: Path, golden: Golden) -> None:
     (folder / "sub" / "up").symlink_to(folder)
-    with pytest.raises(UserError, match="leads back to"):
+    with golden.refused("input-link-loop"):
         opened(folder)
 
 
@@ -86,7 +86,9 @@ def test_link_to_itself_is_a_broken_link(folder: Path) -> None:
     assert "2 broken links" in notes(opened(folder))
 
 
-def test_folder_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_read_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     scandir = os.scandir
 
     def refuse(path: Path) -> object:
@@ -95,7 +97,7 @@ def test_folder_that_cannot_be_read_is_refused(folder: Path, monkeypatch: pytest
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(UserError, match="sub cannot be read"):
+    with golden.refused("file-unreadable"):
         opened(folder)
 
 

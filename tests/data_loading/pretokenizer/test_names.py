@@ -11,7 +11,7 @@ import pytest
 
 import pretokenize_dataset
 from data_loading.pretokenizer.byte_files import ByteFile
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 SCRIPT = Path(__file__).resolve().parents[3] / "pretokenize_dataset.py"
 BYTES = ("--tokenizer", "bytes")
@@ -43,7 +43,9 @@ def test_an_argument_that_is_not_utf_8(
     assert "mv" in message
 
 
-def test_a_file_name_that_is_not_utf_8(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_name_that_is_not_utf_8(
+    folder: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     """In a folder, and in the path to it."""
     (folder / "in").mkdir()
     with open(os.path.join(b"in", STRANGE), "wb") as file:  # noqa: PTH118
@@ -55,7 +57,7 @@ def test_a_file_name_that_is_not_utf_8(folder: Path, capsys: pytest.CaptureFixtu
     with open(b"d\xff/c.txt", "wb") as file:
         file.write(b"text")
     os.chdir(b"d\xff")
-    with pytest.raises(UserError, match="is not UTF-8"):
+    with golden.refused("name-not-utf8"):
         ByteFile(Path("c.txt"))
 
 
@@ -113,15 +115,15 @@ def test_a_full_standard_output(flags: list[str], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "magic"), [("a.zst", b"\x28\xb5\x2f"), ("a.gz", b"\x1f"), ("a.jsonl.xz", b"\xfd7zX")]
 )
-def test_a_compressed_file_of_a_few_bytes(name: str, magic: bytes, folder: Path) -> None:
+def test_a_compressed_file_of_a_few_bytes(name: str, magic: bytes, folder: Path, golden: Golden) -> None:
     (folder / name).write_bytes(magic)
-    with pytest.raises(UserError, match=f"{name} is cut short: it ends after {len(magic)} byte"):
+    with golden.refused("input-cut-short"):
         ByteFile(folder / name)
     (folder / "a.txt").write_bytes(b"B")
     assert ByteFile(folder / "a.txt").compression is None
 
 
-def test_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
+def test_a_link_that_leads_back_to_itself(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
-    with pytest.raises(UserError, match=r"a\.txt is a link that leads back to itself"):
+    with golden.refused("input-link-loop"):
         ByteFile(tmp_path / "a.txt")

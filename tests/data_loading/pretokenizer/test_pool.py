@@ -22,10 +22,10 @@ from data_loading.child_main import offer_itself
 from data_loading.children import Child, how_it_died
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
 from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
-from experiment_utils.errors import UserError
+from data_loading.pretokenizer.pool import Work, _Pool, cores, encode_in_order
 from memory.cgroup import find_levels
 from tests.data_loading.pretokenizer.works import Offered, Wearing, fragile
+from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
@@ -88,14 +88,14 @@ def test_the_processes_end_with_the_generator() -> None:
     assert worker_processes() == []
 
 
-def test_the_first_bad_block_in_order_is_told() -> None:
+def test_the_first_bad_block_in_order_is_told(golden: Golden) -> None:
     def some_bad() -> Iterator[Block]:
         for index in range(20):
             data = b"\xff" if index in (7, 9) else b"good " * (20_000 if index == 7 else 1)
             yield Block(index, [Chunk(data, "file.txt", index * 100, False)])
 
     seen = []
-    with pytest.raises(UserError, match=r"file\.txt: byte 700 \(0xff\)"):
+    with golden.refused("undecodable"):
         seen += list(encode_in_order(some_bad(), BYTES, 3))
     assert worker_processes() == []
 
@@ -233,14 +233,10 @@ class TestDeaths:
         assert log
         assert all(("exit status 3" if how == "exit" else how) in line for line in log)
 
-    def test_the_second_death_of_a_block_is_an_error_that_names_its_place(self) -> None:
+    def test_the_second_death_of_a_block_is_an_error_that_names_its_place(self, golden: Golden) -> None:
         log: list[str] = []
         done: list[bytes] = []
-        with pytest.raises(
-            WorkerDied,
-            match=r"(?s)^big\.txt: the 8 bytes from byte 23,000 on .* died twice\. First: process \d+ was "
-            r"killed by SIGSEGV.*alone: process \d+ was killed by SIGSEGV.*--workers 1",
-        ):
+        with golden.refused("worker-died"):
             for text in texts_of_each(
                 encode_in_order(with_poison(40, 23), fragile("SIGSEGV"), 2, log.append)
             ):

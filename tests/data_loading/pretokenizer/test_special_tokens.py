@@ -18,8 +18,8 @@ from data_loading.pretokenizer.special_tokens import choose, parsing
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
+from tests.golden_text import Golden
 from tests.searched import examples
 
 Folder = Callable[[str], Path]
@@ -57,7 +57,9 @@ def test_ids_are_those_of_the_reference(
     assert ids == expected(tokenizer, text or "x") + end
 
 
-def test_a_set_says_which_and_keeps_the_tokenizer_as_it_is(tmp_path: Path, tokenizer_folder: Folder) -> None:
+def test_a_set_says_which_and_keeps_the_tokenizer_as_it_is(
+    tmp_path: Path, tokenizer_folder: Folder, golden: Golden
+) -> None:
     read = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
     assert isinstance(read, JsonTokenizer)
     tokenizer = dataclasses.replace(read, files=())  # so that its tokenizer.json is written, not copied
@@ -75,12 +77,12 @@ def test_a_set_says_which_and_keeps_the_tokenizer_as_it_is(tmp_path: Path, token
         saved = read_tokenizer(tmp_path / f"{how}.tokenizer", "gpt2")
         assert saved.content_hash == tokenizer.content_hash == parsing(tokenizer).content_hash
     assert len(np.load(tmp_path / "parse.docs.npy")) == 1, "it is an id, not the end of a document"
-    with pytest.raises(UserError, match="made with special_tokens 'text', not 'parse'"):
+    with golden.refused("output-differs"):
         pretokenize(TextFile(path), parsing(tokenizer), tmp_path / "text.npy")
 
 
-def test_refused(tokenizer_folder: Folder) -> None:
-    with pytest.raises(UserError, match="tokenizer bytes has no special tokens"):
+def test_refused(tokenizer_folder: Folder, golden: Golden) -> None:
+    with golden.refused("special-tokens-none"):
         parsing(BytesTokenizer())
-    with pytest.raises(UserError, match="--special-tokens both: choices are text, parse"):
+    with golden.refused("special-tokens-unknown"):
         choose(BytesTokenizer(), "both")

@@ -27,9 +27,9 @@ from data_loading.pretokenizer.splintr_engine import SplintrEngine
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
-from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text, tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import charsmap
+from tests.golden_text import Golden
 from tests.searched import examples
 
 pytest.importorskip("splintr")
@@ -350,14 +350,14 @@ class TestChoice:
         assert choice.facts["reference"].startswith("huggingface ")
         assert lines == []
 
-    def test_not_where_it_refuses(self) -> None:
+    def test_not_where_it_refuses(self, golden: Golden) -> None:
         lines: list[str] = []
         refused = JsonTokenizer(
             "mine", {**made("plain").definition, **changed(vocab=[*VOCAB, *BYTES])}, None, ()
         )
         assert choose_engine(refused, self.samples, lines.append).engine.name == "huggingface"
         assert "splintr does not take mine (256 of the 256 bytes" in lines[0]
-        with pytest.raises(UserError, match="--engine splintr cannot encode with tokenizer mine: 256 of"):
+        with golden.refused("engine-refused"):
             choose_engine(refused, self.samples, lines.append, "splintr")
 
     def test_without_it_the_reference_takes_over(self, monkeypatch: pytest.MonkeyPatch) -> None:

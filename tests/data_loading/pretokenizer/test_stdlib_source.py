@@ -11,7 +11,7 @@ import pytest
 
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 KEPT = {
     "a.py": "a",
@@ -73,8 +73,8 @@ def test_differs_trusts_the_listing_else_compares_content(library: Path) -> None
     assert StdlibSource(library).differs([], files) is not None
 
 
-def test_a_python_without_sources_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no Python source below"):
+def test_a_python_without_sources_is_told(tmp_path: Path, golden: Golden) -> None:
+    with golden.refused("stdlib-missing"):
         StdlibSource(tmp_path)
 
 

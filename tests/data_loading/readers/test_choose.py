@@ -16,7 +16,7 @@ from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.plan import Plan
 from data_loading.readers.room import room_bytes
 from data_loading.windows import Windows
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 MOUNTS = rb"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:50 / /home rw shared:2 - nfs4 server:/home rw,vers=4.2
@@ -104,12 +104,12 @@ def test_what_is_asked_for_is_taken(extents: Extents) -> None:
     assert told == "memory-mapped, 0 MB of it held in RAM (mmap: the tokens are in memory)"
 
 
-def test_wrong_choices_are_refused(extents: Extents) -> None:
-    with pytest.raises(UserError, match="choices are auto, mmap, pread, memory"):
+def test_wrong_choices_are_refused(extents: Extents, golden: Golden) -> None:
+    with golden.refused("reader-unknown"):
         open_reader(extents, ReaderOptions("map"))
-    with pytest.raises(UserError, match="reader=pread maps nothing"):
+    with golden.refused("max-resident-without-mmap"):
         open_reader(extents, ReaderOptions("pread", max_resident_bytes=10))
-    with pytest.raises(UserError, match="these tokens are in memory"):
+    with golden.refused("reader-needs-file"):
         open_reader(extents_of(np.arange(9)), ReaderOptions("pread"))
 
 

@@ -8,7 +8,7 @@ from data_loading.opening import open_tokens
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import r2_options, redacted, s3_options
 from data_loading.remote.store import open_store
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
 
@@ -34,38 +34,33 @@ def test_what_an_address_says(source: str, uri: str, manifest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "code"),
     [
-        ("https://user:password@host/c4", "https://host/c4: a name or key before the host"),
-        ("https://host/c4?sig=password", "https://host/c4: what stands behind"),
-        ("http://host/c4", "http:// is for this machine alone"),
-        ("s3:///c4", "a bucket or host is missing"),
-        ("ftp://host/c4", "choices are s3://, r2://, https://"),
+        ("https://user:password@host/c4", "address-with-secret"),
+        ("https://host/c4?sig=password", "address-with-query"),
+        ("http://host/c4", "address-not-https"),
+        ("s3:///c4", "address-incomplete"),
+        ("ftp://host/c4", "scheme-unknown"),
     ],
 )
-def test_what_is_refused(source: str, told: str) -> None:
-    with pytest.raises(UserError) as refused:
+def test_what_is_refused(source: str, code: str, golden: Golden) -> None:
+    with golden.refused(code):
         parse(source, {})
-    assert told in str(refused.value)
-    assert "password" not in str(refused.value)
 
 
-def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     for name in ("R2_DATASET_ACCOUNT_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("R2_DATASET_READ_ACCESS_KEY_ID", "key-of-mine")
-    with pytest.raises(UserError) as refused:
+    with golden.refused("r2-variables-missing"):
         open_tokens("r2://bucket/c4")
-    told = str(refused.value)
-    assert "R2_DATASET_ACCOUNT_ID, R2_DATASET_READ_SECRET_ACCESS_KEY" in told
-    assert "key-of-mine" not in told
 
 
 @pytest.mark.parametrize("endpoint", ["garbage", "localhost:9000", "http://", "http:// host", "ftp://host"])
-def test_an_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """At which the library panics."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    with pytest.raises(UserError, match=rf"AWS_ENDPOINT_URL={endpoint} is no URL: expected one such as http"):
+    with golden.refused("endpoint-invalid"):
         open_store(parse("s3://sets/c4"))
 
 

@@ -20,8 +20,8 @@ from data_loading import StreamingDataset
 from data_loading.remote.cache import Cache, NoRoom, Use
 from data_loading.remote.items import Item, whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
-from experiment_utils.errors import UserError
 from tests.data_loading.remote.conftest import upload
+from tests.golden_text import Golden
 from tests.searched import examples
 
 FILE_BYTES = 8192
@@ -268,14 +268,16 @@ def test_a_reader_that_idles_keeps_nobody_waiting(
     assert of.place(second).exists()
 
 
-def test_a_budget_for_fewer_shards_than_workers_is_refused(remote: Callable[..., RemoteSet]) -> None:
+def test_a_budget_for_fewer_shards_than_workers_is_refused(
+    remote: Callable[..., RemoteSet], golden: Golden
+) -> None:
     of = remote(2)
     dataset = StreamingDataset(of, seq_len=32, order="shuffled_shards")
     dataset.loader(64, num_workers=2)
-    with pytest.raises(UserError, match=r"for 3 shards of .* or fewer dataset.num_workers: each of 3"):
+    with golden.refused("disk-budget-too-small"):
         dataset.loader(64, num_workers=3)
     dataset.loader(64)
     wide = remote(3)
     StreamingDataset(wide, seq_len=32, order="shuffled_shards").loader(64, num_workers=3)
-    with pytest.raises(UserError, match="for 5 shards of"):  # there are no more
+    with golden.refused("disk-budget-too-small"):  # there are no more
         StreamingDataset(wide, seq_len=32, order="shuffled_shards").loader(64, num_workers=8)

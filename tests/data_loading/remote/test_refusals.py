@@ -13,7 +13,7 @@ from data_loading.remote.address import parse
 from data_loading.remote.credentials import no_keys, s3_options
 from data_loading.remote.retry import Vanished
 from data_loading.remote.store import Store, open_store
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 PATIENCE_S = 0.5
 
@@ -61,46 +61,44 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "advice"),
+    ("status", "code"),
     [
-        (400, "ExpiredToken", "AWS_SESSION_TOKEN"),
-        (403, "RequestTimeTooSkewed", "clock"),
-        (403, "AccessDenied", "s3:GetObject"),
-        (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
-        (403, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
-        (404, "NoSuchBucket", "name of the bucket"),
-        (400, "AuthorizationHeaderMalformed", "AWS_REGION"),
+        (400, "ExpiredToken"),
+        (403, "RequestTimeTooSkewed"),
+        (403, "AccessDenied"),
+        (403, "InvalidAccessKeyId"),
+        (403, "SignatureDoesNotMatch"),
+        (404, "NoSuchBucket"),
+        (400, "AuthorizationHeaderMalformed"),
     ],
 )
-def test_refusal_is_asked_for_once(answers: Answers, status: int, code: str, advice: str) -> None:
+def test_refusal_is_asked_for_once(answers: Answers, status: int, code: str, golden: Golden) -> None:
     store = answers.with_code(status, code, "why it is so")
-    with pytest.raises(UserError) as told:
+    with golden.refused("store-refused") as told:
         store.read("manifest.json", 0, 4)
     assert len(answers.asked) == 1
-    for part in (code, "why it is so", advice, "s3://sets/manifest.json"):
-        assert part in str(told.value)
     assert not isinstance(told.value, Vanished)
 
 
 @pytest.mark.parametrize(
     ("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (400, "RequestTimeout")]
 )
-def test_what_may_pass_is_asked_for_again(answers: Answers, status: int, code: str) -> None:
+def test_what_may_pass_is_asked_for_again(answers: Answers, status: int, code: str, golden: Golden) -> None:
     store = answers.with_code(status, code)
-    with pytest.raises(UserError, match=code):
+    with golden.refused("store-unreachable"):
         store.read("manifest.json", 0, 4)
     assert len(answers.asked) > 1
 
 
-def test_answer_that_is_no_range_is_asked_for_once(answers: Answers) -> None:
+def test_answer_that_is_no_range_is_asked_for_once(answers: Answers, golden: Golden) -> None:
     answers.body = b"the whole file"
-    with pytest.raises(UserError, match="range of bytes"):
+    with golden.refused("store-refused"):
         open_store(parse("s3://sets/c4"), PATIENCE_S).read("manifest.json", 0, 4)
     assert len(answers.asked) == 1
 
 
-def test_object_that_is_not_there_has_vanished(answers: Answers) -> None:
-    with pytest.raises(Vanished, match="NoSuchKey"):
+def test_object_that_is_not_there_has_vanished(answers: Answers, golden: Golden) -> None:
+    with golden.refused("object-missing"):
         answers.with_code(404, "NoSuchKey").read("manifest.json", 0, 4)
 
 
