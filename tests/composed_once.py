@@ -37,7 +37,9 @@ def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.sweep, "_hand_over", _to_the_sweeper)
 
 
-def _composer(config_dir: Any = None, config_name: str = "config", searchpath: Iterable[str] = ()) -> Composer:
+def _composer(
+    config_dir: Any = None, config_name: str = "config", searchpath: Iterable[str] = ()
+) -> Composer:
     """That of the checkout's own files, which tests do not change."""
     if config_dir is not None or config_name != "config" or list(searchpath):
         return Composer(config_dir, config_name, [*searchpath])

@@ -98,7 +98,9 @@ def test_the_page_and_its_state(kept_server: Server, kept_study: Path) -> None:
     assert (status, headers["Cache-Control"], headers["Referrer-Policy"]) == (200, "no-store", "no-referrer")
     assert b"connect-src 'self'" in body
     told = state(kept_server)
-    assert [cells(told, row)[0] for row in range(7)] == [one.name for one in read_study([str(kept_study)]).runs]
+    assert [cells(told, row)[0] for row in range(7)] == [
+        one.name for one in read_study([str(kept_study)]).runs
+    ]
     assert len(told["curves"]) == 7
 
 
