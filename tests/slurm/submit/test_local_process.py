@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composed_once import compose_once
 
 import slurm.submit.reconciling
 import slurm.submit.runs
@@ -62,6 +63,7 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (code / "core.py").write_text(STAND_IN)
     monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: code)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    compose_once(monkeypatch)
     yield place
     for one in all_submissions(place):
         if one.arrays[0].job_id is not None and is_alive(one, one.arrays[0]):
