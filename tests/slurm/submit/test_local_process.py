@@ -50,15 +50,7 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Where the test stands; what is started runs a copy of the code with a stand-in for the run."""
     code = tmp_path / "code"
     shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
-    for part in (
-        "conf",
-        "memory",
-        "training",
-        "experiment_utils/atomic_files.py",
-        "experiment_utils",
-        "data_loading",
-        "models",
-    ):
+    for part in ("conf", "memory", "training", "experiment_utils", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
     (code / "core.py").write_text(STAND_IN)
     monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: code)
