@@ -152,7 +152,7 @@ def webhook() -> Iterator[list[dict[str, Any]]]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     told.append({"url": f"http://127.0.0.1:{server.server_port}/hook?a=b"})
     yield told
     server.shutdown()
