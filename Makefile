@@ -2,14 +2,23 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# A process a core, each with whole files of tests. What fails runs once more, and the last lines count and name it:
+# tests kill processes, fill cgroups and wait for daemons, on machines that do other work too.
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 -rfER
 
-.PHONY: run test install loggers lint check soak benchmarks gpu gpu-bundle clean
+.PHONY: run test marked install loggers lint check soak benchmarks gpu gpu-bundle clean
 
 run: install
 	$(BIN)/python experiments.py model=32d
 
 test: install
-	VENV=$(VENV) .ci/beside "" tests/memory tests/conf tests/data_loading tests/models
+	$(PYTEST)
+
+# Some wait for a Slurm, a browser or a guest most of the time: WORKERS=3 on two cores.
+marked: install
+	-$(MAKE) loggers
+	$(PYTEST) -m "slow or privileged"
 
 install: $(VENV)/.installed
 
@@ -36,9 +45,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/python -m tests.rules lines
 
-check: test lint
-	-$(MAKE) loggers
-	VENV=$(VENV) .ci/beside "slow or privileged" tests/test_docs.py tests/test_kills.py
+check: test lint marked
 
 soak: install
 	$(BIN)/python -m pytest -m soak --timeout 3600

@@ -1,58 +1,66 @@
 """Slurm's client commands as far as submitting uses them: a folder of jobs, and each call of sbatch noted.
 
-with FakeSlurm(folder) on PATH: sbatch makes jobs/ID.json; a test changes states there
+with FakeSlurm(folder) on PATH: sbatch makes jobs/ID.job; a test changes states there
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
 
 PROGRAM = """#!{python} -SE
-import fcntl, json, os, pathlib, re, sys, time
-home = pathlib.Path({home!r})
-name, given = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
-jobs = home / "jobs"
+import fcntl, os, sys, time  # no more: tests start hundreds of these
+home = {home!r}
+name, given = sys.argv[0].rpartition("/")[2], sys.argv[1:]
 
 def told(what):
-    path = home / what
-    return path.read_text().strip() if path.exists() else None
+    try:
+        with open(f"{{home}}/{{what}}") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return None
 
 def option(word):
     return next((one.partition("=")[2] for one in given if one.startswith(f"--{{word}}=")), None)
 
+def read(path):
+    with open(path) as file:
+        return eval(file.read())
+
 def write(path, job):
-    temporary = path.with_suffix(".temporary")
-    temporary.write_text(json.dumps(job))
-    temporary.rename(path)
+    with open(f"{{path}}.temporary", "w") as file:
+        file.write(repr(job))
+    os.rename(f"{{path}}.temporary", path)
 
 def all_jobs():
     names, ids = option("name"), option("jobs")
-    found = [json.loads(path.read_text()) for path in sorted(jobs.glob("*.json"))]
+    paths = sorted(one for one in os.listdir(f"{{home}}/jobs") if one.endswith(".job"))
+    found = [read(f"{{home}}/jobs/{{path}}") for path in paths]
     found = [job for job in found if ids is None or str(job["id"]) in ids.split(",")]
     return [job for job in found if names is None or job["name"] in names.split(",")]
 
 if told(f"no_{{name}}"):
     sys.exit(f"{{name}}: error: {{told(f'no_{{name}}')}}")
-if name == "squeue" and told("no_squeue_after_sbatch") and any(jobs.iterdir()):
+if name == "squeue" and told("no_squeue_after_sbatch") and os.listdir(f"{{home}}/jobs"):
     sys.exit(f"squeue: error: {{told('no_squeue_after_sbatch')}}")
-with open(home / "calls.txt", "a") as file:
-    file.write(json.dumps([name, *given]) + "\\n")
+with open(f"{{home}}/calls.txt", "a") as file:
+    file.write(repr([name, *given]) + "\\n")
 if name == "sbatch":
     path = next((one for one in given if not one.startswith("-")), None)
-    text = pathlib.Path(path).read_text() if path else sys.stdin.read()
-    options = dict(re.findall(r"^#SBATCH --([\\w-]+)=?(.*)$", text, re.M))
+    text = open(path).read() if path else sys.stdin.read()
+    lines = [line[len("#SBATCH --"):] for line in text.splitlines() if line.startswith("#SBATCH --")]
+    options = {{line.partition("=")[0]: line.partition("=")[2] for line in lines}}
     if options.get("partition") == "nope" or told("refuse"):
         sys.exit("sbatch: error: " + (told("refuse") or "invalid partition specified: nope"))
     if "dependency" in options and told("refuse_dependency"):
         sys.exit("sbatch: error: " + told("refuse_dependency"))
-    tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
+    tasks = int(options["array"].partition("%")[0].removeprefix("0-")) + 1 if "array" in options else 1
     queued = sum(state in ("PENDING", "RUNNING") for job in all_jobs() for state in job["states"])
     if told("most") and queued + tasks > int(told("most")):
         sys.exit("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy")
@@ -70,7 +78,7 @@ if name == "sbatch":
         sys.exit("sbatch: error: Batch job submission failed: " + told("lost_without_job"))
     if told("slow_before"):
         time.sleep(float(told("slow_before")))
-    with open(home / "next", "a+") as file:
+    with open(f"{{home}}/next", "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         number = int(file.read() or 100) + 1
@@ -78,7 +86,7 @@ if name == "sbatch":
         file.write(str(number))
     job = dict(id=number, name=options["job-name"], states=["PENDING"] * tasks, array="array" in options,
                options=options, script=path, environment=dict(os.environ), cwd=os.getcwd())
-    write(jobs / f"{{number}}.json", job)
+    write(f"{{home}}/jobs/{{number}}.job", job)
     if told("slow_after"):
         time.sleep(float(told("slow_after")))
     if told("lost"):
@@ -95,15 +103,16 @@ elif name == "squeue":
                 words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
                 words["%o"], words["%Z"], words["%r"] = job["script"], job["cwd"], job.get("reason", "None")
-                print(re.sub("%[AFKTZjor]", lambda found: words[found[0]], option("format")))
+                first, *rest = option("format").split("%")
+                print(first + "".join(words["%" + one[0]] + one[1:] for one in rest))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")
 elif name == "scancel":
     for one in given:
         number, _, task = one.partition("_")
-        path = jobs / f"{{number}}.json"
-        job = json.loads(path.read_text())
+        path = f"{{home}}/jobs/{{number}}.job"
+        job = read(path)
         chosen = [int(task)] if task else range(len(job["states"]))
         job["states"] = ["CANCELLED" if n in chosen else state for n, state in enumerate(job["states"])]
         write(path, job)
@@ -165,12 +174,12 @@ class FakeSlurm:
     def calls(self, name: str) -> list[list[str]]:
         """Arguments of each call of a command, in order."""
         path = self.folder / "calls.txt"
-        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        found = [literal_eval(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [call[1:] for call in found if call[0] == name]
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted((self.folder / "jobs").glob("*.json"))]
+        return [literal_eval(path.read_text()) for path in sorted((self.folder / "jobs").glob("*.job"))]
 
     @property
     def pending(self) -> list[tuple[int, int]]:
@@ -180,14 +189,14 @@ class FakeSlurm:
 
     def rename(self, job: int | str, name: str, script: str | None = None) -> None:
         """script: it is another job of that number."""
-        path = self.folder / "jobs" / f"{job}.json"
-        found = json.loads(path.read_text()) | {"name": name}
+        path = self.folder / "jobs" / f"{job}.job"
+        found = literal_eval(path.read_text()) | {"name": name}
         _write(path, found | ({"script": script} if script else {}))
 
     def set_state(self, job: int | str, state: str, task: int | None = None) -> None:
         """Of one task, or of all."""
-        path = self.folder / "jobs" / f"{job}.json"
-        found = json.loads(path.read_text())
+        path = self.folder / "jobs" / f"{job}.job"
+        found = literal_eval(path.read_text())
         found["states"] = [
             state if task in (None, number) else before for number, before in enumerate(found["states"])
         ]
@@ -197,5 +206,5 @@ class FakeSlurm:
 def _write(path: Path, job: dict[str, Any]) -> None:
     """Others read it meanwhile."""
     temporary = path.with_suffix(".temporary")
-    temporary.write_text(json.dumps(job))
+    temporary.write_text(repr(job))
     temporary.rename(path)

@@ -119,8 +119,13 @@ def _limits_of(folder: Path) -> str:
 
 
 def _free_ports() -> int:
-    """First of 40 ports of which the ones that are used are free."""
-    for first in range(17000, 27000, 50):
+    """First of 40 ports of which the ones that are used are free.
+
+    Processes that start one at the same time look from different places on.
+    """
+    places = range(17000, 27000, 50)
+    own = os.getpid() % len(places)
+    for first in (*places[own:], *places[:own]):
         try:
             for offset in (7, 9, 21, 22):
                 with socket.socket() as probe:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from as_written import as_written
+from composed_once import compose_once
 from tiny_run import write_text
 
 from conf.check import to_config
@@ -61,9 +62,13 @@ def experiments(place: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def here(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same in this process, which has all of it loaded."""
+    """The same in this process, which has all of it loaded and the files of conf/ read."""
     out, err, before = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGTERM)
-    with contextlib.chdir(place), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch, contextlib.chdir(place),
+        contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+    ):  # fmt: skip
+        compose_once(patch)
         status = main(list(arguments))
     signal.signal(signal.SIGTERM, before)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())

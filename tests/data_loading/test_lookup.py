@@ -102,7 +102,7 @@ class Hub(BaseHTTPRequestHandler):
 def hub() -> Iterator[str]:
     Hub.files = {"tokenizer.json": tokenizer_folder_text("gpt2").encode(), "model.bin": b"not wanted"}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

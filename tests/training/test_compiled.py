@@ -111,9 +111,13 @@ def test_the_cases_have_every_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "backend"), [*((name, "aot_eager") for name in CASES), ("rotary", "inductor")]
+    ("name", "backend", "by_block"),
+    [
+        *((name, "aot_eager", number % 2 == 1) for number, name in enumerate(CASES)),
+        ("rotary", "inductor", False),
+        ("rotary", "inductor", True),
+    ],
 )
-@pytest.mark.parametrize("by_block", [False, True], ids=["whole", "by block"])
 def test_compiled_steps_are_the_eager_ones(
     name: str, backend: str, by_block: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,9 +69,10 @@ def assert_equal(found: Any, expected: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 3])
-@pytest.mark.parametrize("sources", [0, 2])
-@pytest.mark.parametrize("optimizer", ["adamw", "adam"])
+@pytest.mark.parametrize(
+    ("accumulation", "sources", "optimizer"),
+    [(1, 0, "adamw"), (1, 2, "adam"), (2, 2, "adamw"), (3, 0, "adam")],
+)
 def test_graphed_steps_are_the_eager_ones_bit_for_bit(
     accumulation: int, sources: int, optimizer: str
 ) -> None:

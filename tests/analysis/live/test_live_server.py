@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,41 @@ from analysis.reading import read_study
 from experiment_utils.errors import UserError
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> Path:
-    make_sweep(tmp_path / "sweep", widths=(32,))
-    return tmp_path / "sweep"
+@pytest.fixture(scope="module")
+def kept_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests that change nothing of it."""
+    folder = tmp_path_factory.mktemp("kept") / "sweep"
+    make_sweep(folder, widths=(32,))
+    return folder
 
 
 @pytest.fixture
-def server(study: Path) -> Iterator[Server]:
+def study(kept_study: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kept_study, tmp_path / "sweep"))
+
+
+@contextmanager
+def serving(study: Path) -> Iterator[Server]:
     follower = Follower(lambda: read_study([str(study)]), every_s=0.0)
     with Server(follower) as found:
-        thread = threading.Thread(target=found.serve_forever, daemon=True)
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield found
         found.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def kept_server(kept_study: Path) -> Iterator[Server]:
+    """One for all tests that change nothing of its study."""
+    with serving(kept_study) as found:
+        yield found
+
+
+@pytest.fixture
+def server(study: Path) -> Iterator[Server]:
+    with serving(study) as found:
+        yield found
 
 
 def ask(
@@ -72,12 +93,14 @@ def cells(told: dict[str, Any], row: int) -> list[str]:
     return next([cell["text"] for cell in one["cells"]] for one in told["rows"] if one["row"] == row)
 
 
-def test_the_page_and_its_state(server: Server, study: Path) -> None:
-    status, headers, body = ask(server, f"/{server.token}/")
+def test_the_page_and_its_state(kept_server: Server, kept_study: Path) -> None:
+    status, headers, body = ask(kept_server, f"/{kept_server.token}/")
     assert (status, headers["Cache-Control"], headers["Referrer-Policy"]) == (200, "no-store", "no-referrer")
     assert b"connect-src 'self'" in body
-    told = state(server)
-    assert [cells(told, row)[0] for row in range(7)] == [one.name for one in read_study([str(study)]).runs]
+    told = state(kept_server)
+    assert [cells(told, row)[0] for row in range(7)] == [
+        one.name for one in read_study([str(kept_study)]).runs
+    ]
     assert len(told["curves"]) == 7
 
 
@@ -86,9 +109,9 @@ def test_the_page_and_its_state(server: Server, study: Path) -> None:
     ["/", "/state", "/wrong/", "/wrong/state", "/{token}x/", "/{short}/", "//", "/%00/", "/../{token}/",
      "/?token={token}", "/\xff/"],
 )  # fmt: skip
-def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
-    asked = path.format(token=server.token, short=server.token[:-1])
-    status, _, body = ask(server, asked.encode("latin-1").decode("ascii", "ignore") or "/")
+def test_without_the_token_nothing_is_told(kept_server: Server, path: str) -> None:
+    asked = path.format(token=kept_server.token, short=kept_server.token[:-1])
+    status, _, body = ask(kept_server, asked.encode("latin-1").decode("ascii", "ignore") or "/")
     assert status == 403
     assert b"sweep" not in body
 
@@ -98,29 +121,29 @@ def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
     ["/{token}/../../../../etc/passwd", "/{token}/%2e%2e/%2e%2e/etc/passwd", "/{token}//etc/passwd",
      "/{token}/config.yaml", "/{token}/state/", "/{token}"],
 )  # fmt: skip
-def test_no_path_names_a_file(server: Server, path: str) -> None:
-    assert ask(server, path.format(token=server.token))[0] == 404
+def test_no_path_names_a_file(kept_server: Server, path: str) -> None:
+    assert ask(kept_server, path.format(token=kept_server.token))[0] == 404
 
 
-def test_another_name_of_this_machine_is_not_answered(server: Server) -> None:
+def test_another_name_of_this_machine_is_not_answered(kept_server: Server) -> None:
     """A page of another site whose name was pointed at 127.0.0.1 sends its own name."""
-    path = f"/{server.token}/state"
-    assert ask(server, path, host=f"evil.example:{server.port}")[0] == 403
-    assert ask(server, path, host=f"localhost:{server.port}")[0] == 200
+    path = f"/{kept_server.token}/state"
+    assert ask(kept_server, path, host=f"evil.example:{kept_server.port}")[0] == 403
+    assert ask(kept_server, path, host=f"localhost:{kept_server.port}")[0] == 200
 
 
-def test_only_reading_is_answered(server: Server) -> None:
-    assert ask(server, f"/{server.token}/", method="POST")[0] == 501
-    status, headers, body = ask(server, f"/{server.token}/", method="HEAD")
+def test_only_reading_is_answered(kept_server: Server) -> None:
+    assert ask(kept_server, f"/{kept_server.token}/", method="POST")[0] == 501
+    status, headers, body = ask(kept_server, f"/{kept_server.token}/", method="HEAD")
     assert (status, body) == (200, b"")
     assert int(headers["Content-Length"]) > 1000
 
 
-def test_it_listens_on_this_machine_alone(server: Server) -> None:
-    assert server.server_address[0] == "127.0.0.1"
-    assert server.token not in "".join(sys.argv)
-    assert len(server.token) >= 32
-    assert Server(server.follower).token != server.token
+def test_it_listens_on_this_machine_alone(kept_server: Server) -> None:
+    assert kept_server.server_address[0] == "127.0.0.1"
+    assert kept_server.token not in "".join(sys.argv)
+    assert len(kept_server.token) >= 32
+    assert Server(kept_server.follower).token != kept_server.token
 
 
 def test_only_what_changed_is_sent_again(server: Server, study: Path) -> None:
@@ -177,16 +200,16 @@ def test_words_of_a_hostile_run_are_words(server: Server, study: Path) -> None:
     assert body.count("<script>") == 1
 
 
-def test_answers_are_packed_for_who_can_unpack_them(server: Server) -> None:
-    headers = ask(server, f"/{server.token}/", **{"accept-encoding": "gzip"})[1]
+def test_answers_are_packed_for_who_can_unpack_them(kept_server: Server) -> None:
+    headers = ask(kept_server, f"/{kept_server.token}/", **{"accept-encoding": "gzip"})[1]
     assert headers["Content-Encoding"] == "gzip"
 
 
-def test_a_port_that_is_taken_is_the_users_to_change(server: Server) -> None:
+def test_a_port_that_is_taken_is_the_users_to_change(kept_server: Server) -> None:
     with pytest.raises(UserError, match="leave it out"):
-        Server(server.follower, server.port)
+        Server(kept_server.follower, kept_server.port)
     with pytest.raises(UserError, match="--port 99999"):
-        Server(server.follower, 99999)
+        Server(kept_server.follower, 99999)
 
 
 @pytest.mark.parametrize(

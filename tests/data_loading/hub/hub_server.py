@@ -140,7 +140,7 @@ def _send(
 def hub_server(root: Path) -> Iterator[HubServer]:
     """The server, while the block runs."""
     server = HubServer(root)
-    thread = threading.Thread(target=server.http.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server

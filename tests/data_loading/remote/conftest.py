@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,22 +30,27 @@ def s3_port() -> Iterator[int]:
     server.stop()
 
 
-@pytest.fixture
-def bucket(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of an empty bucket `sets` there; the environment has its endpoint and keys."""
+@pytest.fixture(scope="session")
+def s3_client(s3_port: int) -> Any:
     import boto3
 
+    return boto3.client(
+        "s3", endpoint_url=f"http://127.0.0.1:{s3_port}", region_name="us-east-1",
+        aws_access_key_id=KEY, aws_secret_access_key=SECRET,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def bucket(s3_port: int, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an empty bucket `sets` there; the environment has its endpoint and keys."""
     url = f"http://127.0.0.1:{s3_port}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=url)
-    client.create_bucket(Bucket="sets")
-    yield client
-    for found in client.list_objects_v2(Bucket="sets").get("Contents", []):
-        client.delete_object(Bucket="sets", Key=found["Key"])
-    client.delete_bucket(Bucket="sets")
+    s3_client.create_bucket(Bucket="sets")
+    yield s3_client
+    urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
 
 
 def upload(bucket: Any, folder: Path, prefix: str) -> None:
@@ -74,7 +80,7 @@ def make_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(writer, "CHECKSUM_BYTES", block_bytes)
             patch.setattr(manifest, "CHECKSUM_BYTES", block_bytes)
-            pretokenize(source, BytesTokenizer(), path, Options(shard_tokens=shard_tokens, workers=1))
+            pretokenize(source, BytesTokenizer(), path, Options(shard_tokens=shard_tokens, workers=0))
         return path
 
     return make

@@ -52,7 +52,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ASECRET")

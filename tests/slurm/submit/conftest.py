@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from composed_once import compose_once
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
@@ -58,8 +59,12 @@ def one_room(left: Callable[[], int | None]) -> Callable[[Sequence[Queue], objec
 
 
 @pytest.fixture
-def type_(place: Path, cluster: FakeSlurm) -> Type:
+def type_(
+    place: Path, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Type:
     """`python experiments.py ...` of a tiny run on Slurm, in this process; returns its exit status."""
+    if "through_hydra" not in request.fixturenames:
+        compose_once(monkeypatch)
 
     def run(*arguments: str) -> int:
         chosen = (
@@ -68,6 +73,11 @@ def type_(place: Path, cluster: FakeSlurm) -> Type:
         return main([*ASKED, *chosen, *arguments])
 
     return run
+
+
+@pytest.fixture
+def through_hydra() -> None:
+    """What is typed is composed and handed over by Hydra, as in a process of its own."""
 
 
 def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -> None:

@@ -38,6 +38,7 @@ def wrong(captured: pytest.CaptureFixture[str]) -> str:
     return captured.readouterr().err
 
 
+@pytest.mark.usefixtures("through_hydra")
 def test_of_each_rung_the_better_half_goes_on(
     type_: Type, cluster_that_runs: FakeSlurm, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

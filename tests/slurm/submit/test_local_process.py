@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composed_once import compose_once
 
 import slurm.submit.reconciling
 import slurm.submit.runs
@@ -49,19 +50,12 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Where the test stands; what is started runs a copy of the code with a stand-in for the run."""
     code = tmp_path / "code"
     shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
-    for part in (
-        "conf",
-        "memory",
-        "training",
-        "experiment_utils/atomic_files.py",
-        "experiment_utils",
-        "data_loading",
-        "models",
-    ):
+    for part in ("conf", "memory", "training", "experiment_utils", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
     (code / "core.py").write_text(STAND_IN)
     monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: code)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    compose_once(monkeypatch)
     yield place
     for one in all_submissions(place):
         if one.arrays[0].job_id is not None and is_alive(one, one.arrays[0]):
@@ -158,7 +152,7 @@ def webhook() -> Iterator[list[dict[str, Any]]]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     told.append({"url": f"http://127.0.0.1:{server.server_port}/hook?a=b"})
     yield told
     server.shutdown()

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from composed_once import compose_once
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
@@ -97,6 +98,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_text(folder / "x,y.txt")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
+    compose_once(monkeypatch)
     return folder
 
 

@@ -66,6 +66,7 @@ def errors(captured: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("error: ") for line in error.splitlines()]
 
 
+@pytest.mark.usefixtures("through_hydra")
 def test_a_sweep_is_one_array_and_the_command_ends_at_once(
     type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
