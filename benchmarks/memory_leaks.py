@@ -28,8 +28,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.environment import save
 from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
 from benchmarks.pictures import draw
+from experiment_utils.student_t import upper_tail
 from memory import LeakWatch, find_leak
-from memory.student_t import upper_tail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

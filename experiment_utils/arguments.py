@@ -9,19 +9,21 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 
-_OF_A_RUN = {"config.yaml", "jobs.json", "run.json", "outcome.json"}
-"""Of a run that is queued the first two alone."""
-_READ_OF_A_RUN = _OF_A_RUN | {"status.json", "memory.ring", "memory.jsonl"}
+_RUN_FILES = {"config.yaml", "jobs.json", "run.json", "outcome.json"}
+"""Any of these makes a folder a run. A queued run has only the first two."""
+_FILES_TO_READ = _RUN_FILES | {"status.json", "memory.ring", "memory.jsonl"}
 
 
 def find_run(given: str, runs_dir: str | None = None) -> Path:
-    """A run's folder: RUN is a path, a name under `runs_dir`, or a unique beginning of an identity.
+    """Find the folder of a run.
 
-    runs_dir: None: of the environment (HIGHWATER_RUNS_DIR), else `runs` where the user stands. Names end with
-    the first eight digits of the identity.
+    Args:
+        given: a path, a name under `runs_dir`, or a unique beginning of an identity. Names of runs end
+            with the first eight digits of the identity.
+        runs_dir: None: HIGHWATER_RUNS_DIR, else `runs` in the current folder.
 
     Raises:
-        UserError: there is none, or there are several; names them.
+        UserError: no run or several runs match; lists them.
     """
     if not given:
         raise UserError("RUN is empty: expected a run's folder, its name, or part of its identity")
@@ -29,10 +31,10 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent
     if folder is not None:
-        for name in sorted(_READ_OF_A_RUN):
+        for name in sorted(_FILES_TO_READ):
             file = folder / name
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
-                raise UserError(_not_for_us(file))
+                raise UserError(_no_permission(file))
         return folder
     root, folders = root_of(runs_dir), run_folders(runs_dir)
     named = sorted(
@@ -54,10 +56,10 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
 
 
 def path_of(given: str) -> Path:
-    """As a shell has it: `~` is a home. What has no name (`.`, `..`) gets it: names and parents are told.
+    """Path as a shell reads it: `~` is a home folder. `.` and `..` are resolved: each path has a name.
 
     Raises:
-        UserError: there is no such user.
+        UserError: the user of `~user` does not exist.
     """
     try:
         path = Path(given).expanduser()
@@ -71,41 +73,41 @@ def is_folder(path: Path) -> bool:
     """Whether it is a folder that this user may read.
 
     Raises:
-        UserError: it may be one, and may not be looked into.
+        UserError: permissions do not allow to look into it.
     """
     kind = _kind(path)
     if kind is None or not stat.S_ISDIR(kind):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UserError(_not_for_us(path))
+        raise UserError(_no_permission(path))
     return True
 
 
 def root_of(runs_dir: str | None = None) -> Path:
-    """`runs_dir`, else HIGHWATER_RUNS_DIR, else `runs` where the user stands."""
+    """Folder of all studies: `runs_dir`, else HIGHWATER_RUNS_DIR, else `runs` in the current folder."""
     return path_of(runs_dir or os.environ.get("HIGHWATER_RUNS_DIR") or "runs")
 
 
 def run_folders(runs_dir: str | None = None) -> list[Path]:
-    """Of all runs under it."""
+    """Folders of all runs under `root_of(runs_dir)`."""
     return list(_run_folders(root_of(runs_dir)))
 
 
 def _kind(path: Path) -> int | None:
-    """st_mode; None: there is no such file.
+    """st_mode of a file; None if it does not exist.
 
     Raises:
-        UserError: it may be there, and may not be looked at.
+        UserError: permissions do not allow to look.
     """
     try:
         return path.stat().st_mode
     except PermissionError:
-        raise UserError(_not_for_us(path)) from None
+        raise UserError(_no_permission(path)) from None
     except (OSError, ValueError):  # a name that no file can have, too
         return None
 
 
-def _not_for_us(path: Path) -> str:
+def _no_permission(path: Path) -> str:
     return (
         f"{path}: may not be read by this user. Expected a run that you may read: ask its owner for "
         "`chmod -R a+rX` of its folder and of those above it, or ask as its owner"
@@ -113,24 +115,24 @@ def _not_for_us(path: Path) -> str:
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
-    """Below a folder: each with a file of a run. What is hidden is no run, and no run lies in another. One
-    may lie on another disk, behind a link.
+    """Folders below `root` with a file of a run, also behind links. Hidden folders and folders inside a run
+    are no runs.
     """
     seen: set[tuple[int, int]] = set()
     for place, folders, files in os.walk(root, followlinks=True):
         here = _place(place)
-        if here is None or here in seen:  # a link that leads upwards has no end
+        if here is None or here in seen:  # a link to a folder above would never end
             folders.clear()
             continue
         seen.add(here)
-        if _OF_A_RUN & set(files):
+        if _RUN_FILES & set(files):
             yield Path(place)
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
 
 
 def _place(folder: str) -> tuple[int, int] | None:
-    """Device and inode; None of what is gone."""
+    """Device and inode of a folder; None if it does not exist."""
     try:
         stat = Path(folder).stat()
     except OSError:

@@ -22,7 +22,7 @@ on_point: Callable[[str], None] | None = None
 
 
 def point(name: str) -> None:
-    """A moment at which a kill must lose nothing, e.g. `checkpoint:before_rename`."""
+    """Mark a moment at which a kill must lose nothing, such as `checkpoint:before_rename`."""
     if on_point is not None:
         on_point(name)
 
@@ -56,7 +56,7 @@ class Unreadable(UserError):
     """A file or folder that exists and that the system does not let this process read.
 
     A permission, an I/O error or a stale handle says nothing about the content: it is neither absent nor
-    damaged. Whoever catches this must not remove it, replace it or begin again without it.
+    damaged. A caller that catches this must not remove it, replace it or begin again without it.
     """
 
     def __init__(self, path: str | Path, error: OSError) -> None:
@@ -134,7 +134,7 @@ def same_mode(path: str | Path, like: str | Path) -> None:
 
 
 def fsync_file(path: str | Path) -> None:
-    """Have what was written to the file on the disk."""
+    """Write the content of the file to the disk."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
@@ -146,6 +146,25 @@ def fsync_folder(folder: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_folder(new: str | Path, folder: str | Path, aside: str | Path, name: str) -> None:
+    """Give `new`, whose files are on the disk, the name `folder`; an older `folder` is removed.
+
+    Args:
+        aside: name of the older folder meanwhile: a kill between the two renames leaves it there.
+        name: prefix of the points of the write.
+    """
+    import shutil
+
+    point(f"{name}:before_rename")
+    with suppress(FileNotFoundError):
+        os.rename(folder, aside)
+        point(f"{name}:moved_aside")
+    os.rename(new, folder)
+    fsync_folder(Path(folder).parent)
+    point(f"{name}:after_rename")
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def file_sha256(path: str | Path) -> str:

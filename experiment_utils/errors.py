@@ -12,7 +12,7 @@ class Problem:
     where: str
     """Config path (`optimizer.lr`), file or flag that is wrong; empty if `what` names it."""
     what: str
-    """What is wrong and what was expected, with the choices or the nearest names."""
+    """The mistake and what was expected, with the choices or the nearest names."""
     code: str = ""
     """Identity of the message, in kebab-case, unique in its room: tests assert it, never the wording."""
 

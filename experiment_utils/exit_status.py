@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and what is told where it did not end by itself."""
+"""Exit statuses of commands, and the messages for errors that end them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from experiment_utils.typed_here import print_as_typed_here
 
 DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)
-"""What the machine refuses, wherever it is met: no fault of the program's, so no traceback."""
+"""Refusals by the machine: no fault of the program, so no traceback."""
 
 
 def exit_status(command: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """That of the command, or what stands for how it ended, told on standard error.
+    """Run a command and return its exit status; an error that ends it is printed on standard error.
 
-    interrupted: what is told on Ctrl-C.
+    Args:
+        command: returns its exit status.
+        interrupted: message on Ctrl-C.
     """
-    if sys.stdout is None:  # closed by who started it: nobody wants to read it
+    if sys.stdout is None:  # closed by the caller, which does not read it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot hold, a file name say, is no reason to end
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a character that it cannot encode is no error
         sys.stdout.reconfigure(errors="backslashreplace")
     print_as_typed_here()
     try:
         try:
             status = command()
-        except SystemExit:  # --help, whose words still wait to be written
+        except SystemExit:  # --help, whose text is still in the buffer
             sys.stdout.flush()
             raise
         sys.stdout.flush()
@@ -53,7 +55,7 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
 
 
 def agreed(question: str) -> bool:
-    """Whether who sits at the terminal says yes; Ctrl-D is no."""
+    """Ask on the terminal; True for yes. Ctrl-D is no."""
     try:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
@@ -62,7 +64,7 @@ def agreed(question: str) -> bool:
 
 
 def _stdout_refuses() -> bool:
-    """Whether not even the end of a line can be written to it."""
+    """Whether nothing can be written to standard output."""
     try:
         os.write(sys.stdout.fileno(), b"\n")
     except OSError:

@@ -20,24 +20,25 @@ from experiment_utils.safe_read import is_copy
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock. started_at: the process's start in clock ticks after boot, 0 if unknown. folder: of
-    the lock file. is_copied: the lock file came with a copy of that folder, and holds nothing here.
-    """
+    """The process that holds a lock."""
 
     host: str
     pid: int
     started_at: int
+    """Start of the process in clock ticks after boot, 0 if unknown."""
     since: str
     job_id: str | None
     folder: str | None = None
+    """Folder of the lock file."""
     is_copied: bool = False
+    """The lock file came with a copy of that folder, and locks nothing here."""
 
     def __str__(self) -> str:
         job = f", Slurm job {self.job_id}" if self.job_id else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
     def is_gone(self) -> bool:
-        """True when the holder ran on this host and is no more. A holder elsewhere counts as alive."""
+        """Whether the holder ran on this host and has ended. A holder on another host counts as alive."""
         is_here = self.host == socket.gethostname()
         return self.is_copied or (is_here and _started_at(self.pid) != self.started_at)
 
@@ -83,7 +84,7 @@ def lock(path: str | Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def _try_lock(path: Path) -> bool:
-    """Create the lock file whole: written under another name, then linked, which fails if it exists."""
+    """Create the lock file: written under another name, then linked, which fails if it exists."""
     holder = Holder(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -105,7 +106,7 @@ def _try_lock(path: Path) -> bool:
 
 
 def _remove_candidates_of_the_dead(path: Path, host: str) -> None:
-    """What a process leaves that was killed between writing its candidate and linking it."""
+    """Remove files of processes that were killed between writing a candidate and linking it."""
     for candidate in path.parent.glob(f".{path.name}.{host}.*"):
         pid = candidate.name.rpartition(".")[2]
         if pid.isdigit() and _started_at(int(pid)) == 0:
@@ -113,7 +114,7 @@ def _remove_candidates_of_the_dead(path: Path, host: str) -> None:
 
 
 def read_holder(path: Path, what: str) -> Holder | None:
-    """Who holds the lock file, None without one. Keys that a later version may have added are ignored.
+    """Holder of the lock file, None if it does not exist. Keys that a later version has added are ignored.
 
     Raises:
         UserError: it is no lock file, or cannot be read. They are made whole: no process is just writing it.
@@ -133,10 +134,10 @@ def read_holder(path: Path, what: str) -> Holder | None:
 
 
 def _remove_stale(path: Path, holder: Holder, what: str) -> None:
-    """Take the dead holder's file away, and only that one: another process may have been faster.
+    """Remove the lock file of a holder that has ended, unless another process was faster.
 
-    Its rivals are on this host (`is_gone`), so flock serves; the inode tells the dead holder's file
-    from a new one of the same name.
+    Only processes on this host compete (`is_gone`), so flock serves. A new file of the same name has another
+    inode.
     """
     with suppress(FileNotFoundError), open(path, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -145,10 +146,10 @@ def _remove_stale(path: Path, holder: Holder, what: str) -> None:
 
 
 def break_lock(path: Path, holder: Holder, what: str) -> None:
-    """Take away the lock of a holder on another machine that is known to be gone, and no other's.
+    """Remove the lock of a holder on another machine that is known to have ended, and of no other.
 
-    Renamed first: of several that try, on whichever machines, one gets it. What turns out to be another's
-    goes back.
+    The file is renamed first: if several processes try, on any machine, one gets it. A lock of another holder
+    is put back.
     """
     aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
     with suppress(FileNotFoundError):

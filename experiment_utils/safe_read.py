@@ -1,7 +1,7 @@
-"""Files of a run's folder, as who looks into it opens them: a plain file or an error, and never a wait.
+"""Open files of run folders safely: a regular file or an error, never a wait.
 
-What lies there, others wrote. A FIFO in place of a file waits for a writer, a device (`log.txt` as a link to
-/dev/zero) has no end, and a file that grew beyond all reason would fill the memory of who reads it.
+Other programs write into these folders. Opening a FIFO waits for a writer, a device (`log.txt` as a link to
+/dev/zero) has no end, and a file that grew without limit would fill the memory of its reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 
 MOST_BYTES = 256 << 20
-"""Of a file that is read whole; the largest that a run writes so is some megabytes."""
+"""Limit of a file that is read whole; the largest that a run writes has some megabytes."""
 _NOT_PLAIN = "not a plain file"
 
 
@@ -40,7 +40,7 @@ def plain_only(path: str | os.PathLike[str], flags: int) -> int:
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, a FIFO that nobody reads
+        if error.errno == errno.ENXIO:  # a socket, a FIFO without a reader
             raise OSError(errno.EINVAL, _NOT_PLAIN, os.fspath(path)) from None
         raise
     mode = os.fstat(descriptor).st_mode

@@ -1,4 +1,4 @@
-"""Commands in messages, as they are typed in this place.
+"""Commands in messages, as they are typed in the current folder and environment.
 
 Messages write `python -m ROOM ...`, `python experiments.py ...` and `python pretokenize_dataset.py ...`,
 which work in the checkout with its environment active. Elsewhere `python -m memory` can be a memory.py of the
@@ -58,7 +58,7 @@ def _replaced(found: re.Match[str]) -> str:
 
 
 def _room_command(space: str) -> str:
-    """What is before the name of a room."""
+    """Text before the name of a room."""
     if _in_a_checkout():
         return f"{_python()}{space}-m"
     console = str(Path(sys.executable).with_name("highwater"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +173,7 @@ def _export(format_: Format, contents: Contents, tokenizer: Tokenizer, folder: P
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        _put_in_place(partial, folder, old)
+        atomic_files.replace_folder(partial, folder, old, folder.name)
     assert there is not None
     return Exported(
         path=folder,
@@ -221,14 +220,3 @@ def _write(format_: Format, contents: Contents, tokenizer: Tokenizer, partial: P
         if path.is_dir():
             atomic_files.fsync_folder(path)
     return record
-
-
-def _put_in_place(partial: Path, folder: Path, old: Path) -> None:
-    atomic_files.point(f"{folder.name}:before_rename")
-    if folder.exists():
-        os.rename(folder, old)
-        atomic_files.point(f"{folder.name}:old_away")
-    os.rename(partial, folder)
-    atomic_files.fsync_folder(folder.parent)
-    atomic_files.point(f"{folder.name}:after_rename")
-    shutil.rmtree(old, ignore_errors=True)

@@ -210,14 +210,7 @@ def _made(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    atomic_files.point("packing:before_rename")
-    with suppress(FileNotFoundError):
-        os.rename(folder, aside)
-        atomic_files.point("packing:moved_aside")
-    os.rename(partial, folder)
-    atomic_files.fsync_folder(folder.parent)
-    atomic_files.point("packing:after_rename")
-    shutil.rmtree(aside, ignore_errors=True)
+    atomic_files.replace_folder(partial, folder, aside, "packing")
     found = _opened(folder, asked, check=False)
     if found is None:
         raise UserError(

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+from experiment_utils.student_t import critical
 
 
 @dataclass(frozen=True)
@@ -52,15 +49,4 @@ def half_width(estimates: Sequence[Estimate]) -> float | None:
         return None
     # Of several, the fewest degrees that have a part in it: too wide rather than too narrow.
     degrees = min((found.degrees for found in estimates if found.variance), default=1)
-    return t_975(degrees) * float(np.sqrt(sum(variances)))
-
-
-def t_975(degrees: int) -> float:
-    """The 97.5% point of Student's t: from a table, then by the first terms of its expansion.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5; right to three decimals.
-    """
-    if degrees <= len(_T_975):
-        return _T_975[degrees - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    return critical(0.025, degrees) * float(np.sqrt(sum(variances)))

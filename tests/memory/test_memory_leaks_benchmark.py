@@ -14,7 +14,7 @@ from benchmarks import memory_leaks
 from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, run
 from benchmarks.memory_parts import figures
-from memory.student_t import upper_tail
+from experiment_utils.student_t import upper_tail
 
 
 def test_the_lines_p_is_that_of_least_squares() -> None:

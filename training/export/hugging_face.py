@@ -66,8 +66,7 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
             atomic_files.same_mode(path, temporary / FACTS)
             atomic_files.fsync_file(path)
         atomic_files.fsync_folder(temporary)
-        temporary.rename(output)
-        atomic_files.fsync_folder(output.parent)
+        atomic_files.replace_folder(temporary, output, output.with_name(f".{output.name}.old"), "export")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -29,7 +29,7 @@ POINTS = (
     "highwater.json:before_rename",
     "highwater.json:after_rename",
     "{name}:before_rename",
-    "{name}:old_away",
+    "{name}:moved_aside",
     "{name}:after_rename",
 )
 
@@ -225,7 +225,7 @@ def test_killed_at_any_point_it_is_the_old_one_or_the_new_one(point: str, made: 
     tokenized(made.with_suffix(".txt"), " ".join(f"other{n}" for n in range(130)))
     named = point.format(name="a.mypt", partial=".a.mypt.partial")
     assert killed_at(named, lambda: exported(made, "mypt"))
-    if point == "{name}:old_away":
+    if point == "{name}:moved_aside":
         assert not folder.exists()
         assert snapshot(made.with_name(".a.mypt.old")) == old, "moved away whole, not removed bit by bit"
     elif point == "{name}:after_rename":

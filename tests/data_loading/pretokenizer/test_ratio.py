@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_loading.pretokenizer.ratio import Estimate, half_width, ratio_estimate, t_975
+from data_loading.pretokenizer.ratio import Estimate, half_width, ratio_estimate
+from experiment_utils.student_t import critical
 
 
 @pytest.mark.parametrize(
     ("degrees", "point"), [(1, 12.706), (10, 2.228), (30, 2.042), (31, 2.040), (95, 1.985), (1000, 1.962)]
 )
 def test_the_points_of_students_t(degrees: int, point: float) -> None:
-    assert t_975(degrees) == pytest.approx(point, abs=0.001)
+    assert critical(0.025, degrees) == pytest.approx(point, abs=0.001)
 
 
 def test_a_whole_that_was_looked_at_is_exact() -> None:
@@ -39,7 +40,7 @@ def test_known_figures() -> None:
     found = ratio_estimate([100, 100, 100], [200, 100, 150], 30_000)
     assert found.total == 45_000
     assert found.variance == pytest.approx(0.99 * 2500 / (3 * 100**2) * 30_000**2)
-    assert half_width([found]) == pytest.approx(4.303 * found.variance**0.5)
+    assert half_width([found]) == pytest.approx(critical(0.025, 2) * found.variance**0.5)
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.3])
@@ -60,9 +61,10 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(spread: float, share: 
         widths += width**2
         errors += (found.total - amounts.sum()) ** 2
     assert 910 <= inside <= 980, "skewed amounts cost a few of the 950"
-    assert widths / errors == pytest.approx(t_975(39) ** 2, rel=0.2), "neither too wide nor too narrow"
+    expected = critical(0.025, 39) ** 2
+    assert widths / errors == pytest.approx(expected, rel=0.2), "neither too wide nor too narrow"
 
 
 def test_errors_of_several_kinds_add_as_squares() -> None:
     parts = [Estimate(10, 9.0, 200), Estimate(10, 16.0, 50), Estimate(5, 0.0, 1)]
-    assert half_width(parts) == pytest.approx(t_975(50) * 5)
+    assert half_width(parts) == pytest.approx(critical(0.025, 50) * 5)
