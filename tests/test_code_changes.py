@@ -193,6 +193,7 @@ def test_ranks_are_refused_and_begin_again_together(
     assert len(metrics_without_clock(folder)) == 8
 
 
+@pytest.mark.slow
 def test_sweep_refuses_the_member_whose_code_changed_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,6 +223,7 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     assert [len(read_run(folder)["attempts"]) for folder in (first, second)] == [2, 2]
 
 
+@pytest.mark.slow
 def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Path) -> None:
     """With a checkout that is really edited."""
     code = tmp_path / "code"

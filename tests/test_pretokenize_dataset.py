@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from as_written import as_written
+from composed_once import compose_once
 
 import experiments
 import pretokenize_dataset
@@ -51,7 +52,11 @@ def assert_planned(cwd: Path, done: subprocess.CompletedProcess[str]) -> str:
     """That the command which was told to be the next one can be planned; returns its arguments."""
     command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
     told, before = io.StringIO(), signal.getsignal(signal.SIGTERM)
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+    with (
+        pytest.MonkeyPatch.context() as patch, contextlib.chdir(cwd),
+        contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told),
+    ):  # fmt: skip
+        compose_once(patch)
         status = experiments.main([*shlex.split(command), "plan=true"])
     signal.signal(signal.SIGTERM, before)
     assert status == 0, (command, told.getvalue())

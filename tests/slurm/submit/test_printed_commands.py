@@ -114,6 +114,7 @@ def test_commands_after_tokenizing_name_the_set(home: Path, name: str) -> None:
     assert json.loads(plan)[0]["data"]["path"].endswith(f"{name}.npy")
 
 
+@pytest.mark.slow
 def test_commands_after_runs_in_front_stay_in_their_study(home: Path) -> None:
     """Done, diverged and refused; the study is one of conf/study, in a folder with a space in its name."""
     asked = shlex.join([*ASKED, "dataset.path='x,y.txt'", "runs_dir=my runs"])
