@@ -26,7 +26,7 @@ from analysis.comparison import Group, compare
 from analysis.fits.result import fit_law, power_law
 from analysis.rates.best import Best, best_of, noise_of
 from analysis.reading.study import Run
-from benchmarks.harness import options, save
+from benchmarks.harness import benchmark
 from benchmarks.known_truths import made_sweeps, noise
 
 GOAL = 0.9
@@ -134,12 +134,12 @@ def _group(name: str, losses: Any, first_seed: int) -> Group:
     return Group(name, tuple(Run(f"{name}{one['seed']}", Path(), "done", None, one) for one in values))
 
 
-def main() -> None:
-    chosen = options(__doc__, sweeps=(400, 4), fits=(100, 2), comparisons=(COMPARISONS, 4))
+@benchmark(sweeps=(400, 4), fits=(100, 2), comparisons=(COMPARISONS, 4))
+def measured(chosen: Any) -> Any:
     kinds = "even", "even, skewed"
     methods = [("least-squares", size, chosen.fits) for size in FIT_SIZES]
     methods.append(("huber", FIT_SIZES[1], chosen.fits // 2))
-    result = {
+    return {
         "goal": GOAL,
         "best_lr": [rates(*case, chosen.sweeps) for case in itertools.product(KINDS, STEPS, SEEDS)],
         "compare": [
@@ -148,8 +148,3 @@ def main() -> None:
         ],
         "fit": [fits(method, size, kind, count) for method, size, count in methods for kind in FIT_NOISES],
     }
-    save("analysis_coverage", result, chosen)
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import in_turns, options, save, summary
+from benchmarks.harness import benchmark, in_turns, summary
 from benchmarks.processes import Ran, run
 
 GOAL_S, NOISE = 10.0, 0.003
@@ -54,8 +54,8 @@ def write(folder: Path, rows: list[dict[str, float]]) -> Path:
     return folder
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), draws=(1000, 10))
+@benchmark(rounds=(5, 1), draws=(1000, 10))
+def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
         one = [write(Path(place) / "power", [power(number) for number in range(11)]), "--x", "flops"]
         both = [write(Path(place) / "chinchilla", [chinchilla(number) for number in range(24)])]
@@ -76,12 +76,7 @@ def main() -> None:
     for name, (_, truth) in cases.items():
         fit = json.loads(found[name][-1].output)
         holds[name] = {key: fit[key]["low"] <= value <= fit[key]["high"] for key, value in truth.items()}
-    result = {
+    return {
         "draws": chosen.draws, "noise": NOISE, "goal_s": GOAL_S, "intervals_hold_the_truth": holds,
         "seconds": {name: summary([one.wall_s for one in taken]) for name, taken in found.items()},
     }  # fmt: skip
-    save("analysis_fit", result, chosen)
-
-
-if __name__ == "__main__":
-    main()

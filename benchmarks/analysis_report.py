@@ -13,6 +13,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests")]
 
@@ -20,7 +21,7 @@ from browser import Browser, find_browser
 
 from analysis.reading.index import NAME
 from benchmarks.analysis_table import make_study, seconds_of_command
-from benchmarks.harness import in_turns, options, save, summaries
+from benchmarks.harness import benchmark, in_turns, summaries
 
 GOALS = {"cold": 5.0, "warm": 5.0, "load": 3.0}
 
@@ -33,8 +34,8 @@ def loaded(browser: Browser, page: Path) -> float:
     return browser.eval("performance.timing.loadEventEnd - performance.timing.navigationStart") / 1000
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), runs=(1000, 20), rows=(1000, 50))
+@benchmark(rounds=(5, 1), runs=(1000, 20), rows=(1000, 50))
+def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
         study, page = Path(place) / "sweep", Path(place) / "report.html"
         make_study(study, chosen.runs, chosen.rows)
@@ -46,8 +47,4 @@ def main() -> None:
                 found |= in_turns({"load": partial(loaded, browser, page)}, chosen.rounds)
         page_bytes = page.stat().st_size
     facts = {"runs": chosen.runs, "rows": chosen.rows, "goals_s": GOALS, "page_bytes": page_bytes}
-    save("analysis_report", facts | {"seconds": summaries(found)}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"seconds": summaries(found)}

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import yaml
 
 from analysis.reading.index import NAME
-from benchmarks.harness import in_turns, options, save, summaries
+from benchmarks.harness import benchmark, in_turns, summaries
 from benchmarks.processes import peers_python, run, versions_of
 from conf import Config
 from conf.check import to_plain
@@ -108,8 +108,8 @@ def seconds_of_command(command: list[Any], says: str = "", without: Path | None 
     return done.wall_s
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), runs=(1000, 20), rows=(1000, 50), without_peers=bool)
+@benchmark(rounds=(5, 1), runs=(1000, 20), rows=(1000, 50), without_peers=bool)
+def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
         study, index, out = Path(place) / "sweep", Path(place) / "sweep" / NAME, f"{place}/pandas.csv"
         make_study(study, chosen.runs, chosen.rows)
@@ -140,8 +140,4 @@ def main() -> None:
         index_bytes = index.stat().st_size
     seconds = summaries({name: found[name] for name in ("cold", "warm", *peers)})
     facts = {"peers": versions, "runs": chosen.runs, "rows": chosen.rows, "goals_s": GOALS}
-    save("analysis_table", facts | {"index_bytes": index_bytes, "seconds": seconds}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"index_bytes": index_bytes, "seconds": seconds}

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.harness import in_turns, options, ratios, save, summaries
+from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from conf.schema import Arch, Model
 from models import build_model
 from training.background import BackgroundCheckpoints
@@ -97,8 +97,8 @@ def timed(action: Callable[[], Any]) -> list[float]:
     return own if isinstance(own, list) and isinstance(own[0], float) else [seconds]
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), width=(256, 32), folder=Path)
+@benchmark(rounds=(5, 1), width=(256, 32), folder=Path)
+def measured(chosen: Any) -> Any:
     state = state_of(chosen.width)
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         cases = cases_of(state, Path(name))
@@ -113,14 +113,9 @@ def main() -> None:
         "foreground_over_safetensors": ("ours, in the foreground", "safetensors and fsync"),
         "stall_over_torch_save": (STALL, "torch.save and fsync"),
     }
-    result = {
+    return {
         "what": f"{chosen.width}d with {VOCAB:,} ids and the state of AdamW",
         "bytes": sum(tensor.nbytes for tensor in (*state.weights.values(), *state.training.values())),
         "seconds": summaries(found), "goals": GOALS,
         "ratios": {name: ratios(found[one], found[other]) for name, (one, other) in pairs.items()},
     }  # fmt: skip
-    save("checkpoints", result, chosen)
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import in_turns, options, ratios, save, summaries
+from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from benchmarks.processes import Turn, Turns, run
 
 CASES = {
@@ -135,14 +135,12 @@ def measure(batch: int, vocab: int, steps: int, members: int, rounds: int) -> di
     }  # fmt: skip
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        {"probe": probed, "step": child}[sys.argv[2]](*sys.argv[3:])
-        return
-    chosen = options(__doc__, rounds=(9, 1), members=(8, 2), cases=(list(CASES), list(CASES)[:1]))
+if __name__ == "__main__" and sys.argv[1:2] == ["--child"]:
+    {"probe": probed, "step": child}[sys.argv[2]](*sys.argv[3:])
+    sys.exit()
+
+
+@benchmark(rounds=(9, 1), members=(8, 2), cases=(list(CASES), list(CASES)[:1]))
+def measured(chosen: Any) -> Any:
     cases = {name: measure(*CASES[name], chosen.members, chosen.rounds) for name in chosen.cases}
-    save("ensembles", {"members": chosen.members, "goals": GOALS, "cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"members": chosen.members, "goals": GOALS, "cases": cases}

@@ -54,6 +54,27 @@ def options(doc: str | None, argv: Sequence[str] | None = None, **flags: Any) ->
     return found
 
 
+def benchmark(name: str = "", **flags: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the function that measures: it takes the options and returns the result, which is then saved.
+
+    It is called when its script is run. A result of None is not saved.
+
+    Args:
+        name: of the saved result, the script's by default.
+        flags: see `options`.
+    """
+
+    def declare(measure: Callable[..., Any]) -> Callable[..., Any]:
+        if measure.__module__ == "__main__":
+            chosen = options(sys.modules["__main__"].__doc__, **flags)
+            found = measure(chosen)
+            if found is not None:
+                save(name or Path(measure.__code__.co_filename).stem, found, chosen)
+        return measure
+
+    return declare
+
+
 def in_turns(cases: Mapping[K, Callable[[], T]], rounds: int, warm_up: int = 0) -> dict[K, list[T]]:
     """Results of each case by round. Each round runs all cases once, in an order of its own.
 

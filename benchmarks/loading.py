@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.harness import BENCHMARKS, MB, goal, in_turns, options, ratios, save, summary
+from benchmarks.harness import BENCHMARKS, MB, benchmark, goal, in_turns, ratios, summary
 from benchmarks.loading_measure import Job
 from benchmarks.loading_peers import LOADERS, VOCABULARY
 from benchmarks.processes import LeftOut, commit_of, peers_python, run, versions_of
@@ -282,11 +282,10 @@ def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, folder=Path, templar=Path, tokens=(29, 20), rounds=(3, 1), seconds=(0.6, 0.05),
-        memory_batches=(2000, 30),
-    )  # fmt: skip
+@benchmark(
+    folder=Path, templar=Path, tokens=(29, 20), rounds=(3, 1), seconds=(0.6, 0.05), memory_batches=(2000, 30)
+)
+def measured(chosen: Any) -> Any:
     bench = Bench(chosen)
     speed = [row for shape in SHAPES for row in bench.speed(shape, 0, chosen.rounds)]
     speed += [row for shape in SHAPES for row in bench.speed(shape, 2, 1)]
@@ -303,8 +302,4 @@ def main() -> None:
         "memory": [row for row in memory if row], "cold": [row for row in cold if row],
         "against_floor": pairs,
     }  # fmt: skip
-    save("loading", found | {"goals": goals(found)}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return found | {"goals": goals(found)}

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import BENCHMARKS, ROOT, in_turns, options, ratios, save, summary
+from benchmarks.harness import BENCHMARKS, ROOT, benchmark, in_turns, ratios, summary
 from benchmarks.loading import drop, write_tokens
 from benchmarks.loading_measure import Job
 from benchmarks.processes import LeftOut, memory_limit, run
@@ -67,11 +67,10 @@ def tenths_of(clock: list[float]) -> list[float]:
     return [after - before for before, after in itertools.pairwise([0.0, *clock[size - 1 :: size]])]
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, folder=Path, tokens=(30, 22), batches=(2000, 10), steps=(500, 10), rounds=(3, 1),
-        run_rounds=(6, 1),
-    )  # fmt: skip
+@benchmark(
+    folder=Path, tokens=(30, 22), batches=(2000, 10), steps=(500, 10), rounds=(3, 1), run_rounds=(6, 1)
+)
+def measured(chosen: Any) -> Any:
     folder = (chosen.folder or BENCHMARKS / ".loading").resolve() / f"limits-{chosen.tokens}"
     write_tokens(folder / "tokens.npy", 1 << chosen.tokens, 257)
     try:
@@ -79,7 +78,7 @@ def main() -> None:
             pass
     except LeftOut as error:
         print(f"skipped, and the saved result left as it is: {error}", file=sys.stderr)
-        return
+        return None
     train(folder, 1, None)  # a lone file is read once before its first use: not under the limit
     alone = {}
     for reader in READERS:
@@ -99,8 +98,4 @@ def main() -> None:
         "tokens": 1 << chosen.tokens, "batches": chosen.batches, "goal": GOAL,
         "loader_limit_bytes": LOADER_LIMIT_BYTES, "run_limit_bytes": RUN_LIMIT_BYTES,
     }  # fmt: skip
-    save("loading_limits", facts | {"loader": alone, "run": whole}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"loader": alone, "run": whole}

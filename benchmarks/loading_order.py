@@ -11,12 +11,13 @@ import itertools
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.harness import in_turns, options, save, summary
+from benchmarks.harness import benchmark, in_turns, summary
 from benchmarks.processes import proc_bytes
 from data_loading.order import Permutation
 from data_loading.orders import order_of
@@ -49,8 +50,8 @@ def memory_bytes(windows: int) -> int:
     return proc_bytes("RssAnon") - before
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(15, 1))
+@benchmark(rounds=(15, 1))
+def measured(chosen: Any) -> Any:
     memory_bytes(10**6)  # the allocator keeps that much from here on
     cases = {name: lambda windows=windows: nanoseconds(windows) for name, windows in WINDOWS.items()}
     taken = in_turns(cases, chosen.rounds)
@@ -59,8 +60,4 @@ def main() -> None:
         for name, windows in WINDOWS.items()
     ]
     over = summary([max(one) / min(one) for one in zip(*taken.values(), strict=True)])
-    save("loading_order", {"block": BLOCK, "rows": rows, "worst_over_best": over, "goals": GOALS}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"block": BLOCK, "rows": rows, "worst_over_best": over, "goals": GOALS}

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import BENCHMARKS, in_turns, options, save, summaries, summary
+from benchmarks.harness import BENCHMARKS, benchmark, in_turns, summaries, summary
 from benchmarks.loading import warm, write_tokens
 from benchmarks.loading_peers import VOCABULARY
 from benchmarks.processes import run
@@ -86,11 +86,13 @@ def resumed(dataset: Any, state: dict[str, Any], ranks: int, workers: int) -> It
         yield torch.cat([part["input_ids"] for part in parts])
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--first"]:
-        print(json.dumps(first_batch_s(Path(sys.argv[2]), int(sys.argv[3]))))
-        return
-    chosen = options(__doc__, folder=Path, tokens=(29, 22), rounds=(5, 1))
+if __name__ == "__main__" and sys.argv[1:2] == ["--first"]:
+    print(json.dumps(first_batch_s(Path(sys.argv[2]), int(sys.argv[3]))))
+    sys.exit()
+
+
+@benchmark(folder=Path, tokens=(29, 22), rounds=(5, 1))
+def measured(chosen: Any) -> Any:
     folder = (chosen.folder or BENCHMARKS / ".loading").resolve() / f"2-{chosen.tokens}" / "Ours"
     path = folder / "tokens.npy"
     write_tokens(path, 1 << chosen.tokens)
@@ -108,9 +110,5 @@ def main() -> None:
         "tokens": 1 << chosen.tokens, "first_batch_s": summaries(taken), "added_s": summary(added),
         "compared_batches": COMPARED, "exact": exact, "goal_s": GOAL_S,
     }  # fmt: skip
-    save("loading_resume", result, chosen)
     assert all(row["same"] for row in exact), exact
-
-
-if __name__ == "__main__":
-    main()
+    return result

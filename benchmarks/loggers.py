@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psutil
 
 from analysis.reading.tail import read_tail
-from benchmarks.harness import ROOT, in_turns, options, ratios, save, summary
+from benchmarks.harness import ROOT, benchmark, in_turns, ratios, summary
 from benchmarks.processes import proc_bytes, run
 from conf.logging_rules import is_missing
 
@@ -70,8 +70,8 @@ def measure(to: str | None, steps: int, threads: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(3, 1), steps=(500, 60))
+@benchmark(rounds=(3, 1), steps=(500, 60))
+def measured(chosen: Any) -> Any:
     threads = max(1, (os.cpu_count() or 1) - 1)
     targets = [to for to in (None, "csv", "tensorboard", "wandb") if not is_missing(to)]
     found = in_turns({str(to): partial(measure, to, chosen.steps, threads) for to in targets}, chosen.rounds)
@@ -84,8 +84,4 @@ def main() -> None:
             cases[-1][key.replace("_ms", "_ratio")] = ratios(columns[key], bare)
     steps = f"{chosen.steps} steps of 1,024 tokens on {threads} core"
     what = f"Runs of 32d over bytes, {steps}, all handed on"
-    save("loggers", {"what": what, "goal": GOAL, "cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"what": what, "goal": GOAL, "cases": cases}

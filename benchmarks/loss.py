@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import MB, in_turns, options, ratios, save, summary
+from benchmarks.harness import MB, benchmark, in_turns, ratios, summary
 from benchmarks.processes import TUNED, Turn, Turns, allocator_environment, proc_bytes
 
 if TYPE_CHECKING:
@@ -131,10 +131,12 @@ def measure(width: int, batch: int, rounds: int, kinds: list[tuple[str, bool]]) 
     return rows
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    chosen = options(__doc__, rounds=(4, 1), widths=([32, 64], [32]), batch=(32, 1), cases=(len(CASES), 2))
+if __name__ == "__main__" and sys.argv[1:2] == ["--child"]:
+    child(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+
+
+@benchmark(rounds=(4, 1), widths=([32, 64], [32]), batch=(32, 1), cases=(len(CASES), 2))
+def measured(chosen: Any) -> Any:
     rows = []
     for number, width in enumerate(chosen.widths):
         kinds = CASES[: chosen.cases] + ([("torch_auto", False)] if number == 0 else [])
@@ -143,8 +145,4 @@ def main() -> None:
         "batch": chosen.batch, "seq_len": SEQ, "vocab_size": VOCAB, "threads": THREADS, "dtype": "fp32",
         "rounds": chosen.rounds, "tuned": TUNED, "kinds": KINDS, "load_average": os.getloadavg()[0],
     }  # fmt: skip
-    save("loss", {"setting": setting, "rows": rows}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"setting": setting, "rows": rows}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import options, save
+from benchmarks.harness import benchmark
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,8 +114,8 @@ def transfer(result: dict[str, Any]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def main() -> None:
-    chosen = options(__doc__, widths=([32, 64, 128, 256], [32, 64]), seeds=(2, 1), steps=(300, 3), lrs=(8, 2))
+@benchmark(widths=([32, 64, 128, 256], [32, 64]), seeds=(2, 1), steps=(300, 3), lrs=(8, 2))
+def measured(chosen: Any) -> Any:
     lrs = [2.0 ** (-11 + place) for place in range(chosen.lrs)]
     rows = []
     for seed, width, init, lr in product(range(chosen.seeds), chosen.widths, INITS, lrs):
@@ -127,8 +127,4 @@ def main() -> None:
         "batch": BATCH, "seq_len": SEQ, "warm_up": WARM_UP, "schedule": "cosine_warmup",
         "widths": chosen.widths, "inits": INITS, "lrs": lrs,
     }  # fmt: skip
-    save("lr_transfer", {"setting": setting, "rows": rows}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"setting": setting, "rows": rows}

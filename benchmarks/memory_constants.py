@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import MB, options, save
+from benchmarks.harness import MB, benchmark
 from benchmarks.memory_measured import VOCAB, Measured, measure, run_config
 from benchmarks.processes import run
 from memory.estimate import Estimate
@@ -115,16 +115,11 @@ def gpu_costs(folder: Path, base_mb: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    chosen = options(__doc__, cases=(len(RUNS), 1))
+@benchmark(f"memory_constants_{torch_build()}", cases=(len(RUNS), 1))
+def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
         costs = process_costs(Path(place))
         on_gpu = gpu_costs(Path(place), costs["FRAMEWORK_BASE"])
         print(torch_build(), costs, on_gpu or "no GPU", file=sys.stderr, flush=True)
         rows = [row(Path(place), *case) for case in RUNS[: chosen.cases]]
-    result = {"build": torch_build(), "process_mb": costs, "gpu_mb": on_gpu, "runs": rows}
-    save(f"memory_constants_{torch_build()}", result, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"build": torch_build(), "process_mb": costs, "gpu_mb": on_gpu, "runs": rows}

@@ -19,13 +19,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import MB, ROOT, options, save
+from benchmarks.harness import MB, ROOT, benchmark
 from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from benchmarks.processes import seconds_of
 from memory import constants
 from memory.torch_build import CPU, torch_build
 from training.memory_parts import estimate_run
 
+NAME = "memory_estimate" if torch_build() == CPU else f"memory_estimate_{torch_build()}"
 GOALS = {"eager": 0.15, "below": 0.05, "compiled": 0.25}
 BATCHES = {32: (8, 32), 128: (8, 32), 256: (4, 16)}
 LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 << 20}, "whole": {}}
@@ -107,8 +108,8 @@ def seconds_of_plan(runs: int = 100) -> float:
     return seconds_of([sys.executable, ROOT / "experiments.py", *words])
 
 
-def main() -> None:
-    chosen = options(__doc__, widths=(list(BATCHES), [32]), cases=(len(CASES), 0), compiled=bool)
+@benchmark(NAME, widths=(list(BATCHES), [32]), cases=(len(CASES), 0), compiled=bool)
+def measured(chosen: Any) -> Any:
     sizes = [(width, batch) for width in chosen.widths for batch in BATCHES[width]]
     cases: list[Case] = [(*size, loss, {}) for loss in ("chunked", "plain") for size in sizes]
     if chosen.quick:
@@ -122,10 +123,5 @@ def main() -> None:
             for row in rows(Path(place), width, batch, loss, **more)
         ]
     plan_s = round(seconds_of_plan(3 if chosen.quick else 100), 2)
-    name = "memory_estimate" if torch_build() == CPU else f"memory_estimate_{torch_build()}"
     facts = {"build": torch_build(), "goals": GOALS, "plan_of_100_runs_s": plan_s}
-    save(name, facts | {"runs": found}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"runs": found}

@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import options, save
+from benchmarks.harness import benchmark
 from benchmarks.memory_peers import NEVER, Log, Said, import_lightning, sacct, seff
 from tests.local_slurm import Cluster, NoCluster, cluster
 from tests.memory.deaths.cases import BLIND, PROGRAMS, Case, read_cases
@@ -180,8 +180,8 @@ def needs_nothing(case: Case) -> bool:
     return not any(special) and not case.needs
 
 
-def main() -> None:
-    chosen = options(__doc__, only=([""], ["oom_main"]), without_slurm=bool, without_guest=bool)
+@benchmark(only=([""], ["oom_main"]), without_slurm=bool, without_guest=bool)
+def measured(chosen: Any) -> Any:
     groups = {
         name: [Asked(case) for case in read_cases(folder) if chosen.only == [""] or case.name in chosen.only]
         for name, folder in (("known", PROGRAMS), ("blind", BLIND))
@@ -197,8 +197,4 @@ def main() -> None:
         in_guest(of_guest)
     found: dict[str, Any] = {"scores": {name: score(group) for name, group in groups.items() if group}}
     found |= {name: [each.to_json() for each in group] for name, group in groups.items()}
-    save("memory_explain", found, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -1,6 +1,6 @@
 """Compare the leak detector with a straight-line fit: false alarms, and how soon a leak is found.
 
-Clean traces: 25 of each of 8 kinds of noise (benchmarks/leak_traces.py), of 12 more that were seen while
+Clean traces: 25 of each of 8 kinds of noise (tests/memory/leak_traces.py), of 12 more that were seen while
 the detector was made, and of 2 that were written before its last changes; and real ones, anon and RSS by
 step of small training runs in processes of their own, with evaluations, checkpoints and a memory-mapped set
 that is read. A leak of 1 MB a step is added to each, from the first step on and from the middle on. A
@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.harness import ROOT, options, save
-from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
+from benchmarks.harness import ROOT, benchmark
 from benchmarks.processes import run
 from memory import LeakWatch, find_leak
 from memory.student_t import upper_tail
+from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
 
 LOOK_EVERY = 20
 RUN = """
@@ -183,10 +183,6 @@ def result(traces: int, real: int, steps: int) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    chosen = options(__doc__, traces=(25, 1), real=(8, 1), steps=(600, 160))
-    save("memory_leaks", result(chosen.traces, chosen.real, chosen.steps), chosen)
-
-
-if __name__ == "__main__":
-    main()
+@benchmark(traces=(25, 1), real=(8, 1), steps=(600, 160))
+def measured(chosen: Any) -> Any:
+    return result(chosen.traces, chosen.real, chosen.steps)

@@ -16,10 +16,11 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import MB, in_turns, options, save, summary
+from benchmarks.harness import MB, benchmark, in_turns, summary
 from benchmarks.processes import proc_bytes
 from memory.ring import Ring, read_ring
 from memory.supervision.options import command_line
@@ -96,10 +97,8 @@ def ring_of(folder: Path) -> Ring:
     return ring
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, rounds=(3, 1), seconds=(30.0, 2.0), mapped_gb=(8.0, 0.1), sizes=([1, 9, 65], [1, 9])
-    )
+@benchmark(rounds=(3, 1), seconds=(30.0, 2.0), mapped_gb=(8.0, 0.1), sizes=([1, 9, 65], [1, 9]))
+def measured(chosen: Any) -> Any:
     mapped_bytes = int(chosen.mapped_gb * (1 << 30))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -116,8 +115,4 @@ def main() -> None:
     what = "the supervisor's own CPU time (schedstat) and resident memory, sampling at 1 Hz"
     facts = {"what": what, "mapped_gb": chosen.mapped_gb, "seconds": chosen.seconds}
     facts |= {"goals_at_9_processes": GOALS, "bare_share_of_a_core": bare}
-    save("memory_sampler", facts | {"cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"cases": cases}

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psutil
 
-from benchmarks.harness import in_turns, options, save, summaries
+from benchmarks.harness import benchmark, in_turns, summaries
 from memory import record_to, snapshot, stage
 from memory.process import read_pss
 from memory.ring import RingWriter
@@ -107,15 +107,11 @@ def measure(folder: Path, count: int, megabytes: int, rounds: int) -> dict[str, 
     return {"processes": count, "mapped_mb": megabytes, "microseconds": summaries(taken), "line": lines[-1]}
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(200, 3), mapped_mb=(512, 4))
+@benchmark(rounds=(200, 3), mapped_mb=(512, 4))
+def measured(chosen: Any) -> Any:
     sizes = [(1, 0), (9, 0), (9, chosen.mapped_mb), (65, 0)]
     with tempfile.TemporaryDirectory() as name:
         cases = [measure(Path(name), *size, chosen.rounds) for size in sizes]
     what = "wall time of one call, caches cold from the others: interleaved in random order"
     facts = {"what": what, "psutil": psutil.__version__, "goals_us_at_9_processes": GOALS_US}
-    save("memory_stage", facts | {"cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"cases": cases}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import options, save
+from benchmarks.harness import benchmark
 from benchmarks.lr_transfer import INITS
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def bytes_of_source() -> Tensor:
     return torch.tensor(list(text[: BATCH * SEQ])).view(BATCH, SEQ)
 
 
-def main() -> None:
-    chosen = options(__doc__, widths=([32, 64, 128, 256, 512, 1024], [32, 64]), seeds=(3, 1))
+@benchmark(widths=([32, 64, 128, 256, 512, 1024], [32, 64]), seeds=(3, 1))
+def measured(chosen: Any) -> Any:
     ids, rows = bytes_of_source(), []
     for init in INITS:
         by_width = {
@@ -112,8 +112,4 @@ def main() -> None:
                 row = {"init": init, "place": place, "step": step + 1}
                 rows.append(row | {"change": sizes, "slope": slope(sizes)})
     facts = {"lr": LR, "layers": LAYERS, "base_width": BASE_WIDTH, "seeds": chosen.seeds}
-    save("mup_coordinates", facts | {"rows": rows}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"rows": rows}

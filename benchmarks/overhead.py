@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import in_turns, options, ratios, save, summary
+from benchmarks.harness import benchmark, in_turns, ratios, summary
 from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
 from benchmarks.processes import run
 from training.device import available_threads
@@ -97,12 +97,8 @@ def measure(name: str, steps: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), steps=([40, 800], [3, 10]))
+@benchmark(rounds=(5, 1), steps=([40, 800], [3, 10]))
+def measured(chosen: Any) -> Any:
     what = f"batch {BATCH} x {SEQ_LEN}, {available_threads()} threads, stage records on"
     cases = [measure(name, steps, chosen.rounds) for name, steps in zip(CASES, chosen.steps, strict=True)]
-    save("overhead", {"what": what, "cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"what": what, "cases": cases}

@@ -28,7 +28,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from made_studies import FakeSlurm, MadeStudy
 
-from benchmarks.harness import ROOT, options, save, summary
+from benchmarks.harness import ROOT, benchmark, summary
 from benchmarks.processes import run
 from memory.ring import HISTORY, RingWriter
 from memory.samples import ProcessSample, Sample
@@ -185,13 +185,9 @@ def _submitit(place: Path) -> tuple[float, str]:
     raise AssertionError("submitit reports success")
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(7, 1), runs=(1000, 40), kills=(0, 0))
+@benchmark(rounds=(7, 1), runs=(1000, 40), kills=(0, 0))
+def measured(chosen: Any) -> Any:
     result: dict[str, Any] = {"status": status_of_many(chosen.runs, chosen.rounds)}
     if chosen.kills:
         result["kill"] = word_for_a_kill(chosen.kills)
-    save("slurm_status", result, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return result

@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import ROOT, in_turns, options, save, summary
+from benchmarks.harness import ROOT, benchmark, in_turns, summary
 from benchmarks.processes import run
 
 GOAL_S = {"100 runs from the checked plan": 3.0}
@@ -133,8 +133,8 @@ class Watched:
         return {"command_s": calls[-1][0] - began, "sbatch_calls": len(calls)}
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(3, 1), runs=([1, 100, 1000], [1, 3]), peer=str)
+@benchmark(rounds=(3, 1), runs=([1, 100, 1000], [1, 3]), peer=str)
+def measured(chosen: Any) -> Any:
     figures: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
         watched = Watched(Path(name))
@@ -150,8 +150,4 @@ def main() -> None:
                 }
         watched.home()
     slurm = run(["sbatch", "--version"]).output.strip()
-    save("slurm_submit", {"slurm": slurm, "runs": figures, "goal_s": GOAL_S}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"slurm": slurm, "runs": figures, "goal_s": GOAL_S}

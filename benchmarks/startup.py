@@ -12,10 +12,11 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import ROOT, in_turns, options, save, summaries
+from benchmarks.harness import ROOT, benchmark, in_turns, summaries
 from benchmarks.processes import seconds_of
 
 ENTRY = [sys.executable, ROOT / "experiments.py"]
@@ -46,8 +47,8 @@ assert len(runs) == 100
 """
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(15, 1), slow_rounds=(3, 0))
+@benchmark(rounds=(15, 1), slow_rounds=(3, 0))
+def measured(chosen: Any) -> Any:
     python = sys.executable
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "bare.py").write_text(BARE_HYDRA)
@@ -71,8 +72,4 @@ def main() -> None:
         seconds = in_turns(cases, chosen.rounds, warm_up=1)
         if chosen.slow_rounds:  # ten times as long as all the others
             seconds |= in_turns({"Hydra composing these 100 runs": composing}, chosen.slow_rounds)
-    save("startup", {"commands": summaries(seconds), "goals_s": GOALS_S}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"commands": summaries(seconds), "goals_s": GOALS_S}

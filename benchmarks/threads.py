@@ -16,10 +16,11 @@ import tempfile
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import in_turns, options, ratios, save, summaries
+from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
 from training import spinning
 from training.device import available_threads
@@ -54,8 +55,8 @@ def step_seconds(place: str, setting: str, vocabulary: int, steps: int, folder: 
     return statistics.mean(run_facts(run)["train"] for run in runs) / (steps - 1)
 
 
-def main() -> None:
-    chosen = options(__doc__, rounds=(5, 1), steps=([100, 12], [4, 2]))
+@benchmark(rounds=(5, 1), steps=([100, 12], [4, 2]))
+def measured(chosen: Any) -> Any:
     cases = []
     with tempfile.TemporaryDirectory() as name:
         vocabularies = dict(zip((257, 50_257), chosen.steps, strict=True))
@@ -69,8 +70,4 @@ def main() -> None:
             )
             print(cases[-1], file=sys.stderr, flush=True)
     what = f"a step of whole runs, 32d, batch {BATCH} x 128, {available_threads()} threads"
-    save("threads", {"what": what, "cases": cases}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"what": what, "cases": cases}

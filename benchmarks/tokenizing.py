@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.corpora import FOLDER, KINDS, corpora, prefix
-from benchmarks.harness import BENCHMARKS, ROOT, goal, in_turns, options, ratios, save, summary
+from benchmarks.harness import BENCHMARKS, ROOT, benchmark, goal, in_turns, ratios, summary
 from benchmarks.processes import MEMORY_WORDS, LeftOut, MemoryLook, commit_of, peers_python, run, versions_of
 from benchmarks.tokenizing_peers import SEPARATOR
 
@@ -264,11 +264,17 @@ def goals(rows: list[dict[str, Any]], share: float) -> list[dict[str, Any]]:
     return [*found, goal("ours / the bare engine, mix", share, at_least=0.8)]
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, corpora=(FOLDER, FOLDER / "quick"), tokenizer=Path, megatron=Path, rounds=(3, 1),
-        kind_mb=(200, 1), mix_mb=(1000, 2), part_mb=(200, 2), prefix_mb=(50, 1),
-    )  # fmt: skip
+@benchmark(
+    corpora=(FOLDER, FOLDER / "quick"),
+    tokenizer=Path,
+    megatron=Path,
+    rounds=(3, 1),
+    kind_mb=(200, 1),
+    mix_mb=(1000, 2),
+    part_mb=(200, 2),
+    prefix_mb=(50, 1),
+)
+def measured(chosen: Any) -> Any:
     facts = corpora(chosen.corpora, is_quick=chosen.quick)
     python, tools = Path(sys.executable), list(TOOLS)
     try:
@@ -301,15 +307,10 @@ def main() -> None:
     ceilings = [ceiling(found, corpus, engine) for corpus in whole for engine in ENGINES]
     share = next(row for row in ceilings if (row["corpus"], row["engine"]) == (MIX, "fastokens"))
     megatron = {"megatron-lm": commit_of(chosen.megatron)} if chosen.megatron else {}
-    result = {
+    return {
         "what": "whole commands, GPT-2, cold process, warm page cache; medians over the rounds",
         "memory": MEMORY_WORDS, "workers": bench.workers, "rounds": chosen.rounds, "corpora": facts,
         "text_bytes": {corpus: found[corpus, DEFAULT][0].text_bytes for corpus in whole},
         "peers": versions_of(python, PEERS) | megatron, "rows": rows, "ceiling": ceilings,
         "exactness": exact, "goals": goals(rows, share["ours_share_of_it"]["median"]),
     }  # fmt: skip
-    save("tokenizing", result, chosen)
-
-
-if __name__ == "__main__":
-    main()

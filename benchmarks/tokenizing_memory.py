@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.corpora import FOLDER, MIX_BYTES, corpora, prefix
-from benchmarks.harness import ROOT, options, save
+from benchmarks.harness import ROOT, benchmark
 from benchmarks.processes import MEMORY_WORDS, MemoryLook, run
 from benchmarks.tokenizing import ours
 from benchmarks.tokenizing_peers import SEPARATOR
@@ -29,7 +29,7 @@ DISK_BYTES_A_BYTE = 2.5
 """The text, its tokens, and some room."""
 
 
-def measured(text: Path, engine: str, tokenizer: Path, folder: Path) -> dict[str, Any]:
+def row_of(text: Path, engine: str, tokenizer: Path, folder: Path) -> dict[str, Any]:
     """The row of a text and an engine."""
     output, look = folder / "out", MemoryLook()
     shutil.rmtree(output, ignore_errors=True)
@@ -67,11 +67,13 @@ def text_of(folder: Path, size: int, scratch: Path) -> Path:
     return path
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, corpora=(FOLDER, FOLDER / "quick"), tokenizer=Path, sizes_mb=([10, 100, 1000, 10_000], [1]),
-        engines=(["fastokens", "gigatoken"], ["fastokens"]),
-    )  # fmt: skip
+@benchmark(
+    corpora=(FOLDER, FOLDER / "quick"),
+    tokenizer=Path,
+    sizes_mb=([10, 100, 1000, 10_000], [1]),
+    engines=(["fastokens", "gigatoken"], ["fastokens"]),
+)
+def measured(chosen: Any) -> Any:
     corpora(chosen.corpora, is_quick=chosen.quick)
     needed, free = DISK_BYTES_A_BYTE * max(chosen.sizes_mb) * 10**6, shutil.disk_usage(chosen.corpora).free
     if free < needed:
@@ -80,11 +82,7 @@ def main() -> None:
     for size in chosen.sizes_mb:
         with tempfile.TemporaryDirectory(dir=chosen.corpora) as name:
             text = text_of(chosen.corpora, size * 10**6, Path(name))
-            rows += [measured(text, engine, tokenizer, Path(name)) for engine in chosen.engines]
+            rows += [row_of(text, engine, tokenizer, Path(name)) for engine in chosen.engines]
     what = "peak memory of the whole command, GPT-2, a text of many documents"
     facts = {"what": what, "memory": MEMORY_WORDS, "goals_bytes": GOALS_BYTES}
-    save("tokenizing_memory", facts | {"rows": rows}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return facts | {"rows": rows}

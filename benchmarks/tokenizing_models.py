@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.corpora import FOLDER, corpora, prefix
-from benchmarks.harness import in_turns, options, ratios, save, summary
+from benchmarks.harness import benchmark, in_turns, ratios, summary
 from benchmarks.processes import MemoryLook, run
 from benchmarks.tokenizing import ours
 from benchmarks.tokenizing_peers import SEPARATOR
@@ -108,11 +108,14 @@ def best(tokenizer: Path, text: Path) -> dict[str, Any]:
     return {"way": way, "seconds": ways[way][0], "tokens": ways["encode_batch, documents"][1]}
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, corpora=(FOLDER, FOLDER / "quick"), size_mb=(50, 1), rounds=(3, 1),
-        ids=([64_000, 16_000], [500, 400]), train_mb=([20, 4], [1, 1]),
-    )  # fmt: skip
+@benchmark(
+    corpora=(FOLDER, FOLDER / "quick"),
+    size_mb=(50, 1),
+    rounds=(3, 1),
+    ids=([64_000, 16_000], [500, 400]),
+    train_mb=([20, 4], [1, 1]),
+)
+def measured(chosen: Any) -> Any:
     corpora(chosen.corpora, is_quick=chosen.quick)
     text, rows = prefix(chosen.corpora, "mix", chosen.size_mb * 10**6), []
     megabytes = text.with_suffix(".txt").stat().st_size / 1e6
@@ -136,8 +139,4 @@ def main() -> None:
         })  # fmt: skip
     what = f"whole command on {chosen.size_mb} MB of the mix against Hugging Face's encoding alone"
     trained_on = {kind: (corpus, size * 10**6) for kind, (corpus, size) in TRAINED_ON.items()}
-    save("tokenizing_models", {"what": what, "trained_on": trained_on, "rows": rows}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"what": what, "trained_on": trained_on, "rows": rows}

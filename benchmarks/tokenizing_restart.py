@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.corpora import FOLDER, corpora, prefix
-from benchmarks.harness import ROOT, options, save, summary
+from benchmarks.harness import ROOT, benchmark, summary
 from benchmarks.tokenizing import ours
 from benchmarks.tokenizing_peers import SEPARATOR
 
@@ -61,10 +62,8 @@ def digest(output: Path) -> str:
     return found.hexdigest()
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, corpora=(FOLDER, FOLDER / "quick"), tokenizer=Path, size_mb=(1000, 3), rounds=(5, 1)
-    )  # fmt: skip
+@benchmark(corpora=(FOLDER, FOLDER / "quick"), tokenizer=Path, size_mb=(1000, 3), rounds=(5, 1))
+def measured(chosen: Any) -> Any:
     corpora(chosen.corpora, is_quick=chosen.quick)
     tokenizer = (chosen.tokenizer or ROOT / "gpt2_tokenizer").resolve()
     text, tiny = (
@@ -91,8 +90,4 @@ def main() -> None:
             same.append(digest(folder / "whole") == digest(folder / "killed"))
     what = f"SIGKILL of the command at half of {chosen.size_mb} MB, then the same command again"
     result = {key: summary(values) for key, values in found.items()}
-    save("tokenizing_restart", {"what": what, **result, "same_bytes": all(same)}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+    return {"what": what, **result, "same_bytes": all(same)}

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.harness import BENCHMARKS, MB, goal, in_turns, options, ratios, save, summary
+from benchmarks.harness import BENCHMARKS, MB, benchmark, goal, in_turns, ratios, summary
 from benchmarks.planned_run import on_cpu, planned_run
 from benchmarks.processes import (
     TUNED,
@@ -221,10 +221,8 @@ def goals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    chosen = options(
-        __doc__, rounds=([5, 5, 3], [1]), widths=([32, 64, 256], [32]), batch=(32, 2), nanogpt=Path
-    )  # fmt: skip
+@benchmark(rounds=([5, 5, 3], [1]), widths=([32, 64, 256], [32]), batch=(32, 2), nanogpt=Path)
+def measured(chosen: Any) -> Any:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(chosen, Path(name))
@@ -237,8 +235,4 @@ def main() -> None:
             "tuned": TUNED, "ln_vocab_size": round(math.log(VOCAB), 4),
         }  # fmt: skip
         facts = {"setting": setting, "peers": bench.versions(), "left_out": bench.left_out}
-        save("training_speed", facts | {"rows": rows, "goals": goals(rows)}, chosen)
-
-
-if __name__ == "__main__":
-    main()
+        return facts | {"rows": rows, "goals": goals(rows)}

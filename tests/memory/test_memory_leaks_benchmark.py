@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import ROOT
-from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, result
 from benchmarks.pictures import memory_leaks
 from memory.student_t import upper_tail
+from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 
 
 def test_the_lines_p_is_that_of_least_squares() -> None:
