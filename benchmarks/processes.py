@@ -300,10 +300,11 @@ def versions_of(python: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def commit_of(checkout: Path) -> str:
-    """Commit of a checkout, or the content of its file COMMIT."""
-    if (checkout / "COMMIT").exists():
-        return (checkout / "COMMIT").read_text().strip()
+    """Commit of a checkout; of a copy without git, the content of its file COMMIT or .gpu/commit."""
     done = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True)
+    written = [path for name in ("COMMIT", ".gpu/commit") if (path := checkout / name).exists()]
+    if written and (written[0].name == "COMMIT" or done.returncode):
+        return written[0].read_text().strip()
     return done.stdout.strip() or "unknown"
 
 

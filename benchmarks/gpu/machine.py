@@ -25,12 +25,6 @@ def machine(report: Report, quick: bool) -> None:
         found |= {"torch": torch.__version__, "cuda": torch.version.cuda}
         if ON_GPU:
             found["name"], found["cudnn"] = torch.cuda.get_device_name(), torch.backends.cudnn.version()
-    with report.part("packages") as found:
-        for name in ("hydra", "omegaconf", "submitit", "fastokens", "orjson", "obstore", "pynvml", "triton"):
-            try:
-                found[name] = str(getattr(__import__(name), "__version__", "present"))
-            except ImportError as error:
-                found[name] = str(error)[:100]
     if ON_GPU:
         from benchmarks.gpu.product import measured_peak_tflops
 

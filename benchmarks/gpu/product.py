@@ -6,7 +6,7 @@ All that depends on the product's inner names is here and nowhere else in this f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ import torch
 from benchmarks.gpu.measure import DEVICE, ON_GPU
 from conf.schema import Arch, Model, Optimizer
 from models import build_model, resolve_loss_chunk
-from models.counts import flops_per_token
 from training import step as training_step
 from training.device import Device, measure_peak_flops
 from training.optimizers import build_optimizer
@@ -43,17 +42,14 @@ class Step:
         device: str = DEVICE,
         is_deterministic: bool = False,
         has_documents: bool = False,
-        compiled: Callable[[Any], None] | None = None,
         accumulation: int = 1,
         is_graphed: bool = False,
     ) -> None:
         self.vocab, self.batch, self.seq, self.accumulation = vocab, batch, seq, accumulation
-        self.model_config, self.arch = Model(d_model=d_model), dataclasses.replace(Arch(), **(arch or {}))
+        shape = Model(d_model=d_model), dataclasses.replace(Arch(), **(arch or {}))
         self.device = Device(device, precision, torch.get_num_threads(), is_deterministic=is_deterministic)
         torch.manual_seed(0)
-        self.model = build_model(self.model_config, self.arch, vocab, seq).to(device)
-        if compiled is not None:
-            compiled(self.model)
+        self.model = build_model(*shape, vocab, seq).to(device)
         self.optimizer = build_optimizer(self.model, Optimizer(name=optimizer, lr=1e-3), device)
         self.chunk = chunk or loss_chunk(vocab)
         self.batches = self._endless(has_documents)
@@ -89,12 +85,6 @@ class Step:
     def shape(self) -> tuple[int, int]:
         """Blocks and heads of the model."""
         return len(self.model.blocks), self.model.blocks[0].attention.heads[0]
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of one step."""
-        per_token = flops_per_token(self.model_config, self.arch, self.vocab, self.seq).total
-        return per_token * self.batch * self.seq * self.accumulation
 
 
 def measured_peak_tflops(precision: str) -> float:

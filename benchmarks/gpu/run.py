@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.processes import commit_of
+
 TESTS = [
     "training/test_step.py",
     "memory/test_memory_peaks.py",
@@ -91,7 +93,7 @@ class Session:
         self.budget_s = float(environ.get("KIT_BUDGET_S", 530 if self.is_on_gpu else 3600))
         self.out, self.work = Path(environ["OUT"]), Path(environ["KIT_WORK"])
         self.only = tuple(name for name in environ.get("KIT_ONLY", "").split(",") if name)
-        self.report: dict[str, Any] = {"device": environ["KIT_DEVICE"], "commit": commit()}
+        self.report: dict[str, Any] = {"device": environ["KIT_DEVICE"], "commit": commit_of(ROOT)}
         self.report["date"] = time.strftime("%Y-%m-%d")
         self.checks: dict[str, Any] = {}
         for path in (self.out, self.work):
@@ -174,16 +176,6 @@ class Session:
             for pattern in ("*.log", "runs/*.log", "runs/*/*/*/log.txt", "runs/*/*/*/metrics.csv"):
                 for path in sorted(self.work.glob(pattern)):
                     archive.add(path, "_".join(path.relative_to(self.work).parts))
-
-
-def commit() -> str | None:
-    """The commit of this checkout; `bundle.sh` wrote it down for a copy without git."""
-    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
-    if done.returncode == 0:
-        return done.stdout.strip()
-    with contextlib.suppress(OSError):
-        return (ROOT / ".gpu" / "commit").read_text().strip()
-    return None
 
 
 if __name__ == "__main__":

@@ -45,10 +45,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def whole(model: Any) -> None:
-    model.states = torch.compile(model.states)
-
-
 def loop(kind: str, shape: tuple[int, ...], layers_heads: tuple[int, int]) -> Call:
     """The step of a plain loop of the same shape."""
     d_model, vocab, batch, seq = shape
@@ -58,8 +54,7 @@ def loop(kind: str, shape: tuple[int, ...], layers_heads: tuple[int, int]) -> Ca
 def speed(report: Report, quick: bool, *shape: int) -> None:
     """The product's step next to a plain loop of the same shape, eager and as one CUDA graph."""
     eager = Step(*shape)
-    sizes = {"tokens": shape[2] * shape[3], "flops": eager.flops, "layers": eager.shape[0]}
-    report |= sizes | {"loss_chunk": eager.chunk}
+    report |= {"tokens": shape[2] * shape[3], "layers": eager.shape[0], "loss_chunk": eager.chunk}
     ways: dict[str, Callable[[], Call]] = {
         "product": lambda: Step(*shape, is_graphed=ON_GPU).step,  # as a run takes it
         "product, eager": lambda: eager.step,
@@ -75,17 +70,11 @@ def speed(report: Report, quick: bool, *shape: int) -> None:
 
 
 def compiled(report: Report, quick: bool, *shape: int) -> None:
-    """The product's step next to a compiled plain loop, and the product compiled."""
+    """The product's step next to a compiled plain loop."""
     ours = Step(*shape, is_graphed=ON_GPU)
-    calls: dict[str, Call] = {"product": ours.step}
-    ways: dict[str, Callable[[], Call]] = {
-        "plain loop, compiled": lambda: loop("compile", shape, ours.shape),
-        "product, compiled": lambda: Step(*shape, compiled=whole).step,
-    }
-    for name, make in ways.items():  # each can take minutes
-        calls |= _ready(report, {name: make})
-        with report.part("ms") as found:
-            found |= timed(calls, quick)
+    calls = _ready(report, {"plain loop, compiled": lambda: loop("compile", shape, ours.shape)})
+    with report.part("ms") as found:
+        found |= timed(calls | {"product": ours.step}, quick)
 
 
 def _ready(report: Report, ways: dict[str, Callable[[], Call]]) -> dict[str, Call]:
@@ -126,6 +115,3 @@ def architectures(report: Report, quick: bool, is_deterministic: bool) -> None:
                 again = three(DEVICE, is_deterministic=True, **options)[0]
                 pairs = zip(step.model.state_dict().values(), again.model.state_dict().values(), strict=True)
                 found["is_right"] = found["has_same_bits"] = all(torch.equal(a, b) for a, b in pairs)
-            if not is_deterministic:
-                found["syncs"] = syncs(step.step, 5)
-                found |= timed({"step": step.step}, quick=True)["step"]
