@@ -51,8 +51,9 @@ def config_of(place: Path, batch: int, vocab: int, members: int) -> Any:
 def stepper(config: Any, size: int) -> Callable[[int], None]:
     """A function that takes steps of all runs, `size` at a time; 1: one after another."""
     import core
-    import experiment_utils
     from conf.ensembles import members_of
+    from training.attempt.begin import create_run
+    from training.attempt.run_files import Status
     from training.ensemble.allocator import keep_freed_memory
     from training.ensemble.company import Company
     from training.ensemble.together import EnsembleLoop
@@ -61,12 +62,11 @@ def stepper(config: Any, size: int) -> Callable[[int], None]:
     from training.plan import make_plan
 
     plans = [make_plan(member, tokenize=True) for member in members_of(config)]
-    folders = [experiment_utils.create_run(plan.config, str(plan.identity)) for plan in plans]
+    folders = [create_run(plan.config, str(plan.identity)) for plan in plans]
 
     def begun(group: list[Path]) -> list[Any]:
         company = Company(tuple(folder.name for folder in group), len(group), 0)
-        status = experiment_utils.Status
-        return [core.begin(folder, status(folder, 1), Interrupt(), None, company) for folder in group]
+        return [core.begin(folder, Status(folder, 1), Interrupt(), None, company) for folder in group]
 
     if size == 1:
         started = [one for folder in folders for one in begun([folder])]

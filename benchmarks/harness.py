@@ -152,7 +152,7 @@ def save(name: str, result: dict[str, Any], chosen: argparse.Namespace | None = 
     if chosen is not None and (chosen.quick or chosen.no_save):
         print(json.dumps(result, indent=2))
         return
-    import durable
+    from experiment_utils import atomic_files
     from training.provenance import versions
 
     facts = {
@@ -165,5 +165,5 @@ def save(name: str, result: dict[str, Any], chosen: argparse.Namespace | None = 
         facts |= {"provisional": chosen.provisional, "load_average": round(os.getloadavg()[0], 1)}
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(facts | result, indent=2)
-    durable.write_text(RESULTS / f"{name}.json", text + "\n")
+    atomic_files.write_text(RESULTS / f"{name}.json", text + "\n")
     print(text)

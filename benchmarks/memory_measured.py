@@ -105,12 +105,12 @@ def with_arch(config: Config, **arch: Any) -> Config:
 
 def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
     """Train a run, or an ensemble, in a fresh process. compiler_cache: torch.compile's folder."""
-    import experiment_utils
     from conf.ensembles import members_of
+    from training.attempt.begin import create_run
     from training.plan import make_plan
 
     plans = [make_plan(member, tokenize=True) for member in members_of(config)]
-    folders = [experiment_utils.create_run(plan.config, str(plan.identity)) for plan in plans]
+    folders = [create_run(plan.config, str(plan.identity)) for plan in plans]
     environment = {}
     if compiler_cache is not None:
         # Precompiled headers are in the folder for temporary files, whatever the cache.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import experiment_utils
 from benchmarks.harness import ROOT
 
 
@@ -21,12 +20,13 @@ def planned_run(runs_dir: Path, **overrides: Any) -> Path:
     """
     from conf.compose import Composer
     from conf.request import read_run
+    from training.attempt.begin import create_run
     from training.plan import make_plan
 
     words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
     place = tempfile.mkdtemp(dir=runs_dir)
     plan = make_plan(read_run([*words, f"runs_dir={place}"], Composer()), tokenize=True)
-    return experiment_utils.create_run(plan.config, str(plan.identity))
+    return create_run(plan.config, str(plan.identity))
 
 
 def on_cpu(folder: Path, vocabulary: int, steps: int, batch: int, seq_len: int = 128) -> dict[str, Any]:
@@ -49,7 +49,9 @@ def core_command(run: Path) -> list[Any]:
 
 def run_facts(run: Path) -> dict[str, Any]:
     """Seconds by stage, as the last attempt of a run recorded them."""
-    found: dict[str, Any] = experiment_utils.read_run(run)["attempts"][-1]["seconds"]
+    from training.attempt.run_files import read_run
+
+    found: dict[str, Any] = read_run(run)["attempts"][-1]["seconds"]
     return found
 
 
