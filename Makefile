@@ -52,7 +52,7 @@ soak: install
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
 
 benchmarks: install
-	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/pictures.py benchmarks/slurm_figures.py benchmarks/analysis_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $$(grep -l "^@benchmark" benchmarks/*.py); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/figures.py
 
 # All checks of the CUDA side in nine minutes; without a GPU in tiny sizes, which are not saved.

@@ -1,18 +1,16 @@
-"""How often the 95% intervals of `best-lr`, `fit` and `compare` hold the truth, and how wide they are.
+"""Measure how often the 95% intervals of `best-lr`, `fit` and `compare` hold the truth, and their width.
 
 Studies are made whose truth is known, with seeds that are fixed. Learning rates: 400 sweeps of each case,
 along splines through real sweeps and along curves that are steep below the best rate, flat above it and end
 in a cliff, at steps of 0.5 and 0.25 decades with one and two seeds. Fits and comparisons: noise that is even,
 that differs by size or by group, and that is skewed, since some seeds end far too high.
 
-    nice -n 19 python benchmarks/analysis_coverage.py [--sweeps 400] [--fits 100] [--no-save]
+    nice -n 19 python benchmarks/analysis_coverage.py
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import statistics
 import sys
@@ -20,8 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
@@ -29,8 +26,8 @@ from analysis.comparison import Group, compare
 from analysis.fits.result import fit_law, power_law
 from analysis.rates.best import Best, best_of, noise_of
 from analysis.reading.study import Run
-from benchmarks.analysis_parts.made import made_sweeps, noise
-from benchmarks.environment import save
+from benchmarks.harness import benchmark
+from benchmarks.known_truths import made_sweeps, noise
 
 GOAL = 0.9
 KINDS = {"real": "real sweeps", "cliff": "cliffs", "four sizes": "cliffs, four sizes of unequal noise"}
@@ -105,12 +102,14 @@ def fits(method: str, sizes: int, kind: str, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparisons(paired: bool, kind: str, counts: tuple[int, int], factor: float) -> dict[str, Any]:
+def comparisons(
+    paired: bool, kind: str, counts: tuple[int, int], factor: float, number: int
+) -> dict[str, Any]:
     """Coverage of the difference of two groups; the noise of the second is `factor` times the first's."""
     luck = np.random.default_rng([*counts, round(factor), paired])
     held, widths = 0, []
     first, second = (np.zeros(count) for count in counts)
-    for _ in range(COMPARISONS):
+    for _ in range(number):
         shared = noise(kind, np.zeros(max(counts)), luck) if paired else np.zeros(max(counts))
         one = shared[: counts[0]] + noise(kind, first, luck) / 2
         other = shared[: counts[1]] + factor * noise(kind, second, luck) / 2
@@ -122,7 +121,7 @@ def comparisons(paired: bool, kind: str, counts: tuple[int, int], factor: float)
     return {
         "case": f"{'pairs' if paired else 'no pairs'}, {counts[0]} and {counts[1]} seeds, {kind}, "
         f"noise 1 to {factor:g}",
-        "comparisons": COMPARISONS, "holds_the_truth": round(held / COMPARISONS, 4),
+        "comparisons": number, "holds_the_truth": round(held / number, 4),
         "median_width": round(statistics.median(widths), 4),
     }  # fmt: skip
 
@@ -135,34 +134,17 @@ def _group(name: str, losses: Any, first_seed: int) -> Group:
     return Group(name, tuple(Run(f"{name}{one['seed']}", Path(), "done", None, one) for one in values))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sweeps", type=int, default=400)
-    parser.add_argument("--fits", type=int, default=100)
-    parser.add_argument("--no-save", action="store_true")
-    options = parser.parse_args()
-    result: dict[str, Any] = {
+@benchmark(sweeps=(400, 4), fits=(100, 2), comparisons=(COMPARISONS, 4))
+def measured(chosen: Any) -> Any:
+    kinds = "even", "even, skewed"
+    methods = [("least-squares", size, chosen.fits) for size in FIT_SIZES]
+    methods.append(("huber", FIT_SIZES[1], chosen.fits // 2))
+    return {
         "goal": GOAL,
-        "best_lr": [rates(*case, options.sweeps) for case in itertools.product(KINDS, STEPS, SEEDS)],
+        "best_lr": [rates(*case, chosen.sweeps) for case in itertools.product(KINDS, STEPS, SEEDS)],
         "compare": [
-            comparisons(*case)
-            for case in itertools.product((True, False), ("even", "even, skewed"), GROUPS, (1.0, 4.0))
+            comparisons(*case, chosen.comparisons)
+            for case in itertools.product((True, False), kinds, GROUPS, (1.0, 4.0))
         ],
-        "fit": [
-            fits(*case, options.fits if case[0] == "least-squares" else options.fits // 2)
-            for case in (
-                *itertools.product(("least-squares",), FIT_SIZES, FIT_NOISES),
-                *itertools.product(("huber",), FIT_SIZES[1:], FIT_NOISES),
-            )
-        ],
+        "fit": [fits(method, size, kind, count) for method, size, count in methods for kind in FIT_NOISES],
     }
-    if options.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        save("analysis_coverage", result)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,111 +1,82 @@
-"""How long `python -m analysis fit` takes with 1,000 draws of its bootstrap, of each law and method.
+"""Measure how long `python -m analysis fit` takes with 1,000 draws of its bootstrap, by law and method.
 
-Made-up CSVs whose truth is known: 11 sizes for the power law, 24 runs of 6 sizes for Chinchilla's, with noise
-of 0.3%. Each round is a process of its own, timed from outside. Beside the seconds: whether the 95% intervals
-hold the truth, so that none is fast by being wrong.
+Made-up CSVs whose truth is known: 11 sizes for the power law, 24 runs of 6 sizes for Chinchilla's, with
+noise of 0.3%. Saved with the seconds: whether the 95% intervals hold the truth, so that none is fast by
+being wrong.
 
-    python benchmarks/analysis_fit.py [--rounds 5] [--draws 1000] [--no-save]
+    python benchmarks/analysis_fit.py
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
-import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.environment import save, summary
+from benchmarks.harness import benchmark, in_turns, summary
+from benchmarks.processes import Ran, run
 
-GOAL_S = 10.0
-_NOISE = 0.003
+GOAL_S, NOISE = 10.0, 0.003
 POWER = {"E": 2.6, "A": 290.0, "alpha": 0.134}
 CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
-"""Of Hoffmann et al. 2022."""
+"""Hoffmann et al. 2022."""
 
 
-def write_power(folder: Path) -> None:
-    """Sizes over two and a half decades of FLOPs."""
+def power(place: int) -> dict[str, float]:
+    """One of 11 sizes over two and a half decades of FLOPs."""
+    flops = 7e14 * 300 ** (place / 10)
+    return {"flops": flops, "loss": POWER["E"] + POWER["A"] * flops ** -POWER["alpha"]}
+
+
+def chinchilla(place: int) -> dict[str, float]:
+    """One of 6 sizes at 5, 20, 80 or 320 tokens a parameter."""
+    n = 1e6 * 300 ** (place // 4 / 5)
+    d = n * 5 * 4 ** (place % 4)
+    loss = CHINCHILLA["E"] + CHINCHILLA["A"] * n ** -CHINCHILLA["alpha"]
+    return {"n": n, "d": d, "loss": loss + CHINCHILLA["B"] * d ** -CHINCHILLA["beta"]}
+
+
+def write(folder: Path, rows: list[dict[str, float]]) -> Path:
+    """A CSV for each row, with noise."""
     luck = random.Random(0)
-    for place in range(11):
-        flops = 7e14 * 300 ** (place / 10)
-        loss = POWER["E"] + POWER["A"] * flops ** -POWER["alpha"]
-        _write(folder / f"{place}.csv", {"flops": flops, "loss": loss * math.exp(luck.gauss(0, _NOISE))})
+    folder.mkdir()
+    for place, row in enumerate(rows):
+        row["loss"] *= math.exp(luck.gauss(0, NOISE))
+        cells = ",".join(f"{value:.12g}" for value in row.values())
+        (folder / f"{place}.csv").write_text(f"{','.join(row)}\n{cells}\n")
+    return folder
 
 
-def write_chinchilla(folder: Path) -> None:
-    """Each size at 5, 20, 80 and 320 tokens a parameter."""
-    luck = random.Random(0)
-    for place in range(24):
-        n = 1e6 * 300 ** (place // 4 / 5)
-        d = n * 5 * 4 ** (place % 4)
-        loss = CHINCHILLA["E"] + CHINCHILLA["A"] * n ** -CHINCHILLA["alpha"]
-        loss += CHINCHILLA["B"] * d ** -CHINCHILLA["beta"]
-        row = {"n": n, "d": d, "loss": loss * math.exp(luck.gauss(0, _NOISE))}
-        _write(folder / f"{place}.csv", row)
-
-
-def _write(path: Path, row: dict[str, float]) -> None:
-    path.write_text(f"{','.join(row)}\n{','.join(f'{value:.12g}' for value in row.values())}\n")
-
-
-def fitted(arguments: list[str]) -> tuple[float, dict[str, Any]]:
-    """(seconds of the whole process, what it found)."""
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis", "fit", *arguments, "--json"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return time.perf_counter() - begun, json.loads(done.stdout)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--no-save", action="store_true")
-    options = parser.parse_args()
+@benchmark(rounds=(5, 1), draws=(1000, 10))
+def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
-        power, chinchilla = Path(place) / "power", Path(place) / "chinchilla"
-        for folder, write in ((power, write_power), (chinchilla, write_chinchilla)):
-            folder.mkdir()
-            write(folder)
-        both = [str(chinchilla), "--law", "chinchilla", "--size", "n", "--tokens", "d"]
-        cases = {
-            "power, least squares": ([str(power), "--x", "flops"], POWER),
-            "power, Huber": ([str(power), "--x", "flops", "--method", "huber"], POWER),
+        one = [write(Path(place) / "power", [power(number) for number in range(11)]), "--x", "flops"]
+        both = [write(Path(place) / "chinchilla", [chinchilla(number) for number in range(24)])]
+        both += ["--law", "chinchilla", "--size", "n", "--tokens", "d"]
+        cases: dict[str, tuple[list[Any], dict[str, float]]] = {
+            "power, least squares": (one, POWER),
+            "power, Huber": ([*one, "--method", "huber"], POWER),
             "Chinchilla, Huber": (both, CHINCHILLA),
             "Chinchilla, least squares": ([*both, "--method", "least-squares"], CHINCHILLA),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in cases}
-        holds: dict[str, dict[str, bool]] = {}
-        for _ in range(options.rounds):
-            for name, (arguments, truth) in cases.items():
-                took_s, found = fitted([*arguments, "--draws", str(options.draws)])
-                seconds[name].append(took_s)
-                holds[name] = {
-                    key: found[key]["low"] <= value <= found[key]["high"] for key, value in truth.items()
-                }
-    result: dict[str, Any] = {
-        "draws": options.draws, "noise": _NOISE, "goal_s": GOAL_S,
-        "seconds": {name: summary(values) for name, values in seconds.items()},
-        "intervals_hold_the_truth": holds,
+        base = [sys.executable, "-m", "analysis", "fit"]
+        fits = {
+            name: partial(run, [*base, *arguments, "--draws", chosen.draws, "--json"], errors=False)
+            for name, (arguments, _) in cases.items()
+        }
+        found: dict[str, list[Ran]] = in_turns(fits, chosen.rounds)
+    holds = {}
+    for name, (_, truth) in cases.items():
+        fit = json.loads(found[name][-1].output)
+        holds[name] = {key: fit[key]["low"] <= value <= fit[key]["high"] for key, value in truth.items()}
+    return {
+        "draws": chosen.draws, "noise": NOISE, "goal_s": GOAL_S, "intervals_hold_the_truth": holds,
+        "seconds": {name: summary([one.wall_s for one in taken]) for name, taken in found.items()},
     }  # fmt: skip
-    if options.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        save("analysis_fit", result)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,16 @@
-"""How long training waits for a checkpoint, and how long the disk takes: 256d with the state of AdamW.
+"""Measure how long training waits for a checkpoint and how long the disk takes: 256d, AdamW.
 
-In turn in every round: a copy of all tensors in memory, which is the least that a checkpoint in the
-background has to wait for (into memory that is there already, and into new memory); the stall of ours in the
-background, and its time until all is on the disk; ours in the foreground; safetensors and torch.save, each
-with an fsync of its file, as others write them, without checksums.
+In turns: a copy of all tensors in memory, which is the least that a checkpoint in the background has to
+wait for (into memory that is there already, and into new memory); the stall of ours in the background, and
+its time until all is on the disk; ours in the foreground; safetensors and torch.save, each with an fsync of
+its file, as others write them, without checksums.
 
-    python benchmarks/checkpoints.py [--width 256] [--rounds 5] [--folder DIR]
+    python benchmarks/checkpoints.py [--folder DIR]     # a folder on the disk to be measured
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -20,13 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.environment import save, summary
+from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from conf.schema import Arch, Model
 from models import build_model
 from training.background import BackgroundCheckpoints
@@ -34,6 +31,7 @@ from training.checkpoints import Checkpoint, Checkpoints
 
 GOALS = {"stall_over_copy": 1.3, "foreground_over_safetensors": 1.2}
 VOCAB, SEQ_LEN = 50_257, 128
+STALL, ON_DISK = "ours, in the background: stall", "ours, in the background: on the disk after"
 
 
 def state_of(width: int) -> Checkpoint:
@@ -48,94 +46,76 @@ def state_of(width: int) -> Checkpoint:
     return Checkpoint(weights, moments, {"step": 1, "best": None})
 
 
-def fsynced(path: Path) -> None:
+def cases_of(state: Checkpoint, folder: Path) -> dict[str, Callable[[], Any]]:
+    """Ways to keep a state, by name."""
+    parts = {"weights": state.weights, "training": state.training}
+    tensors = {f"{part}.{name}": tensor for part, of in parts.items() for name, tensor in of.items()}
+    kept = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    background = BackgroundCheckpoints(Checkpoints(folder / "background", keep=1), is_on=True)
+    foreground = Checkpoints(folder / "foreground", keep=1)
+
+    def ours(checkpoints: BackgroundCheckpoints | Checkpoints) -> None:
+        state.state["step"] += 1
+        checkpoints.save(state)
+
+    def both_files() -> None:
+        for part, of in parts.items():
+            save_file(of, folder / f"{part}.safetensors")
+            fsync(folder / f"{part}.safetensors")
+
+    def torch_save() -> None:
+        torch.save(tensors, folder / "state.pt")
+        fsync(folder / "state.pt")
+
+    def in_background() -> list[float]:
+        began = time.perf_counter()
+        ours(background)
+        stall = time.perf_counter() - began
+        background.wait()
+        return [stall, time.perf_counter() - began]
+
+    return {
+        "copy in memory": lambda: [kept[name].copy_(tensor) for name, tensor in tensors.items()],
+        "copy into new memory": lambda: [tensor.clone() for tensor in tensors.values()],
+        STALL: in_background,
+        "ours, in the foreground": lambda: ours(foreground),
+        "safetensors and fsync": both_files,
+        "torch.save and fsync": torch_save,
+    }
+
+
+def fsync(path: Path) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
-def timed(action: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
+def timed(action: Callable[[], Any]) -> list[float]:
+    """Seconds of an action; the action's own, where it returns them."""
+    began = time.perf_counter()
+    own = action()
+    seconds = time.perf_counter() - began
+    return own if isinstance(own, list) and isinstance(own[0], float) else [seconds]
 
 
-def rounds_of(state: Checkpoint, folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way, by round. One before the first is not counted."""
-    tensors = {
-        f"{kind}.{name}": t for kind in ("weights", "training") for name, t in getattr(state, kind).items()
+@benchmark(rounds=(5, 1), width=(256, 32), folder=Path)
+def measured(chosen: Any) -> Any:
+    state = state_of(chosen.width)
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+        cases = cases_of(state, Path(name))
+        taken = in_turns({what: lambda act=act: timed(act) for what, act in cases.items()}, chosen.rounds, 1)
+    found = {}
+    for what, each in taken.items():
+        found[what] = [one[0] for one in each]
+        if what == STALL:
+            found[ON_DISK] = [one[1] for one in each]
+    pairs = {
+        "stall_over_copy": (STALL, "copy in memory"),
+        "foreground_over_safetensors": ("ours, in the foreground", "safetensors and fsync"),
+        "stall_over_torch_save": (STALL, "torch.save and fsync"),
     }
-    kept = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
-    background = BackgroundCheckpoints(Checkpoints(folder / "background", keep=1), is_on=True)
-    foreground = Checkpoints(folder / "foreground", keep=1)
-    found: dict[str, list[float]] = {}
-
-    def both_files() -> None:
-        save_file(state.weights, folder / "model.safetensors")
-        save_file(state.training, folder / "training.safetensors")
-        fsynced(folder / "model.safetensors")
-        fsynced(folder / "training.safetensors")
-
-    def torch_save() -> None:
-        torch.save(tensors, folder / "state.pt")
-        fsynced(folder / "state.pt")
-
-    for number in range(rounds + 1):
-        state.state["step"] = number + 1
-        seconds = {
-            "copy in memory": timed(lambda: [kept[name].copy_(tensor) for name, tensor in tensors.items()]),
-            "copy into new memory": timed(lambda: [tensor.clone() for tensor in tensors.values()]),
-            "ours, in the background: stall": timed(lambda: background.save(state)),
-        }
-        started = time.perf_counter()
-        background.wait()
-        seconds["ours, in the background: on the disk after"] = (
-            time.perf_counter() - started + seconds["ours, in the background: stall"]
-        )
-        seconds["ours, in the foreground"] = timed(lambda: foreground.save(state))
-        seconds["safetensors and fsync"] = timed(both_files)
-        seconds["torch.save and fsync"] = timed(torch_save)
-        if number:
-            for name, value in seconds.items():
-                found.setdefault(name, []).append(value)
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="on the disk to be measured (default: a temporary one)")
-    options = parser.parse_args()
-    state = state_of(options.width)
-    folder = Path(tempfile.mkdtemp(dir=options.folder))
-    try:
-        found = rounds_of(state, folder, options.rounds)
-    finally:
-        shutil.rmtree(folder)
-    tensors = (*state.weights.values(), *state.training.values())
-
-    def ratio(one: str, other: str) -> dict[str, float]:
-        return summary([a / b for a, b in zip(found[one], found[other], strict=True)])
-
-    ratios = {
-        "stall_over_copy": ratio("ours, in the background: stall", "copy in memory"),
-        "foreground_over_safetensors": ratio("ours, in the foreground", "safetensors and fsync"),
-        "stall_over_torch_save": ratio("ours, in the background: stall", "torch.save and fsync"),
-    }
-    save(
-        "checkpoints",
-        {
-            "what": f"{options.width}d with {VOCAB:,} ids and the state of AdamW",
-            "bytes": sum(tensor.nbytes for tensor in tensors),
-            "seconds": {name: summary(values) for name, values in found.items()},
-            "ratios": ratios,
-            "goals": GOALS,
-            "goals_met": all(ratios[name]["median"] <= goal for name, goal in GOALS.items()),
-        },
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "what": f"{chosen.width}d with {VOCAB:,} ids and the state of AdamW",
+        "bytes": sum(tensor.nbytes for tensor in (*state.weights.values(), *state.training.values())),
+        "seconds": summaries(found), "goals": GOALS,
+        "ratios": {name: ratios(found[one], found[other]) for name, (one, other) in pairs.items()},
+    }  # fmt: skip

@@ -1,35 +1,32 @@
-"""What the supervisor costs: its own CPU time and resident memory beside 1, 9 and 65 processes.
+"""Measure what the supervisor costs: its own CPU time and resident memory next to 1, 9 and 65 processes.
 
 An A/B run cannot resolve a thousandth of a core, so the supervisor's own time is counted: the scheduler's
-nanoseconds on a core (/proc/PID/schedstat), from when the first fast samples are over. The job is one process
-with 8 GB mapped and read, and its forked workers of 10 MB each. Cases are taken in turns, and with them a
-bare interpreter that wakes once a second and does nothing: what that costs is this machine's.
+nanoseconds on a core (/proc/PID/schedstat), after its first fast samples. The job is one process with 8 GB
+mapped and read, and its forked workers of 10 MB each. Cases take turns, and with them a bare interpreter
+that wakes once a second and does nothing.
 
-    python benchmarks/memory_sampler.py [--seconds 30] [--rounds 3] [--mapped-gb 8]
+    python benchmarks/memory_sampler.py
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.environment import save, summary
+from benchmarks.harness import MB, benchmark, in_turns, summary
+from benchmarks.processes import proc_bytes
 from memory.ring import Ring, read_ring
 from memory.supervision.options import command_line
 
 GOALS = {"share_of_a_core": 0.001, "rss_mb": 12.0}
 """At 9 processes."""
-PROCESSES = (1, 9, 65)
 JOB = """
 import mmap, os, sys
 workers, mapped_bytes, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -44,25 +41,24 @@ sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
 open(f"{folder}/up", "w").close()
 sys.stdin.read()
 """
-
 BARE = "import time\nwhile True: time.sleep(1)"
 
 
-def measure_bare(seconds: float) -> float:
+def measure_bare(seconds: float) -> dict[str, float]:
     """Share of a core of an interpreter that wakes once a second and does nothing."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BARE])
     try:
         time.sleep(3)
         began_s, spent_s = time.monotonic(), cpu_s(process.pid)
         time.sleep(seconds)
-        return (cpu_s(process.pid) - spent_s) / (time.monotonic() - began_s)
+        return {"share_of_a_core": (cpu_s(process.pid) - spent_s) / (time.monotonic() - began_s)}
     finally:
         process.kill()
         process.wait()
 
 
 def measure(folder: Path, processes: int, mapped_bytes: int, seconds: float) -> dict[str, float]:
-    """One supervised job for so long: share of a core, microseconds a sample, resident megabytes."""
+    """One supervised job: share of a core, microseconds a sample, resident megabytes."""
     (folder / "up").unlink(missing_ok=True)
     job = [sys.executable, "-S", "-c", JOB, str(processes - 1), str(mapped_bytes), str(folder)]
     process = subprocess.Popen(command_line(job, folder), stdin=subprocess.PIPE)
@@ -78,17 +74,15 @@ def measure(folder: Path, processes: int, mapped_bytes: int, seconds: float) -> 
         sample = ring_of(folder).samples[-1]
         assert sample.processes == processes
         assert (sample.tree_file_bytes or 0) >= mapped_bytes
-        status = Path(f"/proc/{process.pid}/status").read_text()
+        names = {"rss_mb": "VmRSS", "peak_rss_mb": "VmHWM", "own_anon_mb": "RssAnon"}
+        held = {name: proc_bytes(field, process.pid) / MB for name, field in names.items()}
     finally:
         process.stdin.close()
         process.wait()
-    return {
+    return held | {
         "share_of_a_core": spent_s / took_s,
         "microseconds_a_sample": 1e6 * spent_s / max(1, taken),
         "samples_a_second": taken / took_s,
-        "rss_mb": kilobytes(status, "VmRSS") / 1024,
-        "peak_rss_mb": kilobytes(status, "VmHWM") / 1024,
-        "own_anon_mb": kilobytes(status, "RssAnon") / 1024,
     }
 
 
@@ -97,58 +91,28 @@ def cpu_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def kilobytes(status: str, name: str) -> int:
-    return int(status.partition(f"{name}:")[2].split()[0])
-
-
 def ring_of(folder: Path) -> Ring:
     ring = read_ring(folder / "memory.ring")
     assert ring is not None
     return ring
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mapped-gb", type=float, default=8.0)
-    parser.add_argument("--print", action="store_true", help="do not save, as on a machine that is busy")
-    options = parser.parse_args()
-    mapped_bytes = int(options.mapped_gb * (1 << 30))
-    taken: dict[int, list[dict[str, float]]] = {processes: [] for processes in PROCESSES}
-    bare: list[float] = []
+@benchmark(rounds=(3, 1), seconds=(30.0, 2.0), mapped_gb=(8.0, 0.1), sizes=([1, 9, 65], [1, 9]))
+def measured(chosen: Any) -> Any:
+    mapped_bytes = int(chosen.mapped_gb * (1 << 30))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with open(folder / "mapped", "wb") as file:
             file.truncate(mapped_bytes)  # of holes: its pages are cache as any other's are
-        for round_ in range(options.rounds):
-            order = list(PROCESSES)
-            random.Random(round_).shuffle(order)
-            bare.append(measure_bare(options.seconds))
-            for processes in order:
-                taken[processes].append(measure(folder, processes, mapped_bytes, options.seconds))
-    cases: list[dict[str, Any]] = [
-        {"processes": processes, **{key: summary([one[key] for one in found]) for key in found[0]}}
-        for processes, found in taken.items()
+        how = (mapped_bytes, chosen.seconds)
+        jobs = {str(size): partial(measure, folder, size, *how) for size in chosen.sizes}
+        found = in_turns({"bare": partial(measure_bare, chosen.seconds)} | jobs, chosen.rounds)
+    bare = summary([one["share_of_a_core"] for one in found.pop("bare")])
+    cases = [
+        {"processes": int(size), **{key: summary([one[key] for one in taken]) for key in taken[0]}}
+        for size, taken in found.items()
     ]
-    at_nine = cases[PROCESSES.index(9)]
-    result = {
-        "what": "the supervisor's own CPU time (schedstat) and resident memory, sampling at 1 Hz",
-        "mapped_gb": options.mapped_gb,
-        "seconds": options.seconds,
-        "load_average": round(os.getloadavg()[0], 1),
-        "goals_at_9_processes": GOALS,
-        "goals_met": all(at_nine[name]["median"] <= goal for name, goal in GOALS.items()),
-        "bare_share_of_a_core": summary(bare),
-        "cases": cases,
-    }
-    if options.print:
-        print(result)
-    else:
-        save("memory_sampler", result)
-
-
-if __name__ == "__main__":
-    main()
+    what = "the supervisor's own CPU time (schedstat) and resident memory, sampling at 1 Hz"
+    facts = {"what": what, "mapped_gb": chosen.mapped_gb, "seconds": chosen.seconds}
+    facts |= {"goals_at_9_processes": GOALS, "bare_share_of_a_core": bare}
+    return facts | {"cases": cases}

@@ -1,58 +1,31 @@
-"""Harness overhead: time outside the step, as a share of the step; and how long a step waits for its batch.
+"""Measure the time that a run spends outside its steps, and how long a step waits for its batch.
 
 Two cases, a step that is long and one that is short: 64d with a vocabulary of GPT-2's size, 32d with bytes.
-Of each, two measurements in one run, interleaved:
-- timers inside the loop of an ordinary run (`run.json`, attempts[].seconds): all time of the train stages,
-  stage records and rows of metrics.csv on, less the time inside `Step.take`; of that, the time until the
-  loader gave a batch;
-- an A/B against a bare loop of the same model, optimizer, loss and data, with the interval of the ratio over
-  the rounds.
+Two measurements of each, in turns: - timers inside the loop of an ordinary run (`run.json`,
+attempts[].seconds): all time of the train stages, less
+  the time inside `Step.take`; of that, the time until the loader gave a batch;
+- an A/B against a bare loop of the same model, optimizer, loss and data, with the interval of the ratio.
 
-    python benchmarks/overhead.py [--rounds 5]
+    python benchmarks/overhead.py
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import random
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.environment import save, summary
-from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
-from training.attempt.run_files import read_run
+from benchmarks.harness import benchmark, in_turns, ratios, summary
+from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
+from benchmarks.processes import run
 from training.device import available_threads
 
-SEQ_LEN = 128
-BATCH = 8
-
-
-@dataclass(frozen=True)
-class Case:
-    """goal: share of a step that lies outside of it, at most."""
-
-    width: int
-    vocabulary: int
-    steps: int
-    goal: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.width}d, {'bytes' if self.vocabulary == 257 else 'GPT-2 vocabulary'}"
-
-
-CASES = (Case(64, 50_257, 40, 0.005), Case(32, 257, 800, 0.03))
-
+SEQ_LEN, BATCH = 128, 8
+CASES = {"64d, GPT-2 vocabulary": (64, 50_257, 0.005), "32d, bytes": (32, 257, 0.03)}
+"""Width, vocabulary, and the largest share of a step that the time outside of it may have."""
 BARE = """
 import sys, time
 import numpy as np, torch
@@ -80,99 +53,52 @@ for step in range(steps):
     seconds.append(time.monotonic() - started)
 print(sum(seconds[1:]) / (steps - 1))
 """
-
-
 WAITING = {"GOMP_SPINCOUNT": "300000"}
-"""Of the threads of both: what a run chooses on free cores, which is OpenMP's own."""
+"""For the threads of both: OpenMP's default, which a run chooses on free cores."""
 
 
-def harness(case: Case, folder: Path, path: Path, threads: int) -> dict[str, float]:
-    """Seconds of one run by its own timers."""
-    run = planned_run(
-        f"model={case.width}d", "dataset=text", f"dataset.path={path}", *_tokenizer(case, folder),
-        f"training.max_steps={case.steps}", f"training.seq_len={SEQ_LEN}",
-        f"training.effective_batch={BATCH}", "training.evals=1", f"training.eval_tokens={SEQ_LEN}",
-        "training.checkpoint_every=1000000",
-        "training.device=cpu", "training.precision=fp32", f"training.threads={threads}",
-        "memory.every_steps=10", f"runs_dir={tempfile.mkdtemp(dir=folder)}",
-    )  # fmt: skip
-    command = [sys.executable, str(ROOT / "core.py"), str(run), "--quiet"]
-    subprocess.run(command, env=os.environ | WAITING, check=True)
-    seconds = read_run(run)["attempts"][0]["seconds"]
-    in_stages = seconds["train"] + seconds["first_step"]
-    return {
-        "outside": (in_stages - seconds["step"]) / seconds["step"],
-        "waiting": seconds["batch"] / seconds["step"],
-        "per_step": seconds["train"] / (case.steps - 1),
-    }
-
-
-def _tokenizer(case: Case, folder: Path) -> list[str]:
-    if case.vocabulary == 257:
-        return ["tokenizer=bytes"]
-    words = folder / "words"
-    if not words.exists():
-        write_tokenizer(words, case.vocabulary)
-    return ["tokenizer=custom", f"tokenizer.path={words}"]
-
-
-def bare(case: Case, path: Path, threads: int) -> float:
-    """Seconds a step of the bare loop."""
-    sizes = (case.width, case.steps, SEQ_LEN, BATCH, case.vocabulary, threads)
-    done = subprocess.run(
-        [sys.executable, "-c", BARE, str(path), *map(str, sizes)],
-        cwd=ROOT, env=os.environ | WAITING, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return float(done.stdout)
-
-
-def measure(case: Case, rounds: int, threads: int) -> dict[str, Any]:
+def measure(name: str, steps: int, rounds: int) -> dict[str, Any]:
     """The row of a case."""
-    outside, waiting, ratios = [], [], []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path = write_ids(folder / "random.npy", 4 * case.steps * BATCH * SEQ_LEN, case.vocabulary)
-        for round_ in range(rounds):
-            order = ["harness", "bare"]
-            random.Random(round_).shuffle(order)
-            found: dict[str, float] = {}
-            for which in order:
-                if which == "harness":
-                    timers = harness(case, folder, path, threads)
-                    outside.append(timers["outside"])
-                    waiting.append(timers["waiting"])
-                    found[which] = timers["per_step"]
-                else:
-                    found[which] = bare(case, path, threads)
-            ratios.append(found["harness"] / found["bare"])
-            time.sleep(0.5)
-    mean, deviation = statistics.mean(ratios), statistics.stdev(ratios) if len(ratios) > 1 else 0.0
-    half_width = 2.776 * deviation / len(ratios) ** 0.5  # Student's t for 5 rounds, 95%
-    return {
-        "case": case.name,
-        "steps": case.steps,
-        "outside_the_step_share": summary(outside),
-        "goal": case.goal,
-        "met": statistics.median(outside) <= case.goal,
-        "waiting_for_batches_share": summary(waiting),
-        "harness_over_bare_loop": summary(ratios)
-        | {
-            "mean": round(mean, 4),
-            "interval_95": [round(mean - half_width, 4), round(mean + half_width, 4)],
-        },
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    width, vocabulary, goal = CASES[name]
     threads = available_threads()
-    what = f"batch {BATCH} x {SEQ_LEN}, {threads} threads, stage records on"
-    save("overhead", {"what": what, "cases": [measure(case, options.rounds, threads) for case in CASES]})
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        how = on_cpu(folder, vocabulary, steps, BATCH, SEQ_LEN) | {
+            "model": f"{width}d", "training__checkpoint_every": 10**6, "training__threads": threads,
+            "memory__every_steps": 10,
+        }  # fmt: skip
+
+        def harness() -> dict[str, float]:
+            planned = planned_run(folder, **how)
+            run(core_command(planned), env=WAITING)
+            seconds = run_facts(planned)
+            outside = seconds["train"] + seconds["first_step"] - seconds["step"]
+            return {
+                "outside": outside / seconds["step"], "waiting": seconds["batch"] / seconds["step"],
+                "step_s": seconds["train"] / (steps - 1),
+            }  # fmt: skip
+
+        def bare() -> dict[str, float]:
+            sizes = (how["dataset__path"], width, steps, SEQ_LEN, BATCH, vocabulary, threads)
+            return {"step_s": run([sys.executable, "-c", BARE, *sizes], env=WAITING).json}
+
+        found = in_turns({"harness": harness, "bare": bare}, rounds)
+    over = ratios(*([one["step_s"] for one in found[which]] for which in ("harness", "bare")))
+    pairs = [a["step_s"] / b["step_s"] for a, b in zip(found["harness"], found["bare"], strict=True)]
+    mean = sum(pairs) / rounds
+    deviation = (sum((ratio - mean) ** 2 for ratio in pairs) / max(1, rounds - 1)) ** 0.5
+    half_width = 2.776 * deviation / rounds**0.5  # Student's t for 5 rounds, 95%
+    interval = [round(mean - half_width, 4), round(mean + half_width, 4)]
+    return {
+        "case": name, "steps": steps, "goal": goal,
+        "outside_the_step_share": summary([one["outside"] for one in found["harness"]]),
+        "waiting_for_batches_share": summary([one["waiting"] for one in found["harness"]]),
+        "harness_over_bare_loop": over | {"mean": round(mean, 4), "interval_95": interval},
+    }  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+@benchmark(rounds=(5, 1), steps=([40, 800], [3, 10]))
+def measured(chosen: Any) -> Any:
+    what = f"batch {BATCH} x {SEQ_LEN}, {available_threads()} threads, stage records on"
+    cases = [measure(name, steps, chosen.rounds) for name, steps in zip(CASES, chosen.steps, strict=True)]
+    return {"what": what, "cases": cases}

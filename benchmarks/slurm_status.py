@@ -1,25 +1,22 @@
-"""How soon `python -m slurm status` tells of 1,000 runs, and how soon it has the right word for an OOM kill.
+"""Measure how soon `python -m slurm status` reports 1,000 runs, and how soon it reports an OOM kill as such.
 
 Runs: folders as a submitter, runs and supervisors leave them: 600 done, 150 queued, 100 running with a full
 memory.ring each, 100 failed, 50 killed for memory. squeue and sacct are programs on PATH that note each call
 and print what a cluster would, with three rows a task; so the time is that of `status`, not of a slurmctld.
-Each round is a process of its own, timed from outside.
 
 With --kills N, which needs root and a local cluster (`slurm/local_cluster.sh start`, SLURM_CONF set): N jobs
 that the kernel kills for memory, one after the other. Counted from the last sign of life of the victim until
 `study_truth` says `oom`; and until submitit's `results()` raises for the same program, started by submitit.
 
-    python benchmarks/slurm_status.py [--rounds 7] [--runs 1000] [--kills 3] [--no-save]
+    python benchmarks/slurm_status.py [--kills 3]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,12 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "tests")]
 
 from made_studies import FakeSlurm, MadeStudy
 
-from benchmarks.environment import save, summary
+from benchmarks.harness import ROOT, benchmark, summary
+from benchmarks.processes import run
 from memory.ring import HISTORY, RingWriter
 from memory.samples import ProcessSample, Sample
 from slurm.records import SLURM, Array, Place, Submission, add_place
@@ -55,9 +52,8 @@ while True:
     open({sign!r}, "w").write(repr(time.time()))
     time.sleep(0.05)
 """
-KILL_MB = 120
-AGE_S = 30
-"""How long a victim lives before it grows: submitit asks less and less often as a job gets older."""
+KILL_MB, AGE_S = 120, 30
+"""A victim lives for AGE_S before it grows: submitit asks less and less often as a job gets older."""
 
 
 def make_study(folder: Path, runs: int) -> tuple[FakeSlurm, dict[str, int]]:
@@ -68,10 +64,10 @@ def make_study(folder: Path, runs: int) -> tuple[FakeSlurm, dict[str, int]]:
     study, said, now_s = MadeStudy(folder, names), FakeSlurm(), time.time()
     for number, (name, state) in enumerate(zip(names, states, strict=True)):
         job = f"4242_{number}"
-        one_run(study, name, state, now_s)
         if state == "queued":
             said.wait(job)
             continue
+        one_run(study, name, state, now_s)
         if state == "running":
             said.wait(job, "RUNNING", "None", start=str(int(now_s - 900)), nodes="n1")
             said.row(job, "RUNNING")
@@ -79,23 +75,19 @@ def make_study(folder: Path, runs: int) -> tuple[FakeSlurm, dict[str, int]]:
         word = {"done": "COMPLETED", "failed": "FAILED", "oom": "FAILED"}[state]
         said.row(job, word, "0:0" if state == "done" else "1:0")
         said.row(f"{job}.batch", word)
-        said.row(
-            f"{job}.0", "OUT_OF_MEMORY" if state == "oom" else word, "0:125" if state == "oom" else "0:0"
-        )
+        of_step = ("OUT_OF_MEMORY", "0:125") if state == "oom" else (word, "0:0")
+        said.row(f"{job}.0", *of_step)
     return said, {state: states.count(state) for state in SHARES}
 
 
 def one_run(study: MadeStudy, name: str, state: str, now_s: float) -> None:
-    """Its files."""
-    if state == "queued":
-        return
-    run = study.folder / name
-    own = {"oom": "running"}.get(state, state)
+    """Files of a run that has begun."""
+    folder, own = study.folder / name, {"oom": "running"}.get(state, state)
     reason = "ValueError: no" if state == "failed" else None
     study.status(name, own, reason=reason, heartbeat_s=now_s - 2)
-    os.utime(run / "status.json", (now_s - 2, now_s - 2))
+    os.utime(folder / "status.json", (now_s - 2, now_s - 2))
     rows = [f"{n},{n * 4096},3.1,,0.001,1.0,1e12,{n * 0.4},10240,\n" for n in range(1, 401)]
-    (run / "metrics.csv").write_text(HEADER + "".join(rows))
+    (folder / "metrics.csv").write_text(HEADER + "".join(rows))
     if state == "running":
         study.lock(name)
     else:
@@ -104,7 +96,7 @@ def one_run(study: MadeStudy, name: str, state: str, now_s: float) -> None:
         study.killed_for_memory(name)
     if state in ("running", "oom"):
         tree = tuple(ProcessSample(100 + n, "python", 200 << 20, 50 << 20, 0, 250 << 20) for n in range(5))
-        with RingWriter(run / "memory.ring", {"pid": 100, "attempt": 1, "host": "n1"}) as ring:
+        with RingWriter(folder / "memory.ring", {"pid": 100, "attempt": 1, "host": "n1"}) as ring:
             for at in range(HISTORY):
                 ring.add(Sample(now_s - HISTORY + at, (300 + at % 500) << 20, 1 << 30, tree=tree))
 
@@ -117,23 +109,21 @@ def clients(folder: Path, said: FakeSlurm) -> dict[str, str]:
     for name in ("squeue", "sacct"):
         (folder / name).write_text(CLIENT.format(name=name, folder=folder))
         (folder / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
 def status_of_many(runs: int, rounds: int) -> dict[str, Any]:
     """Seconds a round, and calls of Slurm's clients in one."""
     with tempfile.TemporaryDirectory() as place:
-        study = Path(place) / "runs" / "sweep"
-        said, states = make_study(study, runs)
+        said, states = make_study(Path(place) / "runs" / "sweep", runs)
         environment = clients(Path(place) / "bin", said)
         command = [sys.executable, "-m", "slurm", "status", "sweep", "--json"]
         seconds, calls = [], Path(place) / "bin" / "calls.txt"
         for _ in range(rounds):
             calls.unlink(missing_ok=True)
-            begun = time.perf_counter()
-            done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
-            seconds.append(time.perf_counter() - begun)
-            told = json.loads(done.stdout)["counts"]
+            done = run(command, cwd=Path(place), env=environment, code=None, errors=False)
+            seconds.append(done.wall_s)
+            told = json.loads(done.output)["counts"]
             if told != {state: count for state, count in states.items() if count}:
                 raise AssertionError(f"{told} where {states} are")
         asked = calls.read_text().split()
@@ -145,11 +135,9 @@ def status_of_many(runs: int, rounds: int) -> dict[str, Any]:
 
 def word_for_a_kill(kills: int) -> dict[str, Any]:
     """Seconds from the victim's last sign of life to the word `oom`, ours and submitit's."""
-    ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="hw-kill-") as place:
-        for number in range(kills):
-            ours.append(_ours(Path(place) / f"ours{number}"))
-            theirs.append(_submitit(Path(place) / f"submitit{number}"))
+        ours = [_ours(Path(place) / f"ours{number}") for number in range(kills)]
+        theirs = [_submitit(Path(place) / f"submitit{number}") for number in range(kills)]
     right = sum(bool(re.search("out.of.memory|oom", said, re.IGNORECASE)) for _, said in theirs)
     return {
         "kills": kills, "age_s": AGE_S, "status_s": summary(ours), "submitit_says_oom": right,
@@ -162,21 +150,18 @@ def _ours(place: Path) -> float:
     """A supervised program as the run of a job, as `slurm.in_job` starts one."""
     from memory.supervision.options import command_line
 
-    study, run, sign = place / "sweep", place / "sweep" / "a", place / "sign"
-    run.mkdir(parents=True)
-    (run / "config.yaml").write_text("seed: 0\n")
+    study, folder, sign = place / "sweep", place / "sweep" / "a", place / "sign"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 0\n")
     array = Array(0, f"kill-{os.getpid()}-{place.name}", [["a"]])
-    made = Submission("1", study, SLURM, time.time(), "root", os.uname().nodename, str(place), "-", [array])
-    command = command_line([sys.executable, "-c", GROW.format(sign=str(sign), age_s=AGE_S)], run)
-    script = place / "job.sh"
-    script.write_text(f"#!/bin/sh\nsrun {shlex.join(command)}\n")
-    options = [f"--mem={KILL_MB}", f"--job-name={array.name}", "--time=5", "--output=/dev/null"]
-    sent = subprocess.run(
-        ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=True, cwd=place
-    )
-    array = replace(array, job_id=sent.stdout.split(";")[0].strip())
-    replace(made, arrays=[array]).write()
-    add_place(run, Place("1", 0, 0))
+    facts = ("1", study, SLURM, time.time(), "root", os.uname().nodename, str(place), "-", [array])
+    command = command_line([sys.executable, "-c", GROW.format(sign=str(sign), age_s=AGE_S)], folder)
+    (place / "job.sh").write_text(f"#!/bin/sh\nsrun {shlex.join(command)}\n")
+    how = [f"--mem={KILL_MB}", f"--job-name={array.name}", "--time=5", "--output=/dev/null"]
+    sent = run(["sbatch", "--parsable", *how, place / "job.sh"], cwd=place, errors=False).output
+    array = replace(array, job_id=sent.split(";")[0].strip())
+    replace(Submission(*facts), arrays=[array]).write()
+    add_place(folder, Place("1", 0, 0))
     while (truth := study_truth(study)[0]).state != "oom":
         if truth.state in ENDED:
             raise AssertionError(f"{truth.state}: {truth.reason}")
@@ -185,7 +170,7 @@ def _ours(place: Path) -> float:
 
 
 def _submitit(place: Path) -> tuple[float, str]:
-    """(seconds, what it says), of a function that grows in submitit's own process, as its users' do."""
+    """(seconds, what it says) for a function that grows in submitit's own process, as its users' do."""
     import submitit
 
     place.mkdir()
@@ -197,26 +182,12 @@ def _submitit(place: Path) -> tuple[float, str]:
         job.results()
     except Exception as error:
         return time.time() - float(sign.read_text()), str(error)
-    raise AssertionError("submitit says that it did well")
+    raise AssertionError("submitit reports success")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--no-save", action="store_true")
-    options = parser.parse_args()
-    result: dict[str, Any] = {"status": status_of_many(options.runs, options.rounds)}
-    if options.kills:
-        result["kill"] = word_for_a_kill(options.kills)
-    if options.no_save:
-        print(json.dumps(result, indent=2))
-    else:
-        save("slurm_status", result)
-
-
-if __name__ == "__main__":
-    main()
+@benchmark(rounds=(7, 1), runs=(1000, 40), kills=(0, 0))
+def measured(chosen: Any) -> Any:
+    result: dict[str, Any] = {"status": status_of_many(chosen.runs, chosen.rounds)}
+    if chosen.kills:
+        result["kill"] = word_for_a_kill(chosen.kills)
+    return result

@@ -1,39 +1,36 @@
-"""Other kinds of tokenizer: the whole command against Hugging Face's own batch encoding at its best.
+"""Compare the whole command with Hugging Face's own batch encoding at its best, for other kinds of tokenizer.
 
-No hub is asked: a byte-level BPE with Llama 3's pattern and a Unigram model are trained here. Hugging
-Face's `tokenizers` encodes with all its threads, from memory, in the best of several ways: documents whole
-or in pieces, with and without offsets. Only its encoding is timed; ours is the whole command.
+No hub is asked: a byte-level BPE with Llama 3's pattern and a Unigram model are trained here. Hugging Face's
+`tokenizers` encodes with all its threads, from memory, in the best of several ways: documents whole or in
+pieces, with and without offsets. Only its encoding is timed; ours is the whole command.
 
     python benchmarks/tokenizing_models.py            # about 10 minutes
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.corpora import DEFAULT_FOLDER, SEPARATOR, absolute, corpora, prefix
-from benchmarks.environment import save, summary
-from benchmarks.tokenizing_parts.whole_command import run
+from benchmarks.corpora import FOLDER, corpora, prefix
+from benchmarks.harness import benchmark, in_turns, ratios, summary
+from benchmarks.processes import MemoryLook, run
+from benchmarks.tokenizing import ours
+from benchmarks.tokenizing_peers import SEPARATOR
 
 LLAMA_3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-SIZES = {"llama-3-like": 64_000, "unigram": 16_000}
-TRAINED_ON = {"llama-3-like": ("mix", 20 * 10**6), "unigram": ("english", 4 * 10**6)}
-"""Corpus and bytes. Of text without spaces, which the mix has too, a Unigram model is trained for hours."""
-
+TRAINED_ON = {"llama-3-like": ("mix", 20), "unigram": ("english", 4)}
+"""Corpus and MB. A Unigram model trains for hours on text without spaces, which the mix has too."""
 BEST = """
 import json, sys, time
 from tokenizers import Tokenizer
@@ -62,116 +59,84 @@ print(json.dumps(found))
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--corpora", type=absolute, default=DEFAULT_FOLDER, metavar="FOLDER")
-    parser.add_argument("--size-mb", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--provisional", action="store_true", help="say so in the result: the machine was busy"
-    )
-    options = parser.parse_args()
-    corpora(options.corpora)
-    text = prefix(options.corpora, "mix", options.size_mb * 10**6)
-    text_bytes = text.with_suffix(".txt").stat().st_size
-    rows = []
-    with tempfile.TemporaryDirectory(dir=options.corpora) as name:
-        for kind, size in SIZES.items():
-            folder = train(kind, size, options.corpora)
-            measured = [_round(folder, text, Path(name)) for _ in range(options.rounds)]
-            rows.append(_row(kind, size, text_bytes, measured))
-            print(rows[-1], file=sys.stderr)
-    save(
-        "tokenizing_models",
-        {
-            "provisional": options.provisional,
-            "what": f"whole command on {options.size_mb} MB of the mix against Hugging Face's encoding alone",
-            "trained_on": TRAINED_ON,
-            "rows": rows,
-        },
-    )
-
-
-def train(kind: str, size: int, folder: Path) -> Path:
+def train(kind: str, size: int, folder: Path, train_mb: int) -> Path:
     """A folder with the tokenizer.json; trained once and kept."""
     target = folder / "tokenizers" / f"{kind}-{size}"
-    if not (target / "tokenizer.json").exists():
-        from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    if (target / "tokenizer.json").exists():
+        return target
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-        if kind == "unigram":
-            made = Tokenizer(models.Unigram())
-            made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
-            made.decoder = decoders.Metaspace(prepend_scheme="never")
-            trainer: Any = trainers.UnigramTrainer(
-                vocab_size=size, special_tokens=["<unk>", SEPARATOR], unk_token="<unk>", show_progress=False
-            )
-        else:
-            made = Tokenizer(models.BPE(ignore_merges=True))
-            split = pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), "isolated")
-            made.pre_tokenizer = pre_tokenizers.Sequence(
-                [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-            )
-            made.decoder = decoders.ByteLevel()
-            trainer = trainers.BpeTrainer(
-                vocab_size=size, special_tokens=[SEPARATOR], show_progress=False,
-                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            )  # fmt: skip
-        text = prefix(folder, *TRAINED_ON[kind]).with_suffix(".jsonl")
-        with open(text, encoding="utf-8") as lines:
-            made.train_from_iterator((json.loads(line)["text"] for line in lines), trainer)
-        target.mkdir(parents=True, exist_ok=True)
-        made.save(str(target / "tokenizer.json"))
+    how: dict[str, Any] = {"vocab_size": size, "show_progress": False}
+    if kind == "unigram":
+        made = Tokenizer(models.Unigram())
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+        made.decoder = decoders.Metaspace(prepend_scheme="never")
+        trainer: Any = trainers.UnigramTrainer(special_tokens=["<unk>", SEPARATOR], unk_token="<unk>", **how)
+    else:
+        made = Tokenizer(models.BPE(ignore_merges=True))
+        bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        pattern = pre_tokenizers.Split(Regex(LLAMA_3_PATTERN), "isolated")
+        made.pre_tokenizer = pre_tokenizers.Sequence([pattern, bytes_])
+        made.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(special_tokens=[SEPARATOR], initial_alphabet=alphabet, **how)
+    text = prefix(folder, TRAINED_ON[kind][0], train_mb * 10**6).with_suffix(".jsonl")
+    with open(text, encoding="utf-8") as lines:
+        made.train_from_iterator((json.loads(line)["text"] for line in lines), trainer)
+    target.mkdir(parents=True, exist_ok=True)
+    made.save(str(target / "tokenizer.json"))
     return target
 
 
-def _round(tokenizer: Path, text: Path, folder: Path) -> dict[str, Any]:
-    output = folder / "out"
+def command(tokenizer: Path, text: Path, folder: Path) -> dict[str, Any]:
+    """The whole command: seconds, peaks, engine, tokens."""
+    output, look = folder / "out", MemoryLook()
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
-    command = [
-        sys.executable, str(ROOT / "pretokenize_dataset.py"), str(text.with_suffix(".txt")),
-        "--document-separator", SEPARATOR, "--tokenizer", str(tokenizer), "--output",
-        str(output / "tokens.npy"), "--json",
-    ]  # fmt: skip
-    ours = run(command, output)
-    facts = json.loads(ours.output[ours.output.index("\n{") :])
-    environment = os.environ | {"TOKENIZERS_PARALLELISM": "true"}
-    done = subprocess.run(
-        [sys.executable, "-c", BEST, tokenizer / "tokenizer.json", text.with_suffix(".jsonl")],
-        env=environment, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    ways = json.loads(done.stdout)
-    documents = next(tokens for way, (_, tokens) in ways.items() if way.endswith("documents"))
-    return {
-        "ours_s": ours.wall_s,
-        "engine": facts["engine"]["name"],
-        "peak": ours.peak_bytes,
-        "worker_peak": ours.worker_peak_bytes,
-        "ways_s": {way: seconds for way, (seconds, _) in ways.items()},
-        "same_count": facts["text_tokens"] == documents,
-    }
+    words = ours(f"{text}.txt", output, tokenizer, "--document-separator", SEPARATOR, "--json")
+    done = run(words, cwd=output, look=look)
+    facts = json.loads(done.output[done.output.index("\n{") :])
+    own = {"engine": facts["engine"]["name"], "tokens": facts["text_tokens"]}
+    return own | {"seconds": done.wall_s, "peak": look.peak, "worker": look.worker}
 
 
-def _row(kind: str, size: int, text_bytes: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
-    best = [min(one["ways_s"].values()) for one in measured]
-    return {
-        "tokenizer": kind,
-        "ids": size,
-        "engine": measured[0]["engine"],
-        "ours_mb_s": summary([text_bytes / 1e6 / one["ours_s"] for one in measured]),
-        "hugging_face_best_mb_s": summary([text_bytes / 1e6 / seconds for seconds in best]),
-        "best_way": min(measured[0]["ways_s"], key=measured[0]["ways_s"].__getitem__),
-        "ours_over_its_best": summary(
-            [seconds / one["ours_s"] for seconds, one in zip(best, measured, strict=True)]
-        ),
-        "peak_memory_bytes": max(one["peak"] for one in measured),
-        "worker_peak_bytes": max(one["worker_peak"] for one in measured),
-        "same_number_of_tokens": all(one["same_count"] for one in measured),
-        "goal": "at least 1",
-    }
+def best(tokenizer: Path, text: Path) -> dict[str, Any]:
+    """The fastest way of `tokenizers`."""
+    words = [sys.executable, "-c", BEST, tokenizer / "tokenizer.json", f"{text}.jsonl"]
+    ways = run(words, env={"TOKENIZERS_PARALLELISM": "true"}, errors=False).json
+    way = min(ways, key=lambda name: ways[name][0])
+    return {"way": way, "seconds": ways[way][0], "tokens": ways["encode_batch, documents"][1]}
 
 
-if __name__ == "__main__":
-    main()
+@benchmark(
+    corpora=(FOLDER, FOLDER / "quick"),
+    size_mb=(50, 1),
+    rounds=(3, 1),
+    ids=([64_000, 16_000], [500, 400]),
+    train_mb=([20, 4], [1, 1]),
+)
+def measured(chosen: Any) -> Any:
+    corpora(chosen.corpora, is_quick=chosen.quick)
+    text, rows = prefix(chosen.corpora, "mix", chosen.size_mb * 10**6), []
+    megabytes = text.with_suffix(".txt").stat().st_size / 1e6
+    for kind, size, train_mb in zip(TRAINED_ON, chosen.ids, chosen.train_mb, strict=True):
+        tokenizer = train(kind, size, chosen.corpora, train_mb)
+        with tempfile.TemporaryDirectory(dir=chosen.corpora) as name:
+            cases = {
+                "ours": partial(command, tokenizer, text, Path(name)),
+                "best": partial(best, tokenizer, text),
+            }
+            found = in_turns(cases, chosen.rounds)
+        own, theirs = ([one["seconds"] for one in found[name]] for name in ("ours", "best"))
+        rows.append({
+            "tokenizer": kind, "ids": size, "engine": found["ours"][0]["engine"],
+            "ours_mb_s": summary([megabytes / seconds for seconds in own]),
+            "hugging_face_best_mb_s": summary([megabytes / seconds for seconds in theirs]),
+            "best_way": found["best"][0]["way"], "ours_over_its_best": ratios(theirs, own),
+            "peak_memory_bytes": max(one["peak"] for one in found["ours"]),
+            "worker_peak_bytes": max(one["worker"] for one in found["ours"]),
+            "same_number_of_tokens": found["ours"][0]["tokens"] == found["best"][0]["tokens"],
+        })  # fmt: skip
+    what = f"whole command on {chosen.size_mb} MB of the mix against Hugging Face's encoding alone"
+    trained_on = {kind: (corpus, size * 10**6) for kind, (corpus, size) in TRAINED_ON.items()}
+    return {"what": what, "trained_on": trained_on, "rows": rows}

@@ -1,14 +1,13 @@
-"""What a kill costs the pretokenizer: the whole command is killed at half of its work and started again.
+"""Measure what a kill costs the pretokenizer: the command is killed at half of its work and started again.
 
-Time lost is that of both attempts less that of a run which nobody disturbed, each in turn in every round,
-told beside the time of one block per worker, which is what must be done again. The bytes must be the same.
+Time lost is that of both attempts less that of an undisturbed run, each in turn in every round, shown with
+the time of one block per worker, which must be done again. The bytes must be the same.
 
     python benchmarks/tokenizing_restart.py [--tokenizer FOLDER]    # about 3 minutes
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -18,99 +17,44 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.corpora import DEFAULT_FOLDER, SEPARATOR, absolute, corpora, prefix
-from benchmarks.environment import save, summary
+from benchmarks.corpora import FOLDER, corpora, prefix
+from benchmarks.harness import ROOT, benchmark, summary
+from benchmarks.tokenizing import ours
+from benchmarks.tokenizing_peers import SEPARATOR
 
-_BLOCK_BYTES = 1 << 20
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--corpora", type=absolute, default=DEFAULT_FOLDER, metavar="FOLDER")
-    parser.add_argument("--tokenizer", type=absolute, default=ROOT / "gpt2_tokenizer", metavar="FOLDER")
-    parser.add_argument("--size-mb", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--provisional", action="store_true", help="say so in the result: the machine was busy"
-    )
-    options = parser.parse_args()
-    corpora(options.corpora)
-    text = prefix(options.corpora, "mix", options.size_mb * 10**6).with_suffix(".txt")
-    tiny = prefix(options.corpora, "mix", 10**6).with_suffix(".txt")
-    whole, killed, again, lost, starts, same = [], [], [], [], [], []
-    with tempfile.TemporaryDirectory(dir=options.corpora) as name:
-        folder = Path(name)
-        for _ in range(options.rounds):
-            starts.append(attempt(tiny, folder / "tiny", options.tokenizer))
-            whole.append(attempt(text, folder / "whole", options.tokenizer))
-            tokens = _tokens_of(folder / "whole")
-            killed.append(attempt(text, folder / "killed", options.tokenizer, kill_at_bytes=tokens // 2))
-            again.append(attempt(text, folder / "killed", options.tokenizer, fresh=False))
-            lost.append(killed[-1] + again[-1] - whole[-1])
-            same.append(_digest(folder / "whole") == _digest(folder / "killed"))
-    block_s = [
-        (run - start) * _BLOCK_BYTES * len(os.sched_getaffinity(0)) / text.stat().st_size
-        for run, start in zip(whole, starts, strict=True)
-    ]
-    save(
-        "tokenizing_restart",
-        {
-            "provisional": options.provisional,
-            "what": f"SIGKILL of the command at half of {options.size_mb} MB, then the same command again",
-            "whole_s": summary(whole),
-            "until_the_kill_s": summary(killed),
-            "after_it_s": summary(again),
-            "lost_s": summary(lost),
-            "start_s": summary(starts),
-            "lost_without_a_second_start_s": summary(
-                [seconds - start for seconds, start in zip(lost, starts, strict=True)]
-            ),
-            "a_block_per_worker_s": summary(block_s),
-            "same_bytes": all(same),
-        },
-    )
+BLOCK_BYTES = 1 << 20
 
 
 def attempt(
     text: Path, output: Path, tokenizer: Path, *, fresh: bool = True, kill_at_bytes: int | None = None
 ) -> float:
-    """Seconds of the command, or until it was killed with so many bytes of tokens written."""
+    """Seconds of the command, or until it was killed with this many bytes of tokens written."""
     if fresh:
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
-    command = [
-        sys.executable, str(ROOT / "pretokenize_dataset.py"), str(text), "--document-separator", SEPARATOR,
-        "--tokenizer", str(tokenizer.resolve()), "--output", str(output / "tokens.npy"),
-    ]  # fmt: skip
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while kill_at_bytes is not None and process.poll() is None and _written(output) < kill_at_bytes:
-        time.sleep(0.01)
+    command = ours(text, output, tokenizer, "--document-separator", SEPARATOR)
+    started, quiet = time.perf_counter(), subprocess.DEVNULL
+    process = subprocess.Popen([str(word) for word in command], stdout=quiet, stderr=quiet)
     if kill_at_bytes is not None:
+        while process.poll() is None and written(output) < kill_at_bytes:
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
     status = process.wait()
-    seconds = time.perf_counter() - started
     if status not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"{' '.join(command)} exited with {status}")
-    return seconds
+        raise RuntimeError(f"{command} exited with {status}")
+    return time.perf_counter() - started
 
 
-def _written(output: Path) -> int:
-    """Bytes of tokens in the files of the unfinished set."""
+def written(output: Path) -> int:
+    """Bytes of tokens in the files of an unfinished set."""
     return sum(path.stat().st_size for path in output.rglob("*.npy") if path.is_file())
 
 
-def _tokens_of(output: Path) -> int:
-    return (output / "tokens.npy").stat().st_size
-
-
-def _digest(output: Path) -> str:
+def digest(output: Path) -> str:
     found = hashlib.sha256()
     for name in ("tokens.npy", "tokens.docs.npy"):
         with open(output / name, "rb") as file:
@@ -118,5 +62,32 @@ def _digest(output: Path) -> str:
     return found.hexdigest()
 
 
-if __name__ == "__main__":
-    main()
+@benchmark(corpora=(FOLDER, FOLDER / "quick"), tokenizer=Path, size_mb=(1000, 3), rounds=(5, 1))
+def measured(chosen: Any) -> Any:
+    corpora(chosen.corpora, is_quick=chosen.quick)
+    tokenizer = (chosen.tokenizer or ROOT / "gpt2_tokenizer").resolve()
+    text, tiny = (
+        prefix(chosen.corpora, "mix", size * 10**6).with_suffix(".txt") for size in (chosen.size_mb, 1)
+    )
+    found: dict[str, list[float]] = {}
+    same = []
+    with tempfile.TemporaryDirectory(dir=chosen.corpora) as name:
+        folder = Path(name)
+        for _ in range(chosen.rounds):
+            start = attempt(tiny, folder / "tiny", tokenizer)
+            whole = attempt(text, folder / "whole", tokenizer)
+            half = (folder / "whole" / "tokens.npy").stat().st_size // 2
+            killed = attempt(text, folder / "killed", tokenizer, kill_at_bytes=half)
+            again = attempt(text, folder / "killed", tokenizer, fresh=False)
+            block_share = BLOCK_BYTES * len(os.sched_getaffinity(0)) / text.stat().st_size
+            seconds = {
+                "whole_s": whole, "until_the_kill_s": killed, "after_it_s": again, "start_s": start,
+                "lost_s": killed + again - whole, "a_block_per_worker_s": (whole - start) * block_share,
+                "lost_without_a_second_start_s": killed + again - whole - start,
+            }  # fmt: skip
+            for key, value in seconds.items():
+                found.setdefault(key, []).append(value)
+            same.append(digest(folder / "whole") == digest(folder / "killed"))
+    what = f"SIGKILL of the command at half of {chosen.size_mb} MB, then the same command again"
+    result = {key: summary(values) for key, values in found.items()}
+    return {"what": what, **result, "same_bytes": all(same)}

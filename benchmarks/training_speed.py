@@ -1,199 +1,238 @@
-"""Training of ours against nanoGPT, Hugging Face's Trainer, litgpt, and the products no one can do without.
+"""Compare training with nanoGPT, Hugging Face's Trainer, litgpt, and a floor of matrix products.
 
 Models of GPT-2's shape (heads 16 wide, round(width / 16) layers), a vocabulary of 50,257, 32 x 128 tokens a
-step, fp32, AdamW, random ids of one file. Each case is a process of its own in which a whole unchanged loop
-trains, `core.py RUN` for ours; all are alive at once and take their steps in turn, so that a ratio is the
-median over the rounds of two steps of the same round. Each is measured as it is installed and with the
-allocator told to keep its memory (`tuned`), which saves those that hold all logits most of their page
-faults. Memory is the peak above what a process holds that has loaded torch and no more.
+step, fp32, AdamW, random ids of one file. Each case is a process in which a whole unchanged loop trains
+(training_peers.py); all take their steps in turns. Each is measured as it is installed and with the
+allocator set to keep its memory (`tuned`), which saves loops that hold all logits most of their page
+faults. Memory is the peak above what a process holds that has loaded torch only. Peers that cannot be had
+are left out, with the reason.
 
-nanoGPT is cloned into benchmarks/.training, at the commit named here, unless --nanogpt CHECKOUT names one;
-the other peers are installed into benchmarks/.training-peers-venv. Those that cannot be had are left out, and
-the result says why. It needs 20 GB of memory: some peers hold 4 GB each, and keep them where `tuned`.
-
-    python benchmarks/training_speed.py --prepare     # what is installed and cloned, no more
-    python benchmarks/training_speed.py               # 15 minutes, of a quiet machine
-    python benchmarks/training_speed.py --only 32 --rounds 1 --provisional
+    python benchmarks/training_speed.py               # 15 minutes and 20 GB, on a quiet machine
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import random
+import math
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.environment import save
-from benchmarks.pictures import draw
-from benchmarks.tokenizing_parts import peers_venv
-from benchmarks.training_parts import report
-from benchmarks.training_parts.cases import CASES, Case, LeftOut, Running, start
-from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
-from benchmarks.training_peers.turns import Job
+from benchmarks.harness import BENCHMARKS, MB, benchmark, goal, in_turns, ratios, summary
+from benchmarks.planned_run import on_cpu, planned_run
+from benchmarks.processes import (
+    TUNED,
+    LeftOut,
+    Turns,
+    allocator_environment,
+    commit_of,
+    peers_python,
+    versions_of,
+)  # fmt: skip
+from benchmarks.training_peers import Job
 
-REQUIREMENTS = ROOT / "benchmarks" / "training_peers.txt"
-VENV = ROOT / "benchmarks" / ".training-peers-venv"
-NANOGPT = ROOT / "benchmarks" / ".training" / "nanoGPT"
-NANOGPT_URL = "https://github.com/karpathy/nanoGPT"
-NANOGPT_COMMIT = "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"
-BATCH, SEQ, VOCAB, THREADS = 32, 128, 50_257, 2
-TOKENS = 1 << 23
-WARM_UP = 1
-WIDTHS = {32: 5, 64: 5, 256: 3}
-"""Rounds by width."""
-
-
-def main() -> None:
-    options = parser().parse_args()
-    bench = Bench(options.nanogpt, options.batch)
-    if options.prepare:
-        print(bench.left_out or "all peers are there")
-        return
-    widths = [int(width) for width in options.only.split(",")] if options.only else list(WIDTHS)
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path, tokenizer = (
-            write_ids(folder / "random.npy", TOKENS, VOCAB),
-            write_tokenizer(folder / "words", VOCAB),
-        )
-        raw = write_raw(path, folder / "random.bin")
-        for width in widths:
-            rounds = options.rounds or WIDTHS[width]
-            rows += bench.measure(width, rounds, folder / f"{width}d", path, tokenizer, raw)
-    save(
-        "training_speed",
-        report.result(options.provisional, options.batch, rows, bench.left_out, bench.versions()),
-    )
-    print(f"wrote {draw('training_speed.png')[0].relative_to(ROOT)}")
+NANOGPT = BENCHMARKS / ".training" / "nanoGPT"
+NANOGPT_URL, NANOGPT_COMMIT = (
+    "https://github.com/karpathy/nanoGPT",
+    "3adf61e154c3fe3fca428ad6bc3818b27a3b8291",
+)
+SEQ, VOCAB, THREADS, TOKENS = 128, 50_257, 2, 1 << 23
+GOALS = {32: (2.0, 1.35, 1 / 8), 64: (2.0, 1.2, 1 / 8), 256: (1.2, None, 2 / 3)}
+"""By width: ratio to the peers as installed, ratio to the floor, share of the peers' memory."""
+FROM_LN_V = 0.5
+"""Nats: first losses differ by at most this from ln V, the loss of a model that has learned nothing."""
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--nanogpt", type=Path, metavar="CHECKOUT", help="of github.com/karpathy/nanoGPT")
-    made.add_argument("--rounds", type=int, help="steps of each case, after one that does not count")
-    made.add_argument("--batch", type=int, default=BATCH, help="windows a step, for a trial (%(default)s)")
-    made.add_argument("--only", metavar="WIDTHS", help="with commas: 32,64")
-    made.add_argument("--prepare", action="store_true", help="install and clone what is missing, no more")
-    made.add_argument("--provisional", action="store_true", help="say so in the result: the machine was busy")
-    return made
+@dataclass(frozen=True)
+class Case:
+    """One way to train. loop: in training_peers.py. loss: pattern of the first one in what it prints."""
+
+    name: str
+    loop: str
+    loss: str = ""
+    arch: str = ""
+    needs: str = ""
+    is_tuned: bool = False
+    compile: bool = False
+
+
+OURS, NANO, TRAINER, FLOOR = "ours", "nanoGPT", "Hugging Face Trainer", "the floor"
+_NANO_LOSS, _TRAINER_LOSS = r"iter 0: loss ([\d.]+)", r"'loss': '?([\d.]+)"
+CASES = [
+    *(Case(OURS, "ours", arch="gpt2", is_tuned=tuned) for tuned in (False, True)),
+    *(Case(NANO, "nanogpt", _NANO_LOSS, needs="nanogpt", is_tuned=tuned) for tuned in (False, True)),
+    *(Case(TRAINER, "hf_trainer", _TRAINER_LOSS, needs="package", is_tuned=tuned) for tuned in (False, True)),
+    # litgpt once only: tuned processes keep 4 GB each, and all are alive at the same time.
+    Case("litgpt pretrain", "litgpt_pretrain", r"step 1 \| loss train: ([\d.]+)", needs="package"),
+    Case("nanoGPT, compiled", "nanogpt", _NANO_LOSS, needs="nanogpt", compile=True),
+    Case("ours, arch=modern", "ours", arch="modern"),
+    Case(FLOOR, "floor"),
+]  # fmt: skip
 
 
 class Bench:
-    """left_out: why, by name of the case."""
+    """Measures the cases. left_out: reason by name."""
 
-    def __init__(self, nanogpt: Path | None, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, chosen: Any, folder: Path) -> None:
+        self.chosen, self.folder = chosen, folder
         self.left_out: dict[str, str] = {}
         self.python: Path | None = None
+        self.nanogpt = chosen.nanogpt or NANOGPT
+        if chosen.quick and chosen.nanogpt is None:
+            self._leave_out(("package", "nanogpt"), "--quick")
+            return
         try:
-            self.python = peers_venv.peers_python(VENV, REQUIREMENTS)
-        except subprocess.CalledProcessError as error:
-            self._leave_out("package", f"pip: {error}")
-        self.nanogpt = nanogpt or NANOGPT
-        if not (self.nanogpt / "train.py").is_file():
-            try:
-                _clone(self.nanogpt)
-            except (subprocess.CalledProcessError, OSError) as error:
-                self._leave_out("needs", f"git: {error}")
-
-    def _leave_out(self, what: str, why: str) -> None:
-        for case in CASES:
-            if getattr(case, what):
-                self.left_out[case.name] = why
-                print(f"{case.name} is left out: {why}", file=sys.stderr)
-
-    def measure(
-        self, width: int, rounds: int, folder: Path, path: Path, tokenizer: Path, raw: Path
-    ) -> list[dict[str, Any]]:
-        """All cases of a width, a step of each in every round, in an order of its own."""
-        running: list[Running] = []
+            self.python = peers_python("training_peers.txt")
+        except LeftOut as error:
+            self._leave_out(("package",), str(error))
         try:
-            for number, case in enumerate(CASES):
+            clone(self.nanogpt)
+        except (subprocess.CalledProcessError, OSError) as error:
+            self._leave_out(("nanogpt",), f"git: {error}")
+
+    def _leave_out(self, needs: tuple[str, ...], why: str) -> None:
+        self.left_out |= {case.name: why for case in CASES if case.needs in needs}
+
+    def measure(self, width: int, rounds: int, raw: Path) -> list[dict[str, Any]]:
+        """A row for each case of a width."""
+        running: dict[str, tuple[Case, Turns, Path]] = {}
+        with ExitStack() as stack:
+            for case in CASES:
+                name = f"{case.name}, {_allocator(case)}"
                 if case.name in self.left_out or (case.is_tuned and width > 64):
                     continue
-                own = folder / f"case{number}"
-                if case.arch:
-                    own = _run_folder(case, width, self.batch, own, path, tokenizer)
-                layers = max(1, round(width / 16))
-                job = Job(
-                    str(own), str(raw), layers, layers, width, VOCAB, SEQ, self.batch, THREADS,
-                    checkout=str(self.nanogpt), compile=case.compile,
-                )  # fmt: skip
-                python = self.python if case.is_peer and case.package else None
                 try:
-                    running.append(start(case, job, python or sys.executable))
+                    running[name] = (case, *self._start(case, width, raw))
                 except LeftOut as error:
-                    self.left_out[f"{case.name}, {case.allocator}, {width}d"] = str(error)
+                    self.left_out[f"{name}, {width}d"] = str(error)
                     continue
-                print(f"{width}d: {case.name}, {case.allocator} is ready", file=sys.stderr)
-            for number in range(WARM_UP + rounds):
-                for one in random.Random(number).sample(running, len(running)):
-                    try:
-                        step = one.step()
-                    except LeftOut as error:
-                        self.left_out[f"{one.case.name}, {one.case.allocator}, {width}d"] = str(error)
-                        running.remove(one)
-                        continue
-                    if number >= WARM_UP:
-                        one.found.append(step)
-                print(f"{width}d: round {number} of {rounds} done", file=sys.stderr)
-            return report.rows_of(width, running)
-        finally:
-            for one in running:
-                one.end()
-            shutil.rmtree(folder, ignore_errors=True)
+                stack.callback(running[name][1].end)
+                print(f"{width}d: {name} is ready", file=sys.stderr, flush=True)
+            found = in_turns({name: turns.step for name, (_, turns, _) in running.items()}, rounds, warm_up=1)
+            losses = {name: first_loss(*one) for name, one in running.items()}
+        reference = {name: found.get(f"{name}, as installed") for name in (OURS, FLOOR)}
+        return [row(width, running[name][0], found[name], reference, losses[name]) for name in found]
+
+    def _start(self, case: Case, width: int, raw: Path) -> tuple[Turns, Path]:
+        """The process of a case, when its first step is done."""
+        batch, layers = self.chosen.batch, max(1, round(width / 16))
+        own = Path(tempfile.mkdtemp(dir=self.folder))
+        if case.arch:
+            how = on_cpu(self.folder, VOCAB, 1000, batch, SEQ)
+            shape = {"model": f"{width}d", "arch": case.arch, "training__threads": THREADS}
+            own = planned_run(self.folder, **how, **shape)
+        sizes = (layers, width, VOCAB, SEQ, batch, THREADS)
+        job = Job(str(own), str(raw), *sizes, checkout=str(self.nanogpt), compile=case.compile)
+        python = self.python if case.needs == "package" else sys.executable
+        environment = allocator_environment(case.is_tuned) | {
+            "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore",
+            "PYTHONUNBUFFERED": "1",  # output is read while the process lives
+            "GOMP_SPINCOUNT": "300000",  # OpenMP's own, for all; ours would react to the others' threads
+        }  # fmt: skip
+        command = [python, BENCHMARKS / "training_peers.py", case.loop, job.text()]
+        return Turns(command, environment, own / "log.of.benchmark"), own
 
     def versions(self) -> dict[str, str]:
-        """Of the peers."""
-        found = {}
-        if self.python is not None:
-            packages = ["accelerate", "transformers", "litgpt", "lightning"]
-            found = peers_venv.versions(self.python, packages)
-        head = ["git", "-C", str(self.nanogpt), "rev-parse", "HEAD"]
-        done = subprocess.run(head, capture_output=True, text=True, check=False)
-        marked = self.nanogpt / "COMMIT"
-        commit = marked.read_text().strip() if marked.exists() else done.stdout.strip()
-        return found | {"nanoGPT": commit or "unknown"}
+        """Versions of the peers."""
+        packages = ["accelerate", "transformers", "litgpt", "lightning"]
+        found = versions_of(self.python, packages) if self.python else {}
+        return found | {"nanoGPT": commit_of(self.nanogpt)}
 
 
-def write_raw(path: Path, raw: Path) -> Path:
-    """The same ids with nothing before them."""
-    np.load(path).tofile(raw)
-    return raw
+def _allocator(case: Case) -> str:
+    return "tuned" if case.is_tuned else "as installed"
 
 
-def _clone(folder: Path) -> None:
+def clone(folder: Path) -> None:
+    """nanoGPT at the commit named here, if the folder has none."""
+    if (folder / "train.py").is_file():
+        return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for command in (
-        ["init", "--quiet"],
-        ["fetch", "--quiet", "--depth=1", NANOGPT_URL, NANOGPT_COMMIT],
-        ["checkout", "--quiet", "FETCH_HEAD"],
-    ):
+    fetch = ["fetch", "--quiet", "--depth=1", NANOGPT_URL, NANOGPT_COMMIT]
+    for command in (["init", "--quiet"], fetch, ["checkout", "--quiet", "FETCH_HEAD"]):
         subprocess.run(["git", "-C", str(folder), *command], check=True)
 
 
-def _run_folder(case: Case, width: int, batch: int, folder: Path, path: Path, tokenizer: Path) -> Path:
-    """A planned run that has not begun, with the settings that all have, else the defaults."""
-    return planned_run(
-        f"model={width}d", f"arch={case.arch}", "dataset=text", f"dataset.path={path}", "tokenizer=custom",
-        f"tokenizer.path={tokenizer}", "training.max_steps=1000", f"training.seq_len={SEQ}",
-        f"training.effective_batch={batch}", "training.evals=1", f"training.eval_tokens={SEQ}",
-        "training.device=cpu", "training.precision=fp32", f"training.threads={THREADS}", f"runs_dir={folder}",
-    )  # fmt: skip
+def first_loss(case: Case, turns: Turns, folder: Path) -> float | None:
+    """The loss of the first step; None for a case that has none."""
+    if case.arch:
+        rows = (folder / "metrics.csv").read_text().splitlines()
+        return float(dict(zip(rows[0].split(","), rows[1].split(","), strict=True))["train_loss"])
+    found = re.search(case.loss, turns.log()) if case.loss else None
+    return float(found[1]) if found else None
 
 
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
-    main()
+def row(
+    width: int, case: Case, steps: list[dict[str, Any]], reference: dict[str, Any], loss: float | None
+) -> dict[str, Any]:
+    """What is saved of a case. reference: the steps of ours and of the floor, in the same rounds."""
+    ours, floor, last = reference[OURS], reference[FLOOR], steps[-1]
+
+    def above(step: dict[str, Any]) -> int:
+        return int(step["peak_bytes"] - step["torch_bytes"])
+
+    def over(others: list[dict[str, Any]]) -> float:
+        times = ([one["step_s"] for one in taken] for taken in (steps, others))
+        return round(ratios(*times)["median"], 3)
+
+    return {
+        "model": f"{width}d", "case": case.name, "allocator": _allocator(case),
+        "step_s": summary([step["step_s"] for step in steps]),
+        "cpu_s": summary([step["cpu_s"] for step in steps]),
+        "over_ours": over(ours), "over_floor": over(floor) if floor else None,
+        "torch_mb": round(last["torch_bytes"] / MB), "peak_mb": round(last["peak_bytes"] / MB),
+        "above_torch_mb": round(above(last) / MB),
+        "above_torch_over_ours": round(above(last) / max(1, above(ours[-1])), 3), "first_loss": loss,
+        **({"chunk": last["chunk"]} if "chunk" in last else {}),
+    }  # fmt: skip
+
+
+def goals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Goals by width, and that all begin at the same loss."""
+    found: list[dict[str, Any]] = []
+    by_case = {(row["model"], row["case"], row["allocator"]): row for row in rows}
+    for width, (faster, over_floor, share) in GOALS.items():
+        model = f"{width}d"
+        for name in (NANO, TRAINER):
+            peer, tuned = (by_case.get((model, name, how)) for how in ("as installed", "tuned"))
+            if peer:
+                what = f"{model}: {name} / ours, as installed"
+                found.append(goal(what, peer["over_ours"], at_least=faster, digits=3))
+            if tuned:
+                found.append(goal(f"{model}: {name}, tuned / ours", tuned["over_ours"], at_least=1, digits=3))
+            if peer:
+                memory = 1 / peer["above_torch_over_ours"]
+                found.append(goal(f"{model}: memory of ours / {name}", memory, at_most=share, digits=3))
+        ours = by_case.get((model, OURS, "as installed"))
+        if ours and over_floor:
+            found.append(goal(f"{model}: ours / the floor", ours["over_floor"], at_most=over_floor, digits=3))
+    far = [abs(row["first_loss"] - math.log(VOCAB)) for row in rows if row["first_loss"] is not None]
+    found.append(goal("first losses, farthest from ln V", max(far), at_most=FROM_LN_V, digits=3))
+    return found
+
+
+@benchmark(rounds=([5, 5, 3], [1]), widths=([32, 64, 256], [32]), batch=(32, 2), nanogpt=Path)
+def measured(chosen: Any) -> Any:
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(chosen, Path(name))
+        raw = Path(name) / "random.bin"
+        np.random.default_rng(0).integers(0, VOCAB, TOKENS, dtype=np.uint16).tofile(raw)
+        for width, rounds in zip(chosen.widths, chosen.rounds, strict=False):
+            rows += bench.measure(width, rounds, raw)
+        setting = {
+            "batch": chosen.batch, "seq_len": SEQ, "vocab_size": VOCAB, "threads": THREADS, "dtype": "fp32",
+            "tuned": TUNED, "ln_vocab_size": round(math.log(VOCAB), 4),
+        }  # fmt: skip
+        facts = {"setting": setting, "peers": bench.versions(), "left_out": bench.left_out}
+        return facts | {"rows": rows, "goals": goals(rows)}

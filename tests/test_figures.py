@@ -1,4 +1,4 @@
-"""docs/figures.md and its pictures show the saved results, say which goals are met, and use axes that fit."""
+"""docs/figures.md and its pictures show the saved results, name met goals, and use axes that fit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from matplotlib.container import BarContainer
 
-from benchmarks.environment import RESULTS
-from benchmarks.figures import PAGE, page
-from benchmarks.pictures import IMAGES, digest, draw, pictures, shown_digest
-from benchmarks.tokenizing_parts.page import goals, read
+from benchmarks.figures import PAGE, listed, page, read
+from benchmarks.harness import RESULTS
+from benchmarks.pictures import IMAGES, PICTURES, digest, draw, shown_digest
 
-PICTURES = pictures()
 SECTIONS = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 GOALS = "| goal | measured | wanted | met |"
 
@@ -28,7 +26,7 @@ def test_picture_shows_the_saved_result(name: str) -> None:
     assert shown_digest(IMAGES / name) == digest(read(PICTURES[name][0])), "run python benchmarks/figures.py"
 
 
-def test_another_result_is_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_depends_on_values_only(tmp_path: Path) -> None:
     [path] = draw("memory-leaks.png", folder=tmp_path)
     found = read("memory_leaks")
     assert shown_digest(path) == digest(json.loads(json.dumps(found, indent=8)))
@@ -36,7 +34,7 @@ def test_another_result_is_another_digest(tmp_path: Path, monkeypatch: pytest.Mo
     assert shown_digest(path) != digest(found)
 
 
-def test_each_picture_of_a_result_on_the_page_is_known() -> None:
+def test_every_picture_of_the_page_is_drawn_here() -> None:
     shown = set(re.findall(r"images/([\w-]+\.png)", PAGE.read_text(encoding="utf-8")))
     assert shown == set(PICTURES)
 
@@ -50,7 +48,7 @@ def test_no_bar_has_a_logarithmic_axis(name: str) -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
-def test_section_that_names_goals_says_which_are_met(section: str) -> None:
+def test_goals_of_a_section_are_met_or_not(section: str) -> None:
     prose = "\n".join(line for line in section.splitlines() if not line.startswith("|"))
     if re.search(r"\bgoals?\b", prose, re.IGNORECASE):
         assert GOALS in section
@@ -67,6 +65,11 @@ def test_goals_of_a_saved_result_are_on_the_page(saved: Path) -> None:
         assert any(GOALS in section for section in of_result)
 
 
-def test_goal_that_was_not_measured_is_neither_met_nor_missed() -> None:
-    rows = goals([("a", "1", "2", True), ("b", "3", "2", False), ("c", "", "2", None)]).splitlines()[2:]
-    assert [row.split(" | ")[-1] for row in rows] == ["yes |", "no |", "not measured |"]
+def test_scripts_of_the_page_exist(root: Path) -> None:
+    scripts = re.findall(r"^`([\w/]+\.py)`, 20", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(scripts) > 25
+    assert [script for script in scripts if not (root / script).is_file()] == []
+
+
+def test_numbers_are_listed_once() -> None:
+    assert [listed(numbers) for numbers in ([2, 1, 2], [3, 1, 2], [4])] == ["1 and 2", "1, 2 and 3", "4"]

@@ -24,7 +24,7 @@ from tiny_run import (
 )
 
 import core
-from benchmarks.environment import save
+from benchmarks.harness import save
 from tests.forked import killed_at
 from training.attempt.run_files import Status, read_run, read_status
 

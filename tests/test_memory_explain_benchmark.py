@@ -1,4 +1,4 @@
-"""What can be wrong in silence in the benchmark of `explain`: how others are read, and the sums."""
+"""benchmarks/memory_explain.py: how other tools are read, and the counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures as page
-from benchmarks.memory_explain import PEERS, Asked, needs_nothing, score, table
-from benchmarks.memory_parts import explained, peers
-from benchmarks.memory_parts.peers import MB, Log, Said, sacct, seff
+from benchmarks import memory_peers
+from benchmarks.memory_explain import Asked, needs_nothing, score
+from benchmarks.memory_peers import MB, Log, Said, sacct, seff
 from tests.memory.deaths.cases import Case, read_cases
 
 
@@ -52,7 +51,7 @@ def test_a_log_of_rss_and_how_it_is_read() -> None:
 
 
 def test_a_log_sees_the_children_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "import_lightning", lambda: lambda: 1.0)  # seconds
+    monkeypatch.setattr(memory_peers, "import_lightning", lambda: lambda: 1.0)  # seconds
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     held = "held = bytearray(b'x') * (50 << 20); print(flush=True); __import__('sys').stdin.read()"
     started = subprocess.Popen(
@@ -90,37 +89,6 @@ def test_sums() -> None:
     assert of["psutil"] == {"asked": 3, "right": 1, "missed": 1, "false_alarms": 1}
     assert of["sacct"] == {"asked": 2, "right": 1, "missed": 0, "false_alarms": 1}
     assert of["seff"]["asked"] == 0
-    lines = table(group).splitlines()
-    assert lines[1].split() == ["oom_cgroup", "yes", "yes", "no", "yes"]
-
-
-def test_the_section_tells_the_first_try_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    about = {
-        "date": "2026-11-22",
-        "machine": {"cpu": "x", "cores": 2},
-        "versions": {"torch": "2", "python": "3"},
-    }
-    wrong = asked("healthy", "healthy", right=False, memory=True, psutil=True)
-    wrong.wrong = ["verdict oom_cgroup, should be healthy"]
-    right = asked("healthy", "healthy", right=True, memory=False, psutil=False, sacct=True)
-
-    def result(group: list[Asked]) -> dict[str, object]:
-        of = dict.fromkeys(("known", "blind"), group)
-        told = {name: [each.to_json() for each in group] for name, group in of.items()}
-        return {**about, **told, "scores": {name: score(group) for name, group in of.items()}}
-
-    saved = {"memory_explain_first_try": result([wrong]), "memory_explain": result([right])}
-    monkeypatch.setattr(explained, "read", saved.__getitem__)
-    lines = explained.explain().splitlines()
-    assert "| blind, at the first try | 0 | 0 | 1 | 1 | 0 |" in lines
-    assert "| blind, since the rules were mended | 0 | 0 | 1 | 0 | 0 |" in lines
-    assert "| RSS by psutil | 0 of 1 (0, 1) | 1 of 1 (0, 0) | 1 of 1 (0, 0) |" in lines
-    assert "| seff |  |  |  |" in lines
-    assert "Wrong at the first try: `healthy`: verdict oom_cgroup, should be healthy." in lines
-    assert set(explained._NAMES) == {"explain", *PEERS}
-    assert page.explained is explained
-    saved["memory_explain"] = saved["memory_explain_first_try"]
-    assert "mended" not in explained.explain()
 
 
 @pytest.mark.parametrize("name", ["oom_main", "ok_map_ten_times_the_limit"])

@@ -1,4 +1,4 @@
-"""Measures a call on this device: time, synchronizations, kernels, memory; and saves what a check found."""
+"""Measures a call on this device: time and synchronizations; and saves what a check found."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
+from benchmarks.harness import in_turns
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
-
 Call = Callable[[], Any]
 
 
@@ -51,7 +53,7 @@ def sync() -> None:
 
 
 def clean() -> None:
-    """Give memory that no tensor uses back to the device."""
+    """Return memory that no tensor uses to the device."""
     if ON_GPU:
         with suppress(RuntimeError):
             torch.cuda.empty_cache()
@@ -60,77 +62,46 @@ def clean() -> None:
 def timed(calls: dict[str, Call], quick: bool, seconds: float = 0.4) -> dict[str, dict[str, float]]:
     """Milliseconds of each call: medians over rounds in which the calls take turns.
 
-    `launch_ms` is the time until the CPU had launched everything. seconds: how long one turn takes.
+    `launch_ms` is the time until the CPU had launched everything. seconds: duration of one turn.
     """
     seconds, rounds = (0.05, 2) if quick else (seconds, 5)
-    counts: dict[str, int] = {}
-    for name, call in calls.items():
+
+    def turn(call: Call) -> Callable[[], tuple[float, float]]:
         for _ in range(3):
             call()
         sync()
         started = time.perf_counter()
         call()
         sync()
-        counts[name] = max(2, min(200, int(seconds / max(time.perf_counter() - started, 1e-6))))
-    whole: dict[str, list[float]] = {name: [] for name in calls}
-    launched: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
+        count = max(2, min(200, int(seconds / max(time.perf_counter() - started, 1e-6))))
+
+        def take() -> tuple[float, float]:
             started = time.perf_counter()
-            for _ in range(counts[name]):
+            for _ in range(count):
                 call()
-            launched[name].append(1e3 * (time.perf_counter() - started) / counts[name])
+            launched = time.perf_counter() - started
             sync()
-            whole[name].append(1e3 * (time.perf_counter() - started) / counts[name])
-    return {
-        name: {
-            "ms": round(median(times), 4),
-            "min_ms": round(min(times), 4),
-            "max_ms": round(max(times), 4),
-            "launch_ms": round(median(launched[name]), 4),
+            return 1e3 * launched / count, 1e3 * (time.perf_counter() - started) / count
+
+        return take
+
+    found = {}
+    for name, taken in in_turns({name: turn(call) for name, call in calls.items()}, rounds).items():
+        launched, whole = zip(*taken, strict=True)
+        values = {
+            "ms": median(whole),
+            "min_ms": min(whole),
+            "max_ms": max(whole),
+            "launch_ms": median(launched),
         }
-        for name, times in whole.items()
-    }
-
-
-def median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-def device_ms(call: Call, times: int = 10) -> float:
-    """Median milliseconds of a call by the device's own clock."""
-    spent = []
-    for number in range(times + 3):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        sync()
-        if number >= 3:
-            spent.append(start.elapsed_time(end))
-    return median(spent)
-
-
-def peak_mib(call: Call) -> dict[str, int]:
-    """MiB that tensors held at most during a call, and that torch had reserved."""
-    if not ON_GPU:
-        call()
-        return {}
-    sync()
-    clean()
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    sync()
-    return {
-        "tensors": torch.cuda.max_memory_allocated() >> 20,
-        "reserved": torch.cuda.max_memory_reserved() >> 20,
-    }
+        found[name] = {key: round(value, 4) for key, value in values.items()}
+    return found
 
 
 def syncs(call: Call, times: int = 20) -> dict[str, float]:
     """Synchronizations that torch makes in one call, by the line of Python that caused them.
 
-    Those inside the driver, of copies from pageable memory, are not among them: `kernels` lists such copies.
+    Those inside the driver, of copies from pageable memory, are not among them.
     """
     if not ON_GPU:
         return {}
@@ -138,13 +109,12 @@ def syncs(call: Call, times: int = 20) -> dict[str, float]:
 
     def note(message: Any, *_: Any, **__: Any) -> None:
         if "called a synchronizing" in str(message):
-            frames = [
-                frame
+            own = [
+                f"{Path(frame.filename).name}:{frame.lineno}"
                 for frame in traceback.extract_stack()
                 if not any(part in frame.filename for part in ("/gpu/", "/torch/", "warnings.py"))
             ]
-            last = frames[-1] if frames else None
-            found[f"{Path(last.filename).name}:{last.lineno}" if last else "?"] += 1
+            found[own[-1] if own else "?"] += 1
 
     call()
     sync()
@@ -160,34 +130,3 @@ def syncs(call: Call, times: int = 20) -> dict[str, float]:
             torch.cuda.set_sync_debug_mode("default")
             warnings.showwarning = before
     return {line: round(count / times, 2) for line, count in found.most_common(12)}
-
-
-def kernels(call: Call, times: int = 3, trace: str | None = None) -> dict[str, Any]:
-    """Kernels, copies and device time of one call, by torch's profiler. trace: file to write its trace to."""
-    from torch.profiler import ProfilerActivity, profile
-
-    call()
-    sync()
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])]) as profiler:
-        for _ in range(times):
-            call()
-        sync()
-    if trace:
-        with suppress(Exception):
-            profiler.export_chrome_trace(trace)
-    events = profiler.events() or []
-    on_device = [event for event in events if str(event.device_type).endswith("CUDA")]
-    spent: Counter[str] = Counter()
-    for event in on_device:
-        spent[event.name] += event.time_range.elapsed_us()
-    names = Counter(event.name for event in on_device)
-    is_copy = ("Memcpy", "Memset")
-    waits = Counter(event.name for event in events if "Synchronize" in event.name)
-    return {
-        "kernels": round(sum(n for name, n in names.items() if not name.startswith(is_copy)) / times, 1),
-        "device_ms": round(sum(spent.values()) / 1e3 / times, 3),
-        "copies": {name: round(n / times, 1) for name, n in names.items() if name.startswith(is_copy)},
-        "waits": {name: round(n / times, 1) for name, n in waits.items()},
-        "operations": sum(event.cpu_parent is None for event in events) // times,
-        "longest": [f"{us / 1e3 / times:.3f} ms: {name[:100]}" for name, us in spent.most_common(12)],
-    }

@@ -1,4 +1,4 @@
-"""A plain training loop in the way of nanoGPT, which the product's step is compared with.
+"""A plain training loop as in nanoGPT, to compare the product's step with.
 
 Pre-norm RMSNorm, rotary positions, SwiGLU, tied head, bf16 autocast, logits of all tokens, fused AdamW,
 clipping. Nothing of the product is imported here.
@@ -16,14 +16,9 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.RMSNorm(d_model, eps=1e-5), nn.RMSNorm(d_model, eps=1e-5)
-        self.qkv, self.out = (
-            nn.Linear(d_model, 3 * d_model, bias=False),
-            nn.Linear(d_model, d_model, bias=False),
-        )
-        self.up, self.down = (
-            nn.Linear(d_model, 8 * d_model, bias=False),
-            nn.Linear(4 * d_model, d_model, bias=False),
-        )
+        sizes = ((1, 3), (1, 1), (1, 8), (4, 1))
+        linear = (nn.Linear(a * d_model, b * d_model, bias=False) for a, b in sizes)
+        self.qkv, self.out, self.up, self.down = linear
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x: (batch, seq, d_model)."""
@@ -63,7 +58,7 @@ class Gpt(nn.Module):
 class Loop:
     """The training loop of one shape; `step()` takes one step and returns its loss on the device.
 
-    kind: eager; compile (model and loss compiled); graph (the whole step is one CUDA graph); compile_graph.
+    kind: eager; compile (model and loss compiled); graph (the whole step is one CUDA graph).
     """
 
     def __init__(
@@ -72,22 +67,16 @@ class Loop:
         torch.manual_seed(0)
         self.device = device
         self.model = Gpt(vocab, d_model, layers, heads, seq).to(device)
-        is_graph = kind in ("graph", "compile_graph")
+        is_graph = kind == "graph"
         lr = torch.tensor(1e-3, device=device) if is_graph else 1e-3
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=lr,
-            betas=(0.9, 0.95),
-            weight_decay=0.1,
-            fused=True,
-            capturable=is_graph,
-        )
+        how = {"betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True, "capturable": is_graph}
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr, **how)
         self.batches = [torch.randint(vocab, (batch, seq + 1)) for _ in range(8)]
         if device == "cuda":
             self.batches = [ids.pin_memory() for ids in self.batches]
         self.ids = torch.empty((batch, seq + 1), dtype=torch.int64, device=device)
         self.ids.copy_(self.batches[0])
-        self.loss_of = torch.compile(self.model) if kind.startswith("compile") else self.model
+        self.loss_of = torch.compile(self.model) if kind == "compile" else self.model
         self.number, self.loss = 0, torch.zeros(())
         self.graph: torch.cuda.CUDAGraph | None = None
         if is_graph:

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,12 +22,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-TESTS = (
+from benchmarks.processes import commit_of
+
+TESTS = [
     "training/test_step.py",
     "memory/test_memory_peaks.py",
     "models/test_loss.py",
     "training/test_optimizers.py",
-)
+]
+PYTEST = ["-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider", "-rs"]
 
 
 @dataclass(frozen=True)
@@ -44,33 +46,26 @@ class Check:
     gpu_only: bool = False
 
 
+def _steps(function: str, name: str, width: int, timeout_s: float, least_s: float = 20, **more: Any) -> Check:
+    args = (width, 50_257, 32, 128)
+    return Check(name, f"steps.{function}", timeout_s, args, least_s, **more)
+
+
 CHECKS = (
     Check("machine", "machine.machine", 110, least_s=30),
-    Check("speed_32d", "steps.speed", 80, (32, 50_257, 32, 128)),
-    Check("speed_64d", "steps.speed", 80, (64, 50_257, 32, 128), gpu_only=True),
-    Check("speed_256d", "steps.speed", 90, (256, 50_257, 32, 128), gpu_only=True),
-    Check("speed_512d", "steps.speed", 90, (512, 50_257, 32, 128), gpu_only=True),
-    Check("loss", "steps.loss", 70),
-    Check("run_speed", "runs.speed", 130, least_s=45),
+    _steps("speed", "speed_32d", 32, 80),
+    *(_steps("speed", f"speed_{width}d", width, 90, gpu_only=True) for width in (64, 256, 512)),
+    Check("run_speed", "runs.speed", 180, least_s=45),
     Check("run_resume", "runs.resume", 130, least_s=50, is_timed=False),
     Check("architectures", "steps.architectures", 150, (False,), is_timed=False),
     Check("deterministic", "steps.architectures", 150, (True,), is_timed=False, gpu_only=True),
-    Check("run_first", "runs.first_run", 90, is_timed=False),
     Check("tests", "pytest", 110, least_s=30, is_timed=False),
-    Check("ensemble", "steps.ensembles", 80),
     Check("run_harness", "runs.harness", 90, least_s=45),
-    Check("compiled_32d", "steps.compiled", 100, (32, 50_257, 32, 128), least_s=45, gpu_only=True),
-    Check("compiled_64d", "steps.compiled", 120, (64, 50_257, 32, 128), least_s=45, gpu_only=True),
+    *(_steps("compiled", f"compiled_{w}d", w, 120, 45, gpu_only=True) for w in (32, 64)),
     Check("run_recovery", "runs.recovery", 130, least_s=45, gpu_only=True),
-    Check("run_oom", "runs.out_of_memory", 100, least_s=30, gpu_only=True),
     Check("run_ensembles", "runs.ensembles", 120, least_s=45),
-    Check("speed_32d_bytes", "steps.speed", 80, (32, 257, 32, 128), gpu_only=True),
-    Check("speed_512d_long", "steps.speed", 90, (512, 50_257, 16, 1024), gpu_only=True),
-    Check("compiled_256d", "steps.compiled", 200, (256, 50_257, 32, 128), least_s=60, gpu_only=True),
-    Check("compiled_512d", "steps.compiled", 300, (512, 50_257, 32, 128), least_s=100, gpu_only=True),
-    Check("run_compiled", "runs.compiled", 110, least_s=45),
-    Check("run_profiled", "runs.profiled", 60, least_s=30),
-    Check("memory_constants", "machine.constants", 400, least_s=200, gpu_only=True),
+    *(_steps("compiled", f"compiled_{w}d", w, 300, 100, gpu_only=True) for w in (256, 512)),
+    Check("memory_constants", "machine.constants", 100, least_s=60, gpu_only=True),
 )
 """In the order of what they are worth."""
 
@@ -97,12 +92,14 @@ class Session:
         self.started = float(environ.get("KIT_STARTED", time.time()))
         self.budget_s = float(environ.get("KIT_BUDGET_S", 530 if self.is_on_gpu else 3600))
         self.out, self.work = Path(environ["OUT"]), Path(environ["KIT_WORK"])
-        self.only = [name for name in environ.get("KIT_ONLY", "").split(",") if name]
-        self.report = {"device": environ["KIT_DEVICE"], "commit": commit(), "date": time.strftime("%Y-%m-%d")}
+        self.only = tuple(name for name in environ.get("KIT_ONLY", "").split(",") if name)
+        self.report: dict[str, Any] = {"device": environ["KIT_DEVICE"], "commit": commit_of(ROOT)}
+        self.report["date"] = time.strftime("%Y-%m-%d")
         self.checks: dict[str, Any] = {}
-        with contextlib.suppress(
-            OSError, ValueError, KeyError
-        ):  # what an earlier call of this commit has found
+        for path in (self.out, self.work):
+            path.mkdir(parents=True, exist_ok=True)
+        # What an earlier call of this commit has found is kept.
+        with contextlib.suppress(OSError, ValueError, KeyError):
             before = json.loads((self.out / "report.json").read_text())
             if all(before[key] == self.report[key] for key in ("device", "commit")):
                 self.checks = before["checks"]
@@ -114,8 +111,7 @@ class Session:
         wanted = [
             check
             for check in CHECKS
-            if (self.is_on_gpu or not check.gpu_only)
-            and (not self.only or any(check.name.startswith(name) for name in self.only))
+            if (self.is_on_gpu or not check.gpu_only) and (not self.only or check.name.startswith(self.only))
         ]
         while wanted:
             group = [wanted.pop(0)]
@@ -129,11 +125,9 @@ class Session:
                     started[check] = (self.start(check), time.time())
             while started:
                 for check, (process, at) in list(started.items()):
-                    limit_s = min(
-                        check.timeout_s * (1 if self.is_on_gpu else 6), self.left_s() + time.time() - at - 8
-                    )
+                    most_s = check.timeout_s * (1 if self.is_on_gpu else 6)
                     code: int | str | None = process.poll()
-                    if code is None and time.time() - at > limit_s:
+                    if code is None and time.time() - at > min(most_s, self.left_s() + time.time() - at - 8):
                         code = "timeout"
                         with contextlib.suppress(OSError):
                             os.killpg(process.pid, signal.SIGKILL)
@@ -145,22 +139,12 @@ class Session:
         self.save()
 
     def start(self, check: Check) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-u", __file__, check.name, str(self.work / f"{check.name}.json")]
+        words = [__file__, check.name, str(self.work / f"{check.name}.json")]
         if check.function == "pytest":
-            tests = [f"tests/{test}" for test in (TESTS if self.is_on_gpu else TESTS[1:2])]
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--maxfail=20",
-                "-p",
-                "no:cacheprovider",
-                "-rs",
-                *tests,
-            ]
+            words = [*PYTEST, *(f"tests/{test}" for test in (TESTS if self.is_on_gpu else TESTS[1:2]))]
         with open(self.work / f"{check.name}.log", "wb") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            how: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
+            return subprocess.Popen([sys.executable, "-u", *words], cwd=ROOT, **how)
 
     def end(self, check: Check, code: int | str, seconds: float) -> None:
         found: dict[str, Any] = {"exit": code, "seconds": round(seconds, 1), "found": None}
@@ -173,11 +157,11 @@ class Session:
         self.save()
 
     def save(self) -> None:
-        from benchmarks.gpu.summary import summary
+        from benchmarks.gpu.summary import at, summary
 
-        self.report |= {"seconds": round(time.time() - self.started), "checks": self.checks}  # type: ignore[dict-item]
-        facts = ((self.checks.get("machine") or {}).get("found") or {}).get("facts") or {}
-        self.report["versions"] = {name: facts.get(name) for name in ("gpu", "torch", "cuda", "python")}  # type: ignore[assignment]
+        self.report |= {"seconds": round(time.time() - self.started), "checks": self.checks}
+        facts = at(self.report, "machine", "facts") or {}
+        self.report["versions"] = {name: facts.get(name) for name in ("gpu", "torch", "cuda", "python")}
         text = json.dumps(self.report, indent=1)
         (self.out / "report.json.part").write_text(text)
         (self.out / "report.json.part").rename(self.out / "report.json")
@@ -187,41 +171,18 @@ class Session:
         (self.out / "summary.txt").write_text(summary(self.report) + "\n")
 
     def pack(self) -> None:
-        """Logs of all checks and runs in one file, and the trace of the 64d step."""
+        """Logs of all checks and runs in one file."""
         with tarfile.open(self.out / "logs.tar.gz", "w:gz") as archive:
-            logs = sorted(self.work.glob("*.log")) + sorted(self.work.glob("runs/*.log"))
-            for path in [
-                *logs,
-                *sorted(self.work.glob("runs/*/*/*/log.txt")),
-                *sorted(self.work.glob("runs/*/*/*/metrics.csv")),
-            ]:
-                archive.add(path, "_".join(path.relative_to(self.work).parts))
-        trace = self.work / "speed_64d.trace.json.gz"
-        if trace.exists() and trace.stat().st_size < 15 << 20:
-            shutil.copy(trace, self.out / trace.name)
-
-
-def commit() -> str | None:
-    """The commit of this checkout; `bundle.sh` wrote it down for a copy without git."""
-    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
-    if done.returncode == 0:
-        return done.stdout.strip()
-    with contextlib.suppress(OSError):
-        return (ROOT / ".gpu" / "commit").read_text().strip()
-    return None
-
-
-def main() -> None:
-    if len(sys.argv) == 3:
-        perform(*sys.argv[1:])
-        return
-    session = Session()
-    session.out.mkdir(parents=True, exist_ok=True)
-    session.work.mkdir(parents=True, exist_ok=True)
-    session.run()
-    session.pack()
-    print((session.out / "summary.txt").read_text())
+            for pattern in ("*.log", "runs/*.log", "runs/*/*/*/log.txt", "runs/*/*/*/metrics.csv"):
+                for path in sorted(self.work.glob(pattern)):
+                    archive.add(path, "_".join(path.relative_to(self.work).parts))
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3:
+        perform(*sys.argv[1:])
+    else:
+        session = Session()
+        session.run()
+        session.pack()
+        print((session.out / "summary.txt").read_text())

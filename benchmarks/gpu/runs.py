@@ -1,25 +1,25 @@
-"""Checks of whole runs, started as a user starts them: what they report against what is measured outside."""
+"""Checks of whole runs, started as a user starts them: what they report next to what is measured outside."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.gpu.machine import driver_mib
-from benchmarks.gpu.measure import ON_GPU, Report, median, timed
+from benchmarks.gpu.measure import ON_GPU, Report, timed
+from benchmarks.harness import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(os.environ.get("KIT_WORK", "/tmp")) / "runs"
 TINY = ("model=32d", "training.seq_len=32", "training.effective_batch=4", "training.eval_tokens=1K")
 
@@ -28,31 +28,27 @@ class Run:
     """One run: its command, its folder, what it left there."""
 
     def __init__(self, name: str, *overrides: str, quick: bool, vocab: int = 50_257) -> None:
-        self.name = name
+        self.name = name.replace(",", "").replace("=", "-").replace(" ", "-")
         self.driver_mib: dict[int, int] = {}  # at most, by process, as the driver counts
+        words = dict(override.split("=", 1) for override in overrides)
+        if quick:
+            tiny = dict(word.split("=") for word in TINY)
+            words = {"model": "32d", **tiny, **{key: value for key, value in words.items() if key != "model"}}
         data = f"dataset.path=synthetic:zipf:{500 if quick else vocab}:20M:0"
         self.command = [
             sys.executable, "experiments.py", "dataset=synthetic", data, "dataset.repeat=true",
-            f"runs_dir={WORK / name}", *overrides,
+            f"runs_dir={WORK / self.name}", *(f"{key}={value}" for key, value in words.items()),
         ]  # fmt: skip
-        if quick:
-            names = {override.split("=")[0] for override in overrides}
-            self.command += [tiny for tiny in TINY if tiny.split("=")[0] not in names - {"model"}]
-            self.command = [word for word in self.command if not word.startswith("model=") or word == TINY[0]]
-            self.command = list(dict.fromkeys(self.command))
 
     def start(self, **environ: str) -> subprocess.Popen[bytes]:
         WORK.mkdir(parents=True, exist_ok=True)
         with open(WORK / f"{self.name}.log", "ab") as log:
-            environ = {**os.environ, **environ}
-            return subprocess.Popen(
-                self.command, cwd=ROOT, stdout=log, stderr=log, env=environ, start_new_session=True
-            )
+            how: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
+            return subprocess.Popen(self.command, cwd=ROOT, env={**os.environ, **environ}, **how)
 
     def finish(self, timeout_s: float = 150, **environ: str) -> dict[str, Any]:
         """Run to the end; returns exit code, seconds, and the end of the output if it failed."""
-        started = time.time()
-        process = self.start(**environ)
+        started, process = time.time(), self.start(**environ)
         code: int | str | None = None
         while code is None:
             code = process.poll()
@@ -70,67 +66,32 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        return next(
-            (config.parent for config in sorted((WORK / self.name).glob("*/*/config.yaml"))), WORK / "?"
-        )
+        configs = sorted((WORK / self.name).glob("*/*/config.yaml"))
+        return configs[0].parent if configs else WORK / "?"
 
     def json(self, name: str) -> dict[str, Any]:
-        try:
+        with suppress(OSError, ValueError):
             return json.loads((self.folder / name).read_text())
-        except (OSError, ValueError):
-            return {}
+        return {}
 
     def rows(self) -> list[dict[str, str]]:
         with open(self.folder / "metrics.csv") as file:
             return list(csv.DictReader(file))
 
-    def tokens_per_s(self) -> list[float]:
-        return [float(row["tokens_per_s"]) for row in self.rows()]
-
-    def lines(self, *words: str) -> list[str]:
-        log = (self.folder / "log.txt").read_text(errors="replace").splitlines()
-        return [line[-200:] for line in log if all(word in line for word in words)]
-
-    def wall_s(self, *stages: str) -> float:
-        """Seconds from the begin of each of these stages to that of the next: the wait for the device too."""
-        records = [json.loads(line) for line in (self.folder / "memory.jsonl").read_text().splitlines()]
-        begins = [
-            (r.get("stage"), r.get("time_s") or r.get("time")) for r in records if r.get("event") == "begin"
-        ]
-        pairs = itertools.pairwise(begins)
-        return round(
-            sum(after - at for (stage, at), (_, after) in pairs if stage in stages and at and after), 3
-        )
+    def second_half(self) -> list[float]:
+        """Tokens a second of the second half of the run."""
+        tokens = [float(row["tokens_per_s"]) for row in self.rows()]
+        return tokens[len(tokens) // 2 :]
 
     def weights(self) -> str:
         """SHA-256 of the newest checkpoint's weights."""
         newest = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
-        return f"{newest.name} {hashlib.sha256((newest / 'model.safetensors').read_bytes()).hexdigest()[:16]}"
-
-    def gpu_peaks(self) -> dict[str, Any]:
-        """MiB by stage: tensors at most, and reserved by torch at most."""
-        peaks: dict[str, Any] = {}
-        for line in (self.folder / "memory.jsonl").read_text().splitlines():
-            record = json.loads(line)
-            gpu = (record.get("snapshot") or {}).get("gpu") or {}
-            if record.get("event") == "end" and gpu:
-                before = peaks.get(record["stage"], [0, 0])
-                now = [(record.get("peak") or {}).get("gpu_bytes") or 0, gpu.get("peak_reserved_bytes") or 0]
-                peaks[record["stage"]] = [max(a, b >> 20) for a, b in zip(before, now, strict=True)]
-        return peaks
+        digest = hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
+        return f"{newest.name} {digest[:16]}"
 
     def driver_peak_mib(self) -> int | None:
-        """MiB of the GPU that the driver counted for the run's process at most; None where it does not."""
+        """MiB of the GPU that the driver counted at most for the run's process; None if it does not."""
         return self.driver_mib.get(int(self.json("status.json").get("pid") or 0))
-
-    def explain(self) -> dict[str, Any]:
-        command = [sys.executable, "-m", "memory", "explain", str(self.folder), "--json"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-        try:
-            found = json.loads(done.stdout)
-        except ValueError:
-            return {"output": (done.stdout + done.stderr)[-500:]}
-        return {key: found[key] for key in ("verdict", "confidence", "cause", "advice") if key in found}
 
 
 def steps(quick: bool, count: int) -> str:
@@ -150,54 +111,41 @@ def speed(report: Report, quick: bool) -> None:
         "32d, cuda_graph=true": ("model=32d", steps(quick, 600), "training.cuda_graph=true"),
         "32d, fp16": ("model=32d", steps(quick, 200), "training.precision=fp16"),
         "512d": ("model=512d", steps(quick, 60), *long(quick)),
+        "64d, compiled": ("model=64d", steps(quick, 120), "training.compile=true"),
     }
-    if quick:
-        cases = {"32d": cases["32d"]}
-    for name, overrides in cases.items():
+    more = ("training.evals=2", "training.checkpoint_every=10000", "memory.every_steps=50")
+    for name, overrides in cases.items() if not quick else [("32d", cases["32d"])]:
         with report.part(name) as found:
-            run = Run(
-                f"speed {name}".replace(" ", "-").replace("=", "-").replace(",", ""), *overrides,
-                "training.evals=2", "training.checkpoint_every=10000", "memory.every_steps=50", quick=quick,
-            )  # fmt: skip
+            run = Run(f"speed {name}", *overrides, *more, quick=quick)
             found |= run.finish()
             if found["exit"] != 0:
                 continue
-            facts, wall_s = run.json("run.json"), run.wall_s("first_step", "train")
-            device = facts["attempts"][-1].get("device")
-            seconds, tokens = facts["results"]["train_seconds"], run.tokens_per_s()
-            sizes = facts["memory"].items()
+            facts = run.json("run.json")
             mfu = [float(row["mfu"]) for row in run.rows() if row.get("mfu")]
+            sizes = {name: n for name, n in facts["memory"].items() if name.endswith("_bytes") and n}
             found |= {
-                "auto": facts.get("auto"), "device": device, "train_seconds": seconds,
-                "wall_s": wall_s, "train_seconds / wall": round(seconds / wall_s, 4) if wall_s else None,
-                "tokens_per_s": round(median(tokens[len(tokens) // 2 :])),
-                "tokens_per_s of rows": [round(min(tokens)), round(max(tokens))],
-                "mfu": median(mfu) if mfu else None, "val_loss": facts["results"].get("val_loss"),
-                "estimate_mib": {name: n >> 20 for name, n in sizes if name.endswith("_bytes") and n},
-                "gpu_mib": run.gpu_peaks(), "driver_mib": run.driver_peak_mib(),
+                "auto": facts.get("auto"), "device": facts["attempts"][-1].get("device"),
+                "train_seconds": facts["results"]["train_seconds"],
+                "tokens_per_s": round(median(run.second_half())), "mfu": median(mfu) if mfu else None,
+                "val_loss": facts["results"].get("val_loss"),
+                "estimate_mib": {name: n >> 20 for name, n in sizes.items()},
+                "driver_mib": run.driver_peak_mib(),
                 "host_mib": (run.json("outcome.json").get("peak_own_bytes") or 0) >> 20,
             }  # fmt: skip
 
 
 def harness(report: Report, quick: bool) -> None:
-    """Time that a run adds to its steps at 64d: a run and a bare loop of the product's step, in turns.
-
-    Of the run: the median of its second half, when what happens once (graphs, the measured peak) is over.
-    """
+    """Time that a run adds to its steps at 64d: a run and a bare loop of the product's step, in turns."""
     from benchmarks.gpu.product import Step
 
     run_ms, step_ms = [], []
-    count = 20 if quick else 1000
     shape = (32, 500, 4, 32) if quick else (64, 50_257, 32, 128)
+    more = ("training.evals=1", "training.checkpoint_every=100000")
     for turn in range(2):
-        run = Run(
-            f"harness-{turn}", "model=64d", f"training.max_steps={count}", "training.evals=1",
-            "training.checkpoint_every=100000", quick=quick,
-        )  # fmt: skip
+        run = Run(f"harness-{turn}", "model=64d", steps(quick, 1000), *more, quick=quick)
         with report.part(f"run {turn}") as found:
             found |= run.finish()
-            speeds = run.tokens_per_s()
-            run_ms.append(1e3 * shape[2] * shape[3] / median(speeds[len(speeds) // 2 :]))
+            run_ms.append(1e3 * shape[2] * shape[3] / median(run.second_half()))
         step = Step(*shape, is_graphed=ON_GPU).step
         step_ms.append(timed({"step": step}, quick)["step"]["ms"])
     with report.part("share") as found:
@@ -206,7 +154,7 @@ def harness(report: Report, quick: bool) -> None:
 
 
 def resume(report: Report, quick: bool) -> None:
-    """kill -9 in the middle and the same command again, next to a run that nothing disturbed."""
+    """kill -9 in the middle and the same command again, next to an undisturbed run."""
     how = ["model=64d", "training.max_steps=60", "training.evals=2", "training.checkpoint_every=10"]
     for name, more in (("deterministic", ["training.deterministic=true"]), ("default", [])):
         with report.part(name) as found:
@@ -227,79 +175,23 @@ def resume(report: Report, quick: bool) -> None:
             found["killed at step"] = status.get("step")
             found["second"] = killed.finish()
             found["resumed from"] = killed.json("run.json")["attempts"][-1].get("resumed_from_step")
-            rows = [
-                [(r["train_loss"], r["grad_norm"], r["val_loss"]) for r in run.rows()]
-                for run in (plain, killed)
-            ]
-            found["has_same_rows"] = rows[0] == rows[1]
             found["has_same_bits"] = plain.weights() == killed.weights()
 
 
-OCCUPY = """
-import sys, time, torch
-free, total = torch.cuda.mem_get_info()
-held = torch.empty(max(1, free - int(float(sys.argv[1]) * 2**30)), dtype=torch.uint8, device="cuda")
-print("ready", flush=True)
-time.sleep(300)
-"""
-NO_NVML = "raise ImportError('hidden by this check')\n"
-
-
-def out_of_memory(report: Report, quick: bool) -> None:
-    """A step that cannot fit: refused before it starts; forced, its verdict and its advice after."""
-    big = [
-        "model=256d",
-        "training.seq_len=1024",
-        "training.effective_batch=8192",
-        "training.micro_batch=8192",
-    ]
-    how = [*big, steps(quick, 2), "training.evals=1", "training.eval_tokens=2K"]
-    with report.part("refused") as found:
-        found |= Run("refused", *how, quick=quick).finish(90)
-    with report.part("forced") as found:
-        run = Run("forced", *how, "memory.refuse=false", quick=quick)
-        found |= run.finish(100)
-        found["explain"] = run.explain() if found["exit"] != 0 else None
-
-
 def recovery(report: Report, quick: bool) -> None:
-    """micro_batch=auto next to a process that holds all but 6 GiB, with NVML and without; and in a process
-    that torch gives no more than that, though the GPU is free: it runs out of memory and continues.
-    """
+    """micro_batch=auto in a process to which torch gives 6 GiB: it runs out of memory and continues."""
     import torch
 
-    hidden = WORK / "no_nvml"
-    hidden.mkdir(parents=True, exist_ok=True)
-    (hidden / "pynvml.py").write_text(NO_NVML)
-    without_nvml = {"PYTHONPATH": f"{hidden}:{os.environ.get('PYTHONPATH', '')}"}
     share = 6 * 2**30 / torch.cuda.get_device_properties(0).total_memory
     limited = {"PYTORCH_CUDA_ALLOC_CONF": f"per_process_memory_fraction:{share:.3f}"}
-    cases = {"neighbour": {}, "neighbour, without NVML": without_nvml, "limited": limited}
-    for name, environ in cases.items():
-        with report.part(name) as found, neighbour(report, is_on=name != "limited"):
-            how = ("model=512d", steps(quick, 3), *long(quick), "training.evals=1", "training.eval_tokens=8K")
-            run = Run(f"auto-{name.replace(', ', '-').replace(' ', '-')}", *how, quick=quick)
-            found |= run.finish(80, **environ)
-            attempts = run.json("run.json").get("attempts") or []
-            found |= {"auto": run.json("run.json").get("auto"), "attempts": len(attempts)}
-            found["smaller"] = attempts[-1].get("smaller_micro_batch") if attempts else None
-            found["gpu_mib"], found["driver_mib"] = run.gpu_peaks(), run.driver_peak_mib()
-            found["explain"] = run.explain() if found["exit"] != 0 else None
-
-
-@contextmanager
-def neighbour(report: Report, is_on: bool) -> Iterator[None]:
-    """Within the block another process holds all but 6 GiB of the GPU."""
-    if not is_on:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-c", OCCUPY, "6"], stdout=subprocess.PIPE, text=True)
-    try:
-        report["neighbour"] = process.stdout.readline().strip() if process.stdout else None
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    how = ("model=512d", steps(quick, 3), *long(quick), "training.evals=1", "training.eval_tokens=8K")
+    with report.part("limited") as found:
+        run = Run("auto-limited", *how, quick=quick)
+        found |= run.finish(80, **limited)
+        facts = run.json("run.json")
+        attempts = facts.get("attempts") or []
+        found |= {"auto": facts.get("auto"), "attempts": len(attempts)}
+        found["smaller"] = attempts[-1].get("smaller_micro_batch") if attempts else None
 
 
 def ensembles(report: Report, quick: bool) -> None:
@@ -309,63 +201,17 @@ def ensembles(report: Report, quick: bool) -> None:
     seeds = f"ensemble.seed=[{','.join(map(str, range(size)))}]"
     together = Run("together", *how, seeds, f"ensemble.together={size}", quick=quick, vocab=257)
     alone = Run("alone", *how, "seed=0", quick=quick, vocab=257)
-    with report.part("together") as found:
-        found |= together.finish()
-        found["train_seconds"] = together.json("run.json")["results"]["train_seconds"]
-    with report.part("alone") as found:
-        found |= alone.finish(80)
-        found["train_seconds"] = alone.json("run.json")["results"]["train_seconds"]
-        found["speedup"] = round(size * found["train_seconds"] / report["together"]["train_seconds"], 2)
-        last = [float(run.rows()[-1]["train_loss"]) for run in (together, alone)]  # both of seed 0
-        found["loss_error"] = abs(last[0] - last[1])
-        found["is_right"] = found["loss_error"] <= 0.05
+    for name, run in (("together", together), ("alone", alone)):
+        with report.part(name) as found:
+            found |= run.finish()
+            found["train_seconds"] = run.json("run.json")["results"]["train_seconds"]
+            if run is alone:
+                found["speedup"] = round(
+                    size * found["train_seconds"] / report["together"]["train_seconds"], 2
+                )
+                last = [float(one.rows()[-1]["train_loss"]) for one in (together, alone)]  # both of seed 0
+                found["loss_error"] = abs(last[0] - last[1])
+                found["is_right"] = found["loss_error"] <= 0.05
     with report.part("deterministic") as found:
         how += ["ensemble.seed=[0,1]", "training.deterministic=true"]
         found |= Run("deterministic-together", *how, quick=quick, vocab=257).finish(120)
-
-
-def compiled(report: Report, quick: bool) -> None:
-    how = ["model=64d", steps(quick, 120), "training.evals=2"]
-    for name, more in (("eager", []), ("compiled", ["training.compile=true"])):
-        with report.part(name) as found:
-            run = Run(name, *how, *more, quick=quick)
-            found |= run.finish()
-            facts, tokens = run.json("run.json"), run.tokens_per_s()
-            found["tokens_per_s"] = round(median(tokens[len(tokens) // 2 :]))
-            found["stages_s"] = facts["attempts"][-1].get("seconds")
-            found["host_mib"] = {
-                "estimate": facts["memory"]["own_bytes"] >> 20,
-                "peak": (run.json("outcome.json").get("peak_own_bytes") or 0) >> 20,
-            }
-
-
-def profiled(report: Report, quick: bool) -> None:
-    """Whether a profile is written, and whether the steps after its window are as fast as those before."""
-    count = 20 if quick else 200
-    window = f"training.profile={count // 2}:{count // 2 + 2}"
-    with report.part("run") as found:
-        how = (
-            "model=64d",
-            f"training.max_steps={count}",
-            "training.evals=1",
-            window,
-            "memory.every_steps=10",
-        )
-        run = Run("profiled", *how, quick=quick)
-        found |= run.finish(100)
-        tokens = run.tokens_per_s()
-        found["tokens_per_s before"] = round(median(tokens[count // 4 : count // 2 - 1]))
-        found["tokens_per_s after"] = round(median(tokens[count // 2 + 5 :]))
-        found["files"] = sorted(path.name for path in run.folder.glob("profile*"))
-
-
-def first_run(report: Report, quick: bool) -> None:
-    """The README's first command: what a newcomer with a GPU sees."""
-    with report.part("run") as found:
-        run = Run("first", quick=quick)
-        run.command = [sys.executable, "experiments.py", "model=32d", f"runs_dir={WORK / 'first'}"]
-        run.command += ["training.max_steps=10", "training.evals=1"] if quick else []
-        found |= run.finish()
-        output = (WORK / "first.log").read_text(errors="replace")
-        found["summary"] = output[output.find("── ") :][:2500]
-        found["lines"] = [line for line in output.splitlines() if "[mem]" in line or "tok/s" in line][:6]

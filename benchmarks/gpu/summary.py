@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 WORDS = {True: "yes", False: "no", None: "not measured"}
-
 LEAST_TIMES_PLAIN = {"32d": 2.0, "64d": 2.0, "256d": 1.3, "512d": 1.1}
 LEAST_OF_GRAPH = 0.87
-"""1 / 1.15."""
 MEMORY_BELOW, MEMORY_ABOVE = -0.05, 0.15
-LEAST_ENSEMBLE_SPEEDUP = 5.0
-MOST_OVERHEAD = 0.01
 
 
 @dataclass(frozen=True)
 class Goal:
-    """is_met: None where it was not measured."""
+    """is_met: None if it was not measured."""
 
     name: str
     wanted: str
@@ -30,19 +26,23 @@ class Goal:
 
 
 def at(report: dict[str, Any], check: str, *keys: str) -> Any:
-    """Result of a check under these keys; None where it has none."""
+    """Result of a check under these keys; None if it has none."""
     found: Any = (report["checks"].get(check) or {}).get("found")
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found
 
 
-def goals(report: dict[str, Any]) -> list[Goal]:
+def _goal(name: str, wanted: str, found: Any, is_met: Callable[[Any], Any]) -> Goal:
+    return Goal(name, wanted) if found is None else Goal(name, wanted, str(found), bool(is_met(found)))
+
+
+def _at_least(name: str, least: float, found: Any) -> Goal:
+    return _goal(name, f"at least {least:g}", found, lambda value: value >= least)
+
+
+def goals(report: dict[str, Any]) -> Iterator[Goal]:
     """Each goal of the product on a GPU, and whether this report has met it."""
-    return [*_speed(report), *_memory(report), *_runs(report)]
-
-
-def _speed(report: dict[str, Any]) -> Iterator[Goal]:
     for size, least in LEAST_TIMES_PLAIN.items():
         for check, way, wanted in (
             ("speed", "plain loop", least),
@@ -54,48 +54,31 @@ def _speed(report: dict[str, Any]) -> Iterator[Goal]:
             yield _at_least(f"{size}, speed / {way}", wanted, ratio)
         waits = at(report, f"speed_{size}", "syncs", "product")
         yield _goal(f"{size}, synchronizations in a step", "0", waits, lambda found: not found)
-
-
-def _memory(report: dict[str, Any]) -> Iterator[Goal]:
     for case in ("32d", "512d"):
         run = at(report, "run_speed", case) or {}
-        estimate = run.get("estimate_mib") or {}
         # The driver counts the context and loaded kernels too, which torch does not reserve.
-        for name, estimated, measured in (
-            ("GPU", estimate.get("gpu_bytes"), run.get("driver_mib")),
-            ("host", estimate.get("own_bytes"), run.get("host_mib")),
+        for name, estimate, measured in (
+            ("GPU", "gpu_bytes", "driver_mib"),
+            ("host", "own_bytes", "host_mib"),
         ):
-            ratio = round(estimated / measured - 1, 4) if estimated and measured else None
-            wanted = f"{MEMORY_BELOW:+.0%} to {MEMORY_ABOVE:+.0%}"
-            is_met = None if ratio is None else MEMORY_BELOW <= ratio <= MEMORY_ABOVE
-            yield Goal(
-                f"{case}, {name} memory estimated / measured",
-                wanted,
-                "" if ratio is None else f"{ratio:+.1%} ({estimated} / {measured} MiB)",
-                is_met,
-            )
-
-
-def _runs(report: dict[str, Any]) -> Iterator[Goal]:
+            pair = (run.get("estimate_mib") or {}).get(estimate), run.get(measured)
+            what = f"{case}, {name} memory estimated / measured"
+            wanted_range = f"{MEMORY_BELOW:+.0%} to {MEMORY_ABOVE:+.0%}"
+            if all(pair):
+                ratio = round(pair[0] / pair[1] - 1, 4)
+                text = f"{ratio:+.1%} ({pair[0]} / {pair[1]} MiB)"
+                yield Goal(what, wanted_range, text, MEMORY_BELOW <= ratio <= MEMORY_ABOVE)
+            else:
+                yield Goal(what, wanted_range)
     speedup = at(report, "run_ensembles", "alone", "speedup")
-    yield _at_least("32 runs of 32d as one program, speedup", LEAST_ENSEMBLE_SPEEDUP, speedup)
+    yield _at_least("32 runs of 32d as one program, speedup", 5.0, speedup)
     same = at(report, "run_resume", "deterministic", "has_same_bits")
     yield _goal("kill -9 and resume, deterministic: same bits", "True", same, bool)
     share = at(report, "run_harness", "share", "overhead")
-    yield _goal(
-        "harness around a step at 64d", f"at most {MOST_OVERHEAD:.0%}", share, lambda s: s <= MOST_OVERHEAD
-    )
+    yield _goal("harness around a step at 64d", "at most 1%", share, lambda share: share <= 0.01)
     limited = at(report, "run_recovery", "limited") or {}
     recovered = None if not limited else limited.get("exit") == 0 and bool(limited.get("smaller"))
     yield _goal("micro_batch=auto continues after CUDA out of memory", "True", recovered, bool)
-
-
-def _at_least(name: str, least: float, found: Any) -> Goal:
-    return _goal(name, f"at least {least:g}", found, lambda value: value >= least)
-
-
-def _goal(name: str, wanted: str, found: Any, is_met: Any) -> Goal:
-    return Goal(name, wanted) if found is None else Goal(name, wanted, str(found), bool(is_met(found)))
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -107,31 +90,16 @@ def summary(report: dict[str, Any]) -> str:
     for name, check in report["checks"].items():
         lines.append(f"-- {name}: exit {check['exit']}")
         found = check["found"] if isinstance(check["found"], dict) else {}
-        for part, values in found.items():
-            if not part.startswith("kernels of") and values != {"is_ready": True}:
-                lines.append(f"   {part}: {_short(values)}"[:600])
-        wrong = [
-            part
-            for part, values in found.items()
-            if isinstance(values, dict) and values.get("is_right") is False
-        ]
-        if wrong:
-            lines.append(f"   WRONG: {', '.join(wrong)}")
+        lines += [f"   {part}: {values}"[:600] for part, values in found.items()]
+        parts = {part: values for part, values in found.items() if isinstance(values, dict)}
+        wrong = [part for part, values in parts.items() if values.get("is_right") is False]
+        lines += [f"   WRONG: {', '.join(wrong)}"] if wrong else []
     failed = {name: check["exit"] for name, check in report["checks"].items() if check["exit"] != 0}
-    lines.append(f"checks that did not end well: {failed or 'none'}")
-    return "\n".join(lines)
-
-
-def _short(values: Any) -> Any:
-    """Without what only a closer look needs."""
-    if isinstance(values, dict):
-        left_out = ("at", "output", "summary", "longest", "took_s")
-        return {key: _short(value) for key, value in values.items() if key not in left_out}
-    return values
+    return "\n".join([*lines, f"checks that did not end well: {failed or 'none'}"])
 
 
 def page() -> str:
-    """The section of docs/figures.md, of the saved reports of all GPUs."""
+    """The section of docs/figures.md, from the saved reports of all GPUs."""
     text = (
         "`make gpu` measures the CUDA side on a machine with a GPU in nine minutes and saves "
         "`benchmarks/results/gpu_NAME.json` for its GPU; `python benchmarks/figures.py` then writes this "
@@ -140,17 +108,9 @@ def page() -> str:
     parts = ["## GPU", text]
     for path in sorted(RESULTS.glob("gpu_*.json")):
         report = json.loads(path.read_text())
-        versions = report["versions"]
-        source = (
-            f"{versions['gpu']}, {report['date']}, torch {versions['torch']}, Python {versions['python']}."
-        )
-        parts += [f"### {path.stem}", _table(report), source]
-    if len(parts) == 2:
-        parts.append(_table({"device": "cuda", "checks": {}}))
+        rows = [f"| {g.name} | {g.measured} | {g.wanted} | {WORDS[g.is_met]} |" for g in goals(report)]
+        table = "\n".join(["| goal | measured | wanted | met |", "| --- | --- | --- | --- |", *rows])
+        versions, date = report["versions"], report["date"]
+        source = f"{versions['gpu']}, {date}, torch {versions['torch']}, Python {versions['python']}."
+        parts += [f"### {path.stem}", table, source]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(report: dict[str, Any]) -> str:
-    from benchmarks.tokenizing_parts.page import goals as table_of
-
-    return table_of((goal.name, goal.measured, goal.wanted, goal.is_met) for goal in goals(report))

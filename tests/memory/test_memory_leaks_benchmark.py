@@ -1,4 +1,4 @@
-"""What can be wrong in silence in the benchmark of the leak detector."""
+"""benchmarks/memory_leaks.py: its traces, methods and result."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import memory_leaks
-from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
-from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, run
-from benchmarks.memory_parts import figures
+from benchmarks.harness import ROOT
+from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, result
+from benchmarks.pictures import memory_leaks
 from experiment_utils.student_t import upper_tail
+from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 
 
 def test_the_lines_p_is_that_of_least_squares() -> None:
@@ -45,8 +45,7 @@ def test_every_method_finds_a_plain_leak_and_leaves_silence_alone() -> None:
 @pytest.mark.slow
 def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
     np.arange(5000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
-    root = Path(memory_leaks.ROOT)
-    command = [sys.executable, "-c", RUN, "1", "4", str(root), str(tmp_path / "tokens.bin")]
+    command = [sys.executable, "-c", RUN, "1", "4", str(ROOT), str(tmp_path / "tokens.bin")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     amounts = json.loads(done.stdout)
@@ -54,12 +53,9 @@ def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
     assert all(0 < anon < rss for anon, rss in amounts)
 
 
-def test_a_result_makes_a_section_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = run(traces=1, real=0, steps=160)
-    memory_leaks.figure(found).savefig(tmp_path / "picture.png")
+def test_result_makes_a_picture(tmp_path: Path) -> None:
+    found = result(traces=1, real=0, steps=160)
+    memory_leaks(found).savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-    about = {"machine": {"cpu": "c", "cores": 2}, "versions": {"torch": "t", "python": "p"}, "date": "d"}
-    monkeypatch.setattr(figures, "read", lambda name: found | about)
-    text = figures.leaks()
-    assert "| simulated | LeakWatch, every 20 steps | 8 | " in text
-    assert "kinds written before its last changes | 0% | at most 5% | yes |" in text
+    assert found["simulated"]["LeakWatch, every 20 steps"]["traces"] == len(CLEAN)
+    assert set(found["fresh_by_kind"]) == set(FRESH)

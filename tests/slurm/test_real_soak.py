@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.environment import RESULTS, save
+from benchmarks.harness import RESULTS, save
 from tests.local_slurm import LENT, Cluster, NoCluster, cluster
 from tests.memory.deaths.cgroups import version_here
 

@@ -382,7 +382,7 @@ def test_lines_go_when_their_data_are_synced(tmp_path: Path, monkeypatch: pytest
 
 
 def save_kills(text_bytes: int, kills: int, sets: int, seconds: float) -> None:
-    from benchmarks.environment import save
+    from benchmarks.harness import save
 
     result = {
         "what": f"the command on {text_bytes / 1e6:.0f} MB with two workers, started again after each",

@@ -1,4 +1,4 @@
-"""Studies whose truth is known: curves of real sweeps, curves with a cliff, and noise of several kinds."""
+"""Made studies with a known truth: curves of real sweeps, curves with a cliff, noise of several kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.rates.grid import Size, sizes_of
 from analysis.reading.study import Run
-from benchmarks.environment import RESULTS
+from benchmarks.harness import RESULTS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Generator = np.random.Generator
@@ -47,7 +47,7 @@ class Truth:
 
 
 def real_truths() -> list[Truth]:
-    """Smoothing splines through real sweeps: those above, and of `lr_transfer.json` the means over seeds."""
+    """Smoothing splines through real sweeps: those above, and the means over seeds of `lr_transfer.json`."""
     from scipy.interpolate import make_smoothing_spline
 
     curves = [(_FIRST + _STEP * np.arange(len(y)), np.array(y)) for y in _SWEEPS.values()]

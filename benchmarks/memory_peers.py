@@ -1,7 +1,7 @@
-"""What others would have told of the same run: recorded as they record it, then read by one plain rule.
+"""What other tools show of a run: recorded as they record it, then read by one plain rule.
 
 None of them gives a verdict on a death, so each is read as its user reads it: did this run come near its
-limit? `says` is what it shows, `memory` what follows: True, False, or None where it shows nothing.
+limit?
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
 
 MB = 1 << 20
 NEAR = 0.9
-"""Of the limit: what a user would call "it ran out of memory"."""
+"""Share of the limit from which a user would say that it ran out of memory."""
 NEVER = {
     "composer": "nothing: MemoryMonitor logs torch.cuda.memory_stats, and on a CPU only a warning "
     "(composer/callbacks/memory_monitor.py)",
@@ -27,7 +26,7 @@ NEVER = {
 
 @dataclass
 class Said:
-    """says: in words. memory: whether it points to the limit."""
+    """says: what a tool shows. memory: whether that points to the limit; None: it shows nothing."""
 
     says: str
     memory: bool | None
@@ -35,8 +34,9 @@ class Said:
 
 @dataclass
 class Log:
-    """One line a second, as a logging callback writes them. rss_bytes: summed over the process tree.
-    host_percent: of the machine's memory.
+    """One line a second, as a logging callback writes them.
+
+    rss_bytes: summed over the process tree. host_percent: share of the machine's memory.
     """
 
     rss_bytes: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Log:
 
     @contextmanager
     def of(self, pid: int) -> Iterator[None]:
-        """Log the process tree below `pid`, the supervisor, which is left out itself."""
+        """Log the process tree below `pid`, the supervisor, which is not counted."""
         stop = threading.Event()
         thread = threading.Thread(target=self._log, args=(pid, stop))
         thread.start()
@@ -55,20 +55,16 @@ class Log:
             thread.join()
 
     def _log(self, pid: int, stop: threading.Event) -> None:
-        device_stats = import_lightning()
-        due = time.monotonic()
+        device_stats, due = import_lightning(), time.monotonic()
         while not stop.wait(max(0.0, due - time.monotonic())):
-            due += 1.0
-            total = 0
+            due, total = due + 1.0, 0
             try:
                 found = psutil.Process(pid).children(recursive=True)
             except psutil.Error:
                 return
             for process in found:
-                try:
+                with suppress(psutil.Error):
                     total += process.memory_info().rss
-                except psutil.Error:
-                    continue
             self.rss_bytes.append(total)
             self.host_percent.append(device_stats())
 
@@ -87,9 +83,10 @@ class Log:
         return Said(f"cpu_vm_percent {most:.0f}", most >= 100 * NEAR)
 
 
-def import_lightning() -> Any:
-    """What DeviceStatsMonitor logs of the host's memory, in percent: its own function where it is installed.
-    The import takes seconds: call it once before the first log.
+def import_lightning() -> Callable[[], float]:
+    """Host memory in percent as DeviceStatsMonitor logs it, by its own function if that is installed.
+
+    The import takes seconds: call this once before the first log.
     """
     try:
         from pytorch_lightning.accelerators.cpu import get_cpu_stats
@@ -99,7 +96,7 @@ def import_lightning() -> Any:
 
 
 def sacct(rows: list[dict[str, str]]) -> Said:
-    """`sacct -o JobID,State,ExitCode,MaxRSS,ReqMem`, job and steps, as its user reads it."""
+    """`sacct -o JobID,State,ExitCode,MaxRSS,ReqMem`, job and steps."""
     limit = _bytes(rows[0]["ReqMem"]) if rows else 0
     most = max((_bytes(row["MaxRSS"]) for row in rows), default=0)
     states = [f"{row['JobID'].partition('.')[2] or 'job'} {row['State']}" for row in rows]
@@ -108,22 +105,15 @@ def sacct(rows: list[dict[str, str]]) -> Said:
 
 
 def seff(rows: list[dict[str, str]]) -> Said:
-    """The lines that Slurm's contribs/seff prints: the job's own state, and the largest MaxRSS of its steps
-    over the memory asked for.
-    """
+    """Slurm's contribs/seff: the job's own state, and the largest MaxRSS of its steps over the limit."""
     limit = _bytes(rows[0]["ReqMem"]) if rows else 0
     most = max((_bytes(row["MaxRSS"]) * max(1, int(row["NTasks"] or 1)) for row in rows), default=0)
-    state = rows[0]["State"] if rows else "unknown"
-    efficiency = 100 * most / limit if limit else 0.0
-    return Said(
-        f"State: {state} (exit code {rows[0]['ExitCode'] if rows else '?'}); Memory Efficiency: "
-        f"{efficiency:.2f}% of {limit / MB:.2f} MB",
-        "OUT_OF_MEMORY" in state or efficiency >= 100 * NEAR,
-    )
+    state, code = (rows[0]["State"], rows[0]["ExitCode"]) if rows else ("unknown", "?")
+    share = 100 * most / limit if limit else 0.0
+    says = f"State: {state} (exit code {code}); Memory Efficiency: {share:.2f}% of {limit / MB:.2f} MB"
+    return Said(says, "OUT_OF_MEMORY" in state or share >= 100 * NEAR)
 
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"([\d.]+)([KMGT]?)[nc]?", text)
-    if found is None:
-        return 0
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")) if found else 0
