@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import GB, JOB, MB, START_S, explained, killed, oom, ours, outcome, ramp, record, sample
+from evidence_builder import GB, MB, START_S, explained, killed, oom, ours, outcome, ramp, record, sample
 
 from memory.explain.text import as_text
 from memory.sacct import SlurmFacts, parse_sacct
@@ -187,16 +187,6 @@ def test_a_step_that_was_asked_for_is_told_of_by_its_own_row(
     assert found.verdict == verdict, found.sentence
 
 
-@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (1, "oom_cgroup")])
-def test_a_task_that_ended_well_beside_one_that_was_killed(tmp_path: Path, code: int, verdict: str) -> None:
-    """As a real Slurm 22.05 told a step of two tasks. One that failed may have done so for lack of it."""
-    of_two = {"environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "2"}, "exit_code": code}
-    rows = [f"42|COMPLETED|0:0||150M|{TIMES}|", f"42.3|OUT_OF_MEMORY|0:125|||{TIMES}|"]
-    end = outcome(**IN_STEP | of_two)
-    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
-    assert found.verdict == verdict, found.sentence
-
-
 def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
     """Where sacct cannot be asked, the job's stderr is of all its steps."""
     killed_step = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
@@ -210,13 +200,6 @@ def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
         log = line.format(step, "DUE TO TIME LIMIT ")
         found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=log)
         assert found.verdict == verdict, found.sentence
-
-
-def test_an_error_as_the_time_is_up_may_be_the_answer_to_that(tmp_path: Path) -> None:
-    rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 100)}|", f"42.batch|CANCELLED|0:15|||{at(-30, 101)}|"]
-    for ended_s, verdict in ((99.5, "timeout"), (90, "failed")):
-        end = outcome(**IN_SCRIPT | {"exit_code": 1, "ended_s": START_S + ended_s})
-        assert explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60)).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -297,15 +280,6 @@ def test_a_run_whose_job_is_over_does_not_run(tmp_path: Path, state: str, is_run
     assert found.to_json()["is_running"] == is_running
 
 
-@pytest.mark.parametrize(("step", "row"), [("1", "42.1: MaxRSS 977 MB"), ("", "42.0: MaxRSS 2.9 GB")])
-def test_the_max_rss_beside_a_run_is_that_of_its_own_step(tmp_path: Path, step: str, row: str) -> None:
-    rows = [f"42|COMPLETED|0:0||4G|{TIMES}|", f"42.0|COMPLETED|0:0|3000000K||{TIMES}|",
-            f"42.1|FAILED|3:0|1000000K||{TIMES}|"]  # fmt: skip
-    ended = outcome(exit_code=3, environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step})
-    found = explained(tmp_path, slurm=told(*rows), outcome=ended, samples=ramp(50, 60))
-    assert [line for line in found.evidence if row in line], found.evidence
-
-
 def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
     job = f"42|FAILED|137:0||4G|{TIMES}|"
     found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
@@ -315,22 +289,6 @@ def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
     assert found.verdict == "unknown"
     assert "SIGKILL" in found.sentence
     assert "sacct -j 42 --format=JobID,State%40,ExitCode,MaxRSS,ReqMem" in typed(found)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "/var/spool/slurmd/job123/slurm_script: line 12: 4711 Killed                  python train.py",
-        "srun: error: n1: task 0: Killed",
-        "subprocess.CalledProcessError: Command '['x']' died with <Signals.SIGKILL: 9>.",
-    ],
-)
-def test_sigkill_in_a_log_alone(tmp_path: Path, line: str) -> None:
-    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
-    assert (found.verdict, found.confidence) == ("unknown", "possible")
-    assert "SIGKILL" in found.sentence
-    assert any(line[:60] in evidence for evidence in found.evidence)
-    assert explained(tmp_path / "b", outcome=outcome(), log=line).verdict == "healthy"
 
 
 @pytest.mark.parametrize(
@@ -363,25 +321,6 @@ def test_what_is_known_is_filled_in(tmp_path: Path) -> None:
 def test_nothing_to_type_where_it_is_not_known(tmp_path: Path) -> None:
     line = "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO TIME LIMIT ***"
     assert typed(explained(tmp_path, log=line)) == []
-
-
-def test_no_mem_where_there_is_no_slurm(tmp_path: Path) -> None:
-    """Of the machine there is no more; of a container somebody else decides."""
-    on_host = oom() | {"limit_at": "host", "limit_bytes": 24 * GB, "cgroup_path": None}
-    found = explained(tmp_path, outcome=killed(**on_host), samples=[])
-    assert not [words for words in typed(found) if words.startswith("--mem")]
-    found = explained(tmp_path / "b", outcome=killed(**oom(), **FOREIGN), ring_facts=FOREIGN,
-                      samples=ramp(200, 1020))  # fmt: skip
-    assert not [words for words in typed(found) if words.startswith("--mem")]
-    assert any("/docker/abc" in advice.text for advice in found.advice)
-
-
-def test_no_mem_where_an_rlimit_was_short(tmp_path: Path) -> None:
-    short = {"rlimits": {"as_bytes": 300 * MB, "data_bytes": None}, "limit_at": JOB}
-    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError\n'
-    found = explained(tmp_path, outcome=outcome(exit_code=1, **short), samples=ramp(50, 60), log=log)
-    assert (found.verdict, found.cause) == ("memory_error", "rlimit")
-    assert typed(found) == ["ulimit -v unlimited; ulimit -d unlimited"]
 
 
 @pytest.mark.parametrize(("now", "advised"), [(16, 8), (15, 5), (7, 1), (9, 3), (2, 1)])

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
+from evidence_builder import LIMIT, MB, explained, killed, oom, ours, outcome, ramp, sample
 
-from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
-from memory.samples import ProcessSample
-from memory.slurm_times import moment
+from memory.sacct import SlurmFacts, parse_sacct
 from memory.slurm_words import requested_memory
 from memory.supervision.options import Options
 from memory.supervision.outcome import beginning
@@ -114,20 +112,6 @@ def test_a_kill_by_the_poll(tmp_path: Path, line: str) -> None:
     assert "nothing was really short" in found.sentence
 
 
-def test_the_row_of_the_step(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("22.05-srun-oom", "42"))
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert "42.0 OUT_OF_MEMORY 0:125 (sacct)" in found.evidence
-    assert "42 FAILED 1:0 (sacct)" in found.evidence
-    assert found.advice[-1].override == "--mem=300M"
-
-
-def test_a_swallowed_kill_by_its_row(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"))
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert "COMPLETED" in found.sentence
-
-
 @pytest.mark.parametrize(
     ("name", "job", "verdict", "cause"),
     [
@@ -145,42 +129,6 @@ def test_a_swallowed_kill_by_its_row(tmp_path: Path) -> None:
 def test_states(tmp_path: Path, name: str, job: str, verdict: str, cause: str) -> None:
     found = explained(tmp_path, slurm=facts(name, job))
     assert (found.verdict, found.cause) == (verdict, cause)
-
-
-def test_a_node_failure_by_scontrol(tmp_path: Path) -> None:
-    jobs = parse_scontrol((GOLDEN / "scontrol-job.txt").read_text())
-    found = explained(tmp_path, slurm=SlurmFacts("43", tuple(jobs), "scontrol show job"))
-    assert (found.verdict, found.cause) == ("killed_from_outside", "node_failure")
-
-
-def test_earlier_starts_are_told(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("23.11-requeued", "60"))
-    assert any(
-        finding.rule == "requeued" and "PREEMPTED, NODE_FAIL" in finding.says for finding in found.findings
-    )
-
-
-def test_max_rss_is_explained(tmp_path: Path) -> None:
-    """204 MB job, MaxRSS 22 MB: a sample, not a peak."""
-    slurm = facts("22.05-srun-oom", "42", version="22.05.8", gather="jobacct_gather/linux")
-    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(100, 1000), slurm=slurm)
-    lines = "\n".join(found.evidence)
-    assert "42.0: MaxRSS 22 MB" in lines
-    assert "no peak, and no sign of an OOM kill" in lines
-
-
-def test_slurm_against_the_cgroup(tmp_path: Path) -> None:
-    """The job is COMPLETED, but the run's own cgroup counted a kill."""
-    lost = [
-        {"pid": 9, "name": "python", "parent_pid": 100, "last_anon_bytes": 900 * MB, "time_s": START_S + 30}
-    ]
-    found = explained(
-        tmp_path,
-        outcome=outcome(children_lost=lost, **oom()),
-        samples=[*ramp(100, 1000, 29), sample(30, 200, oom_kills=1)],
-        slurm=facts("20.11-reqmem", "45"),
-    )
-    assert found.verdict == "oom_cgroup"
 
 
 def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
@@ -245,14 +193,6 @@ def test_the_poll_of_a_step_is_told_of_its_job_and_of_the_script_that_started_it
         assert found.advice[-1].override == "--mem=253M", "more than the poll had found"
 
 
-def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
-    """A preempted job that ends within its grace time is told with the same words."""
-    line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
-    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
-    assert (found.verdict, found.cause, found.confidence) == ("killed_from_outside", "scancel", "likely")
-    assert "preempted" in found.sentence
-
-
 @pytest.mark.parametrize(
     ("step", "verdict"), [("1", "healthy"), ("0", "oom_cgroup"), ("4294967291", "healthy")]
 )
@@ -309,44 +249,6 @@ def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tm
     assert found.verdict == "oom_cgroup"
     assert [one.override for one in found.advice] == ["--mem=225M"]
     assert "of its srun" in found.advice[0].text
-
-
-@pytest.mark.parametrize(
-    ("name", "script", "verdict"),
-    [
-        ("python", "print(1)", "healthy"),
-        ("srun", "print(1)", "oom_cgroup"),
-        ("python", "os.system('srun python train.py')", "oom_cgroup"),  # it may end between two looks
-    ],
-)
-def test_a_step_in_the_second_of_its_end_is_its_own_where_it_may_have_started_it(
-    tmp_path: Path, name: str, script: str, verdict: str
-) -> None:
-    """In salloc's shell what the next command was killed for was told of the one before, for certain."""
-    slurm = facts("22.05-swallowed", "43")
-    assert slurm.job is not None
-    end_s = moment(next(row.end for row in slurm.job.rows if row.step == "0"))
-    assert end_s is not None
-    ends_s = end_s + 0.5
-    (tmp_path / "own.py").write_text(script)
-    os.utime(tmp_path / "own.py", (ends_s - 99, ends_s - 99))
-    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
-    times = {"started_s": ends_s - 60, "ended_s": ends_s, "command": ["python", str(tmp_path / "own.py")]}
-    tree = (ProcessSample(7, name, 50 * MB),)
-    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, tree=tree) for at in range(10)]
-    ended = outcome(exit_code=0, **shell, **times)
-    assert explained(tmp_path, slurm=slurm, outcome=ended, samples=seen).verdict == verdict
-
-
-@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])
-def test_a_kill_in_a_step_is_not_that_of_the_shell_it_was_typed_into(
-    tmp_path: Path, code: int, verdict: str
-) -> None:
-    """salloc's shell is outside of its job, on the machine that it was typed on: nothing says which step."""
-    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
-    ended = outcome(exit_code=code, **shell)
-    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"), outcome=ended, samples=ramp(50, 60))
-    assert found.verdict == verdict, "43.0 began after it had ended"
 
 
 def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
