@@ -21,16 +21,12 @@ from evidence_builder import (
     ramp,
     record,
     sample,
+    typed,
 )
 
-from memory.explain import Explanation
 from memory.samples import ProcessSample, Sample
 
 HEAD = "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB =="
-
-
-def typed(found: Explanation) -> list[str]:
-    return [advice.override for advice in found.advice if advice.override]
 
 
 def script(folder: Path, text: str) -> list[str]:

@@ -24,20 +24,17 @@ from evidence_builder import (
     ramp,
     record,
     sample,
+    typed,
     write,
 )
 
 from memory.evidence import Evidence
-from memory.explain import Explanation, explain
+from memory.explain import explain
 from memory.explain.facts import Facts
 from memory.explain.text import as_text
 from memory.samples import Sample
 
 HEAD = "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB =="
-
-
-def typed(found: Explanation) -> list[str]:
-    return [advice.override for advice in found.advice if advice.override]
 
 
 def lost(pid: int, anon_mb: int, at_s: float) -> dict[str, Any]:

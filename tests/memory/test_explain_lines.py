@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import GB, LIMIT, MB, explained, killed, ours, outcome, ramp, record, sample
+from evidence_builder import GB, LIMIT, MB, explained, killed, ours, outcome, ramp, record, sample, typed
 
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
@@ -50,10 +50,6 @@ LINES = _read_lines()
 def _gpu(cause: str) -> str:
     """The first message of the table with that cause."""
     return next(line for _, found, _, line in LINES["gpu"] if found == cause)
-
-
-def typed(found: Explanation) -> list[str]:
-    return [advice.override for advice in found.advice if advice.override]
 
 
 def failed(folder: Path, log: str, **more: Any) -> Explanation:
@@ -193,7 +189,8 @@ def test_heap_with_limit_of_its_own(tmp_path: Path, line: str, override: str) ->
 @pytest.mark.parametrize("is_inner", [True, False])
 def test_refused_page_locked_memory_is_of_host(tmp_path: Path, frame: str, is_inner: bool) -> None:
     inner = "in pin_memory\n    return data.pin_memory()" if is_inner else "in step\n    loss = model(batch)"
-    log = f'{TRACEBACK}  File "{frame if is_inner else "train.py"}", line 49, {inner}\n{_gpu("unknown")}\n'
+    error = _gpu("unknown")
+    log = f'{TRACEBACK}  File "{frame if is_inner else "train.py"}", line 49, {inner}\n{error}\n'
     assert failed(tmp_path, log).verdict == ("memory_error" if is_inner else "oom_gpu")
 
 
