@@ -244,8 +244,8 @@ def test_other_tasks_of_step_are_no_neighbours(tmp_path: Path, step: str, cause:
     """As `srun bash -c 'python -m memory run --output mem/$SLURM_PROCID ...'` leaves them behind."""
 
     def facts(task: int, step: str) -> dict[str, Any]:
-        told = {"JOB_ID": "7", "STEP_ID": step, "PROCID": str(task), "NTASKS": "2"}
-        environment = {f"SLURM_{name}": value for name, value in told.items()}
+        named = {"JOB_ID": "7", "STEP_ID": step, "PROCID": str(task), "NTASKS": "2"}
+        environment = {f"SLURM_{name}": value for name, value in named.items()}
         return {"pid": MAIN + task, "attempt": 1, "host": "n1", "limit_at": JOB, "environment": environment}
 
     write(tmp_path / "1", samples=growing(40, 10), ring_facts=facts(1, step))

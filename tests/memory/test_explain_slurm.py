@@ -23,7 +23,8 @@ OUTSIDE = "killed_from_outside"
 POLLS = {"gather": "jobacct_gather/linux", "gather_params": "OverMemoryKill"}
 
 
-def told(*rows: str, job: str = "42", columns: str = COLUMNS, **more: str) -> SlurmFacts:
+def accounted(*rows: str, job: str = "42", columns: str = COLUMNS, **more: str) -> SlurmFacts:
+    """Facts of a job out of rows of sacct."""
     return SlurmFacts(job, tuple(parse_sacct("\n".join((columns, *rows)))), "sacct", **more)
 
 
@@ -73,20 +74,20 @@ def test_node_failure_by_scontrol(tmp_path: Path) -> None:
 def test_array_is_explained_by_task_that_ended_worst(tmp_path: Path, sign: str) -> None:
     rows = [f"42{sign}1|COMPLETED|0:0||4G|{TIMES}|", f"42{sign}2|OUT_OF_MEMORY|0:125||4G|{TIMES}|",
             f"42{sign}3|FAILED|1:0||4G|{TIMES}|"]  # fmt: skip
-    found = explained(tmp_path, slurm=told(*rows))
+    found = explained(tmp_path, slurm=accounted(*rows))
     assert found.verdict == "oom_cgroup"
     assert "one_of_several" in [finding.rule for finding in found.findings]
-    assert explained(tmp_path, slurm=told(*rows, job=f"42{sign}3")).verdict == "failed"
+    assert explained(tmp_path, slurm=accounted(*rows, job=f"42{sign}3")).verdict == "failed"
     step = f"42{sign}2.0|OUT_OF_MEMORY|0:125||4G|{TIMES}|"
     swallowed = [rows[0], f"42{sign}2|COMPLETED|0:0||4G|{TIMES}|", step]
-    assert explained(tmp_path, slurm=told(*swallowed)).verdict == "oom_cgroup"
+    assert explained(tmp_path, slurm=accounted(*swallowed)).verdict == "oom_cgroup"
 
 
 def test_last_start_of_requeued_task_counts(tmp_path: Path) -> None:
     late = TIMES.replace("T08", "T10").replace("T09", "T11")
     rows = [f"42_1|NODE_FAIL|0:0||4G|{TIMES}|", f"42_1|COMPLETED|0:0||4G|{late}|",
             f"42_2|COMPLETED|0:0||4G|{late}|"]  # fmt: skip
-    assert explained(tmp_path, slurm=told(*rows)).verdict == "healthy"
+    assert explained(tmp_path, slurm=accounted(*rows)).verdict == "healthy"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_last_start_of_requeued_task_counts(tmp_path: Path) -> None:
      ("42|PENDING|0:0||4G|00:00:00|01:00:00|Unknown|Unknown|None assigned|Resources", False)],
 )  # fmt: skip
 def test_job_that_is_not_over(tmp_path: Path, row: str, is_running: bool) -> None:
-    found = explained(tmp_path, slurm=told(row))
+    found = explained(tmp_path, slurm=accounted(row))
     assert (found.verdict, found.is_running, found.is_waiting) == ("healthy", is_running, not is_running)
 
 
@@ -103,16 +104,16 @@ def test_job_that_is_not_over(tmp_path: Path, row: str, is_running: bool) -> Non
 def test_job_that_was_asked_to_stop(tmp_path: Path, code: str, confidence: str) -> None:
     """As `sbatch --signal=B:TERM@60` asks, before the time is up."""
     rows = f"42|FAILED|{code}||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|100000K||{TIMES}|"
-    found = explained(tmp_path, slurm=told(*rows))
+    found = explained(tmp_path, slurm=accounted(*rows))
     assert (found.verdict, found.confidence) == ("terminated", confidence)
-    assert explained(tmp_path, slurm=told(f"42|FAILED|3:0||4G|{TIMES}|")).verdict == "failed"
+    assert explained(tmp_path, slurm=accounted(f"42|FAILED|3:0||4G|{TIMES}|")).verdict == "failed"
 
 
 def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
     job = f"42|FAILED|137:0||4G|{TIMES}|"
-    found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
+    found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
     assert (found.verdict, found.confidence, typed(found)[-1]) == ("oom_cgroup", "possible", "--mem=6144M")
-    found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|100000K||{TIMES}|"))
+    found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|100000K||{TIMES}|"))
     assert found.verdict == "unknown"
     assert "sacct -j 42 --format=JobID,State%40,ExitCode,MaxRSS,ReqMem" in typed(found)
 
@@ -123,7 +124,7 @@ def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
      ("CANCELLED by 1000|0:0", "getent passwd 1000")],
 )  # fmt: skip
 def test_override_is_filled_in_from_row(tmp_path: Path, row: str, override: str) -> None:
-    assert typed(explained(tmp_path, slurm=told(f"42|{row}||4G|{TIMES}|"))) == [override]
+    assert typed(explained(tmp_path, slurm=accounted(f"42|{row}||4G|{TIMES}|"))) == [override]
 
 
 @pytest.mark.parametrize(("days", "override"), [(1, "--time=2-00:00:00"), (365, None)])
@@ -140,13 +141,13 @@ def test_time_limit_of_year_is_none(tmp_path: Path, days: int, override: str | N
 def test_run_whose_job_is_over_does_not_run(tmp_path: Path, state: str, is_running: bool) -> None:
     """It was heard of seconds ago, on another node, where Slurm then killed it with its supervisor."""
     status = {"state": "running", "attempt": 1, "host": "elsewhere", "pid": 7, "heartbeat_s": time.time()}
-    found = explained(tmp_path, slurm=told(f"42|{state}|0:9||4G|{TIMES}|"), status=status, run=ours())
+    found = explained(tmp_path, slurm=accounted(f"42|{state}|0:9||4G|{TIMES}|"), status=status, run=ours())
     assert found.is_running == is_running
 
 
 def test_killed_worker_goes_before_failed_job(tmp_path: Path) -> None:
     line = "RuntimeError: DataLoader worker (pid 4243) is killed by signal: Killed.\n"
-    slurm = told(f"42|FAILED|1:0||4G|{TIMES}|")
+    slurm = accounted(f"42|FAILED|1:0||4G|{TIMES}|")
     parts = {"outcome": outcome(exit_code=1), "samples": ramp(10, 20), "run": ours()}
     found = explained(tmp_path, log=line, slurm=slurm, **parts)
     assert found.verdict == OUTSIDE
@@ -184,7 +185,7 @@ def test_end_of_other_steps_is_not_end_of_this_one(
     rows = [f"42|TIMEOUT|0:0||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|||{TIMES}|",
             f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|FAILED|1:0|||{TIMES}|",
             f"42.2|OUT_OF_MEMORY|0:125|||{TIMES}|", f"42.3|CANCELLED|0:15|||{TIMES}|"]  # fmt: skip
-    found = explained(tmp_path, slurm=told(*rows), outcome=of_step(step, **ended), samples=ramp(50, 60))
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=of_step(step, **ended), samples=ramp(50, 60))
     assert found.verdict == verdict, found.sentence
 
 
@@ -202,7 +203,7 @@ def test_step_that_srun_ended(
 ) -> None:
     """A step of two tasks of which one was killed, as Slurm 22.05 accounts for both."""
     rows = f"42|{job}||4G|{TIMES}|", f"42.0|{step}|0:9|||{TIMES}|"
-    found = explained(tmp_path, slurm=told(*rows), outcome=of_step("0", **ended), samples=ramp(50, 60))
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=of_step("0", **ended), samples=ramp(50, 60))
     assert (found.verdict, found.cause) == (verdict, cause), found.sentence
 
 
@@ -225,7 +226,7 @@ def test_other_commands_of_script(tmp_path: Path, ended: dict[str, Any], state: 
             f"42.interactive|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
             f"42.0|COMPLETED|0:0|||{at(-30, -20)}|", f"42.1|OUT_OF_MEMORY|0:125|||{at(-20, 0)}|",
             f"42.3|COMPLETED|0:0|||{at(0, 60)}|", f"42.4|OUT_OF_MEMORY|0:125|||{at(70, 80)}|"]  # fmt: skip
-    found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**ended), samples=ramp(50, 60))
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=outcome(**ended), samples=ramp(50, 60))
     assert found.verdict == verdict, found.sentence
 
 
@@ -233,7 +234,7 @@ def test_other_commands_of_script(tmp_path: Path, ended: dict[str, Any], state: 
 def test_error_as_time_is_up_may_be_answer_to_that(tmp_path: Path, ended_s: float, verdict: str) -> None:
     rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 100)}|", f"42.batch|CANCELLED|0:15|||{at(-30, 101)}|"]
     end = outcome(**IN_SCRIPT | {"exit_code": 1, "ended_s": START_S + ended_s})
-    assert explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60)).verdict == verdict
+    assert explained(tmp_path, slurm=accounted(*rows), outcome=end, samples=ramp(50, 60)).verdict == verdict
 
 
 @pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "COMPLETED"])
@@ -245,15 +246,17 @@ def test_step_that_was_asked_for(tmp_path: Path, step: str, verdict: str, state:
     rows = [f"42|{state}|0:0||150M|{TIMES}|", f"42.batch|{state}|0:0|||{TIMES}|",
             f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|OUT_OF_MEMORY|0:125|||{TIMES}|",
             f"42.2|FAILED|1:0|||{TIMES}|", f"42.3|CANCELLED by 0|0:9|||{TIMES}|"]  # fmt: skip
-    assert explained(tmp_path, slurm=replace(told(*rows), step=step)).verdict == verdict
+    assert explained(tmp_path, slurm=replace(accounted(*rows), step=step)).verdict == verdict
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (1, "oom_cgroup")])
 def test_task_that_ended_well_next_to_killed_one(tmp_path: Path, code: int, verdict: str) -> None:
     """One that failed may have done so for lack of it."""
-    of_two = {"environment": IN_STEP["environment"] | {"SLURM_NTASKS": "2"}, "exit_code": code}  # type: ignore[operator]
+    of_two = {"environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "2"}, "exit_code": code}
     rows = [f"42|COMPLETED|0:0||150M|{TIMES}|", f"42.3|OUT_OF_MEMORY|0:125|||{TIMES}|"]
-    found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**IN_STEP | of_two), samples=ramp(50, 60))
+    found = explained(
+        tmp_path, slurm=accounted(*rows), outcome=outcome(**IN_STEP | of_two), samples=ramp(50, 60)
+    )
     assert found.verdict == verdict
 
 
@@ -295,7 +298,7 @@ def test_kill_in_another_step(tmp_path: Path, step: str, verdict: str, has_rows:
 def test_killed_step_that_script_started(tmp_path: Path, step: tuple[float, float], verdict: str) -> None:
     rows = [f"42|COMPLETED|0:0||150M|{at(-30, 100)}|", f"42.batch|COMPLETED|0:0|||{at(-30, 100)}|",
             f"42.1|OUT_OF_MEMORY|0:125|||{at(*step)}|"]  # fmt: skip
-    found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**IN_SCRIPT), samples=ramp(50, 60))
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=outcome(**IN_SCRIPT), samples=ramp(50, 60))
     assert found.verdict == verdict, found.sentence
 
 
@@ -305,7 +308,7 @@ def test_step_that_script_started_is_no_neighbour(tmp_path: Path, with_step: boo
             f"42.1|OUT_OF_MEMORY|0:125|||{at(20, 40)}|"]  # fmt: skip
     grown = ramp(100, 1000, 40, tree_anon_bytes=20 << 20, tree=())
     end = outcome(**IN_SCRIPT | oom() | {"exit_code": 1, "signal": None})
-    found = explained(tmp_path, slurm=told(*rows[: 2 + with_step]), outcome=end, samples=grown)
+    found = explained(tmp_path, slurm=accounted(*rows[: 2 + with_step]), outcome=end, samples=grown)
     assert (found.verdict, found.cause == "neighbours") == ("oom_cgroup", not with_step)
 
 
@@ -313,7 +316,7 @@ def test_script_ended_with_its_supervisor(tmp_path: Path) -> None:
     """Another command of it had been killed before; nobody is left to write outcome.json."""
     rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 31)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 32)}|"]
     facts = IN_SCRIPT | {"attempt": 1, "started_s": START_S, "pid": 100}
-    found = explained(tmp_path, slurm=told(*rows), samples=ramp(50, 60), ring_facts=facts)
+    found = explained(tmp_path, slurm=accounted(*rows), samples=ramp(50, 60), ring_facts=facts)
     assert found.verdict == "timeout"
 
 
@@ -330,7 +333,7 @@ def test_script_ended_with_its_supervisor(tmp_path: Path) -> None:
 )
 def test_rss_above_request(tmp_path: Path, params: str, rss_kb: int, verdict: str) -> None:
     rows = f"42|FAILED|0:9||435M|{TIMES}|", f"42.batch|CANCELLED by 0|0:9|{rss_kb}K||{TIMES}|"
-    slurm = told(*rows, **POLLS | {"gather_params": params})
+    slurm = accounted(*rows, **POLLS | {"gather_params": params})
     found = explained(tmp_path, slurm=slurm, samples=ramp(50, 400), run=ours())
     assert (found.verdict, found.cause == "rss_polling") == (verdict, verdict == OUTSIDE)
 
@@ -365,7 +368,9 @@ def test_poll_compares_step_with_request_of_srun(tmp_path: Path, maps: bool) -> 
     if maps:
         samples = [replace(one, tree_anon_bytes=MB, tree_file_bytes=one.tree_rss_bytes) for one in samples]
     ended = of_step("0", limit_at="host", limit_bytes=64 << 30, **KILLED)
-    found = explained(tmp_path, slurm=told(*POLLED, columns=STEPS, **POLLS), outcome=ended, samples=samples)
+    found = explained(
+        tmp_path, slurm=accounted(*POLLED, columns=STEPS, **POLLS), outcome=ended, samples=samples
+    )
     assert (found.verdict, found.cause) == (OUTSIDE, "rss_polling")
     assert ("os.pread" in typed(found)) == maps, "what maps nothing has nothing to gain by it"
 
@@ -374,7 +379,7 @@ def test_poll_compares_step_with_request_of_srun(tmp_path: Path, maps: bool) -> 
 def test_poll_of_step_is_cause_of_job_and_script(tmp_path: Path, watched: bool) -> None:
     script = of_step("4294967291", exit_code=137, limit_bytes=64 << 30, limit_at="host")
     parts = {"outcome": script, "samples": ramp(50, 60)} if watched else {}
-    found = explained(tmp_path, slurm=told(*POLLED, columns=STEPS, **POLLS), **parts)
+    found = explained(tmp_path, slurm=accounted(*POLLED, columns=STEPS, **POLLS), **parts)
     assert (found.verdict, found.cause) == (OUTSIDE, "rss_polling")
     assert typed(found)[-1] == "--mem=253M", "more than the poll had found"
 
@@ -388,7 +393,7 @@ KILLED_STEPS = (
 
 def test_memory_is_advised_for_step_with_limit_of_its_own(tmp_path: Path) -> None:
     """Of its srun, and no more than that: not of the script in its job of 600 MB."""
-    slurm = told(*KILLED_STEPS, columns=STEPS)
+    slurm = accounted(*KILLED_STEPS, columns=STEPS)
     own = {"limit_bytes": 150 * MB, "limit_at": "/slurm/uid_0/job_42/step_0"}
     step = killed(**oom() | {"peak_unreclaimable_bytes": 150 * MB} | own)
     assert typed(explained(tmp_path / "step", slurm=slurm, outcome=step))[-1] == "--mem=192M"

@@ -9,11 +9,33 @@ from typing import Any
 
 import pytest
 
+from memory.explain.text import as_text
+from tests.golden_text import Golden
 from tests.memory.deaths.cases import BLIND, read_cases
 from tests.memory.deaths.harness import differences
 from tests.memory.deaths.recorded import answer_of, case_of, keep, read_answers, replay, unpack
 
 ANSWERS = read_answers()
+SHOWN = (
+    "oom_main",
+    "oom_worker",
+    "oom_copy_on_write",
+    "parent_limit_neighbour",
+    "leak_by_step",
+    "whole_file_x4",
+    "page_tables",
+    "shm_stale",
+    "memory_error_by_ulimit",
+    "cuda_oom_by_fragmentation",
+    "kill_from_outside",
+    "terminated",
+    "exception",
+    "ok_map_ten_times_the_limit",
+    "slurm_oom_swallowed",
+    "slurm_rss_polling",
+    "v2_oom_host",
+)
+"""One for each kind of answer: the text is pinned, too."""
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +48,14 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_recorded_death_gets_same_answer(name: str, recordings: Path) -> None:
     found = replay(recordings / name)
-    assert answer_of(found) == ANSWERS[name], found["sentence"]
-    assert differences(case_of(recordings / name), found) == []
-    assert not [line for line in found["missing"] if "failed on this evidence" in line]
+    assert answer_of(json.loads(json.dumps(found.to_json()))) == ANSWERS[name], found.sentence
+    assert differences(case_of(recordings / name), found.to_json()) == []
+    assert not [line for line in found.missing if "failed on this evidence" in line]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_text_of_explanation(name: str, recordings: Path, golden: Golden) -> None:
+    golden.text(as_text(replay(recordings / name), columns=100))
 
 
 def test_every_case_is_recorded(recordings: Path) -> None:

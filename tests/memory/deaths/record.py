@@ -1,4 +1,4 @@
-"""Record deaths: let cases die for real, and keep their evidence and what `explain` answers in tests/golden.
+"""Record deaths: let cases die for real, and keep their evidence and the answer of `explain` in tests/golden.
 
     python -m tests.memory.deaths.record               # all cases: half an hour, as root
     python -m tests.memory.deaths.record oom_main ...  # these alone; the other recordings stay
@@ -54,7 +54,7 @@ Failed = dict[str, str]
 
 
 def record(cases: list[Case], place: Path) -> Failed:
-    """A folder in `place` for each case. Returns why the others have none, by name."""
+    """Make a folder in `place` for each case. Returns the reason for each that has none, by name."""
     here = [case for case in cases if not case.slurm and ("v2" not in case.needs or version_here() == 2)]
     failed: Failed = {}
     for case in here:
@@ -131,10 +131,10 @@ def _as_job(where: Cluster, case: Case, place: Path) -> Failed:
 
 
 def _checked(folder: Path, live: dict[str, object]) -> Failed:
-    """Nothing, if the recording gets the answer that the death got, and it is right. Else it is removed."""
+    """Remove a recording whose answer is wrong or not that of the live death. Returns the reason."""
     if not (folder / "run" / "outcome.json").exists():
-        time.sleep(FRESH_S + 1)  # until then it may be alive, for all that its files say
-    found = replay(folder)
+        time.sleep(FRESH_S + 1)  # until then its files look like those of a run that is alive
+    found = replay(folder).to_json()
     wrong = differences(case_of(folder), found)
     if live:
         then, now = answer_of(live), answer_of(found)
@@ -150,7 +150,7 @@ def _with_answers(folder: Path) -> Iterator[str]:
     """Write the answers; yields what is wrong with them."""
     answers = {}
     for each in sorted(folder.iterdir()):
-        found = replay(each)
+        found = replay(each).to_json()
         answers[each.name] = answer_of(found)
         yield from (f"{each.name}: {wrong}" for wrong in differences(case_of(each), found))
     write_answers(answers)

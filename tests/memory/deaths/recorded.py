@@ -7,7 +7,7 @@ The archive holds one folder for each recording, NAME or, of a case that ran in 
     slurm.json           the job's number and the answers of Slurm's clients, of a case that was a job
 
 Paths in it are relative to that folder, so that they lead to the same files wherever it is unpacked.
-`deaths.json` holds for each recording what `explain` answers, without its sentences.
+`deaths.json` holds the expected answer for each recording, without its sentences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.evidence import Evidence
-from memory.explain import explain
+from memory.explain import Explanation, explain
 from memory.ring import _FACTS_AT, _HEADER_BYTES, _MAGIC
 from memory.sacct import Answer, read_slurm, run_client
 from tests.memory.deaths.cases import Case, read_case
@@ -55,7 +55,7 @@ def keep(case: Case, run: Path, place: Path, slurm: dict[str, Any] | None = None
 
 
 def ask_slurm(job: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The answers that `explain` gets about a job; for `keep`. variables: of the cluster's clients."""
+    """Answers of Slurm's clients about a job, for `keep`. variables: environment of the clients."""
     answers = {}
 
     def ask(command: list[str], timeout_s: float) -> Answer:
@@ -70,8 +70,8 @@ def ask_slurm(job: str, variables: Mapping[str, str]) -> dict[str, Any]:
     return {"job": job, "answers": answers}
 
 
-def replay(folder: Path) -> dict[str, Any]:
-    """What `explain --json` answers on the recording in this folder."""
+def replay(folder: Path) -> Explanation:
+    """Explain the recording in this folder."""
     with chdir(folder), _utc():
         known = json.loads(Path("slurm.json").read_text()) if Path("slurm.json").exists() else None
         slurm = None
@@ -79,17 +79,17 @@ def replay(folder: Path) -> dict[str, Any]:
             slurm = read_slurm(
                 known["job"], ask=lambda command, _: Answer(*known["answers"][_question(command)])
             )
-        return json.loads(json.dumps(explain(Evidence(Path("run")), slurm=slurm).to_json()))
+        return explain(Evidence(Path("run")), slurm=slurm)
 
 
 def case_of(folder: Path) -> Case:
-    """The case that was recorded in this folder, with its truth, as it was then."""
+    """Read the case that was recorded in this folder, with its truth."""
     (program,) = (folder / _CHECKOUT).rglob("*.py")
     return read_case(program)
 
 
 def answer_of(explanation: Mapping[str, Any]) -> dict[str, Any]:
-    """States, keys and numbers of an explanation; none of its sentences."""
+    """States, keys and numbers of an explanation (`Explanation.to_json`), without its sentences."""
     victim = explanation["victim"]
     return {
         **{key: explanation[key] for key in ("verdict", "cause", "confidence", "cause_confidence")},
@@ -101,18 +101,18 @@ def answer_of(explanation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_answers() -> dict[str, dict[str, Any]]:
-    """What `explain` is to answer on each recording, by its name."""
+    """Expected answers by name of the recording."""
     return json.loads(ANSWERS.read_text())
 
 
 def write_answers(answers: Mapping[str, Mapping[str, Any]]) -> None:
-    """One line a recording, so that a changed answer is one changed line."""
+    """Write `deaths.json`, one line for each recording, so that a changed answer is one changed line."""
     lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in sorted(answers.items())]
     ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def unpack(folder: Path) -> list[Path]:
-    """All recordings, a folder each."""
+    """Extract all recordings. Returns the folder of each."""
     if ARCHIVE.exists():
         with tarfile.open(ARCHIVE) as archive:
             archive.extractall(folder, filter="data")
@@ -123,7 +123,7 @@ def unpack(folder: Path) -> list[Path]:
 
 
 def _write_sparse(path: Path, content: bytes) -> None:
-    """A ring is 3 MB, and nearly all of it zeros."""
+    """Write without the blocks of zeros: a ring is 3 MB, and nearly all of it zeros."""
     with open(path, "wb") as file:
         file.truncate(len(content))
         for at in range(0, len(content), 4096):
@@ -156,7 +156,7 @@ def pack(folder: Path) -> None:
 
 @dataclass
 class _Names:
-    """Names of this machine that evidence holds, and what they become. case: the folder of the case."""
+    """Replaces names of this machine in evidence. case: the folder of the case."""
 
     case: Path
 
@@ -179,7 +179,7 @@ class _Names:
         return self.in_text(content.decode("latin-1")).encode("latin-1")
 
     def replaced(self, path: Path) -> bytes:
-        """Content of a file of the run's folder."""
+        """Content of a file of the run's folder, with the names replaced."""
         content = path.read_bytes()
         if content.startswith(_MAGIC):
             head = self._with_logs(content[_FACTS_AT:_HEADER_BYTES].rstrip(b"\0"), path.parent)
@@ -190,7 +190,7 @@ class _Names:
         return self.in_bytes(content)
 
     def _with_logs(self, content: bytes, run: Path) -> bytes:
-        """A JSON object that may say how long the logs were before: their names got shorter, too."""
+        """Replace in a JSON object, and correct `log_bytes_before`: the names in the logs got shorter."""
         found = json.loads(self.in_bytes(content))
         for name, size in found.get("log_bytes_before", {}).items():
             before = (run / name).read_bytes()[:size] if (run / name).exists() else b""
