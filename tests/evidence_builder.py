@@ -188,3 +188,8 @@ def explained(folder: Path, *, slurm: SlurmFacts | None = None, **parts: Any) ->
     found = explain(Evidence(write(folder, **parts)), slurm=slurm)
     assert not [line for line in found.missing if "failed on this evidence" in line], found.missing
     return found
+
+
+def typed(found: Explanation) -> list[str]:
+    """What it says to type."""
+    return [advice.override for advice in found.advice if advice.override]

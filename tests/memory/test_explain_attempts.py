@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import MB, START_S, explained, killed, oom, outcome, ramp, record, write
+from evidence_builder import START_S, explained, killed, oom, outcome, ramp, record, write
 
 from memory.evidence import Evidence
 from memory.explain import explain
@@ -36,44 +36,12 @@ NUMBERS = pytest.mark.parametrize(("before", "now"), [(1, 2), (1, 1), (7, 1)])
 
 
 @NUMBERS
-def test_a_death_before_an_attempt_that_did_well(tmp_path: Path, before: int, now: int) -> None:
-    records = [*died(90, before, -60), *did_well(100, now, 5)]
-    found = explained(tmp_path, outcome=outcome(), samples=ramp(100, 200), records=records)
-    assert (found.verdict, found.near_limit) == ("healthy", False)
-    assert not any("forward" in line for line in found.evidence)
-
-
-@NUMBERS
-def test_an_attempt_that_did_well_before_a_death(tmp_path: Path, before: int, now: int) -> None:
-    records = [*did_well(90, before, -60), *died(100, now, 5)]
-    status = {"state": "done", "attempt": before, "heartbeat_s": START_S - 50}
-    found = explained(
-        tmp_path, outcome=killed(**oom()), samples=ramp(100, 1015), records=records, status=status
-    )
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert any("stage forward" in line for line in found.evidence)
-    assert not found.doubts
-
-
-@NUMBERS
 def test_an_attempt_that_nobody_watched_after_one_that_was(tmp_path: Path, before: int, now: int) -> None:
     """outcome.json says exit 0 of the earlier one; the later was lost in a stage."""
     records = [*did_well(100, before, 5), *died(190, now, 100)]
     found = explained(tmp_path, outcome=outcome(attempt=before), samples=ramp(100, 200), records=records)
     assert found.verdict != "healthy"
     assert any("outcome.json is of" in line and "left aside" in line for line in found.missing)
-
-
-def test_a_child_that_writes_on_is_no_new_attempt(tmp_path: Path) -> None:
-    child = of(101, 1, "begin", "save", 70, 100) | {"elapsed_s": 65.0}
-    found = explained(tmp_path, outcome=outcome(), records=[*did_well(100, 1, 5), child])
-    assert found.verdict == "healthy"
-
-
-def test_records_of_the_watched_process_are_its_own_at_any_time(tmp_path: Path) -> None:
-    """The machine's clock went ahead of the supervisor's."""
-    found = explained(tmp_path, outcome=outcome(), records=did_well(100, 1, 500))
-    assert found.verdict == "healthy"
 
 
 def test_a_death_before_the_first_stage(tmp_path: Path) -> None:
@@ -110,12 +78,6 @@ def test_an_outcome_of_an_earlier_supervisor(tmp_path: Path) -> None:
     assert found.verdict == "oom_cgroup"
 
 
-def test_a_state_from_before_the_run_began(tmp_path: Path) -> None:
-    status = {"state": "failed", "attempt": 5, "reason": "MemoryError: ", "heartbeat_s": START_S - 9}
-    found = explained(tmp_path, outcome=outcome(), samples=ramp(100, 200), status=status)
-    assert found.verdict == "healthy"
-
-
 def test_what_stood_in_the_logs_before_it_began(tmp_path: Path) -> None:
     old = "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0.\nMemoryError\n"
     job = {"SLURM_JOB_ID": "77"}
@@ -136,9 +98,3 @@ def test_the_stacks_of_an_earlier_attempt(tmp_path: Path) -> None:
     assert "old.py" not in json.dumps(explain(Evidence(folder)).to_json())
     (folder / "memory.blackbox.2.txt").write_text(stack)
     assert "old.py" in json.dumps(explain(Evidence(folder)).to_json())
-
-
-def test_the_previous_outcome_says_nothing(tmp_path: Path) -> None:
-    folder = write(tmp_path, outcome=outcome(peak_unreclaimable_bytes=100 * MB))
-    (folder / "outcome.previous.json").write_text(json.dumps(killed(**oom())))
-    assert explain(Evidence(folder)).verdict == "healthy"

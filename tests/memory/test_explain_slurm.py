@@ -1,136 +1,52 @@
-"""What Slurm writes into logs and accounting, against what the cgroup says."""
+"""Rows of Slurm's accounting: which of them is of this run, and what they say."""
 
 from __future__ import annotations
 
-import os
+import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
+from evidence_builder import MB, START_S, explained, killed, oom, ours, outcome, ramp, sample, typed
 
-from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
-from memory.samples import ProcessSample
-from memory.slurm_times import moment
+from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol, real_limit
 from memory.slurm_words import requested_memory
 from memory.supervision.options import Options
 from memory.supervision.outcome import beginning
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
+COLUMNS = "JobID|State|ExitCode|MaxRSS|ReqMem|Elapsed|Timelimit|Start|End|NodeList|Reason"
+TIMES = "01:00:20|02:00:00|2026-11-22T08:00:00|2026-11-22T09:00:20|n7"
+OUTSIDE = "killed_from_outside"
+POLLS = {"gather": "jobacct_gather/linux", "gather_params": "OverMemoryKill"}
 
 
-def facts(name: str, job: str, **more: str) -> SlurmFacts:
+def accounted(*rows: str, job: str = "42", columns: str = COLUMNS, **more: str) -> SlurmFacts:
+    """Facts of a job out of rows of sacct."""
+    return SlurmFacts(job, tuple(parse_sacct("\n".join((columns, *rows)))), "sacct", **more)
+
+
+def recorded(name: str, job: str, **more: str) -> SlurmFacts:
+    """sacct's output of a real cluster."""
     return SlurmFacts(job, tuple(parse_sacct((GOLDEN / f"{name}.txt").read_text())), "sacct", **more)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        # 22.05 and before
-        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=14604003.0 cgroup. Some of your "
-        "processes may have "
-        "been killed by the cgroup out-of-memory handler.",
-        "slurmstepd: error: Detected 3 oom-kill event(s) in step 370626.batch cgroup",
-        # 23.02 and after
-        "[2026-03-02T10:00:09.123] error: Detected 1 oom_kill event in StepId=17.0. Some of the "
-        "step tasks have been "
-        "OOM Killed.",
-        "slurmstepd: error: Detected 2 oom_kill events in StepId=17.batch. Some of the step tasks "
-        "have been OOM Killed.",
-        "srun: error: n1: task 0: Out Of Memory",
-    ],
-)
-def test_an_oom_kill_in_the_log(tmp_path: Path, line: str) -> None:
-    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert any(line[:40] in told for told in found.evidence)
-    assert "--mem" in found.advice[-1].text
-    assert found.advice[-1].override is None, "how much is not known, so there is nothing to type"
+def at(begin_s: float, end_s: float) -> str:
+    """Columns from Elapsed to NodeList, of a row that began and ended that long after a run's begin."""
+    begin, end = (datetime.fromtimestamp(START_S + s).isoformat(timespec="seconds") for s in (begin_s, end_s))
+    return f"00:01:00|00:05:00|{begin}|{end}|n7"
 
 
-@pytest.mark.parametrize(
-    ("line", "verdict", "cause"),
-    [
-        (
-            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO TIME LIMIT ***",
-            "timeout",
-            "none",
-        ),
-        (
-            "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO PREEMPTION ***",
-            "killed_from_outside",
-            "preemption",
-        ),
-        (
-            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***",
-            "killed_from_outside",
-            "scancel",
-        ),
-        (
-            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO NODE "
-            "FAILURE, SEE SLURMCTLD LOG "
-            "FOR DETAILS ***",
-            "killed_from_outside",
-            "node_failure",
-        ),
-        ("srun: error: Node failure on n2", "killed_from_outside", "node_failure"),
-        (
-            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO JOB REQUEUE ***",
-            "killed_from_outside",
-            "requeue",
-        ),
-    ],
-)
-@pytest.mark.parametrize("with_outcome", [True, False])
-def test_an_end_by_slurm(tmp_path: Path, line: str, verdict: str, cause: str, with_outcome: bool) -> None:
-    ended = killed("SIGTERM", environment={"SLURM_JOB_ID": "44"})
-    parts = {"outcome": ended, "samples": ramp(100, 200)} if with_outcome else {}
-    found = explained(tmp_path, log=f"epoch 1\n{line}\n", **parts)
-    assert (found.verdict, found.cause, found.confidence) == (verdict, cause, "certain")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "slurmstepd: error: StepId=5.0 exceeded memory limit (763363328 > 209715200), being killed",
-        "slurmstepd: error: Step 5.0 exceeded memory limit (745472 > 204800), being killed",
-        "slurmstepd: error: Exceeded job memory limit\nslurmstepd: error: Job 5 exceeded memory "
-        "limit (745472 > 204800), "
-        "being killed",
-    ],
-)
-def test_a_kill_by_the_poll(tmp_path: Path, line: str) -> None:
-    """RSS of mapped files was over the limit, the cgroup's U far below it."""
-    samples = [sample(at, 14, usage_bytes=LIMIT - MB, tree_rss_bytes=2 * LIMIT) for at in range(20)]
-    found = explained(
-        tmp_path,
-        outcome=killed(peak_unreclaimable_bytes=14 * MB, environment={"SLURM_JOB_ID": "5"}),
-        samples=samples,
-        log=line + "\nslurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***\n",
-        run=ours(),
-    )
-    assert (found.verdict, found.cause, found.confidence) == ("killed_from_outside", "rss_polling", "certain")
-    assert found.advice[0].override == "dataset.reader=pread"
-    assert "nothing was really short" in found.sentence
-
-
-def test_the_row_of_the_step(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("22.05-srun-oom", "42"))
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert "42.0 OUT_OF_MEMORY 0:125 (sacct)" in found.evidence
-    assert "42 FAILED 1:0 (sacct)" in found.evidence
-    assert found.advice[-1].override == "--mem=300M"
-
-
-def test_a_swallowed_kill_by_its_row(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"))
-    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
-    assert "COMPLETED" in found.sentence
+# a job alone
 
 
 @pytest.mark.parametrize(
     ("name", "job", "verdict", "cause"),
     [
+        ("22.05-srun-oom", "42", "oom_cgroup", "unknown"),
+        ("22.05-swallowed", "43", "oom_cgroup", "unknown"),
         ("22.05-timeout", "44", "timeout", "none"),
         ("20.11-reqmem", "45", "healthy", "none"),
         ("23.02-array", "50_2", "oom_cgroup", "unknown"),
@@ -138,234 +54,358 @@ def test_a_swallowed_kill_by_its_row(tmp_path: Path) -> None:
         ("23.11-requeued", "60", "healthy", "none"),
         ("24.05-het", "70+0", "failed", "none"),
         ("24.05-het", "70+1", "oom_cgroup", "unknown"),
-        ("24.11-cancelled", "80", "killed_from_outside", "scancel"),
+        ("24.11-cancelled", "80", OUTSIDE, "scancel"),
         ("25.11-oom", "90", "oom_cgroup", "unknown"),
     ],
 )
-def test_states(tmp_path: Path, name: str, job: str, verdict: str, cause: str) -> None:
-    found = explained(tmp_path, slurm=facts(name, job))
+def test_state_of_job(tmp_path: Path, name: str, job: str, verdict: str, cause: str) -> None:
+    found = explained(tmp_path, slurm=recorded(name, job))
     assert (found.verdict, found.cause) == (verdict, cause)
+    assert ("requeued" in [finding.rule for finding in found.findings]) == ("requeued" in name)
 
 
-def test_a_node_failure_by_scontrol(tmp_path: Path) -> None:
+def test_node_failure_by_scontrol(tmp_path: Path) -> None:
     jobs = parse_scontrol((GOLDEN / "scontrol-job.txt").read_text())
     found = explained(tmp_path, slurm=SlurmFacts("43", tuple(jobs), "scontrol show job"))
-    assert (found.verdict, found.cause) == ("killed_from_outside", "node_failure")
+    assert (found.verdict, found.cause) == (OUTSIDE, "node_failure")
 
 
-def test_earlier_starts_are_told(tmp_path: Path) -> None:
-    found = explained(tmp_path, slurm=facts("23.11-requeued", "60"))
-    assert any(
-        finding.rule == "requeued" and "PREEMPTED, NODE_FAIL" in finding.says for finding in found.findings
-    )
-
-
-def test_max_rss_is_explained(tmp_path: Path) -> None:
-    """204 MB job, MaxRSS 22 MB: a sample, not a peak."""
-    slurm = facts("22.05-srun-oom", "42", version="22.05.8", gather="jobacct_gather/linux")
-    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(100, 1000), slurm=slurm)
-    lines = "\n".join(found.evidence)
-    assert "42.0: MaxRSS 22 MB" in lines
-    assert "no peak, and no sign of an OOM kill" in lines
-
-
-def test_slurm_against_the_cgroup(tmp_path: Path) -> None:
-    """The job is COMPLETED, but the run's own cgroup counted a kill."""
-    lost = [
-        {"pid": 9, "name": "python", "parent_pid": 100, "last_anon_bytes": 900 * MB, "time_s": START_S + 30}
-    ]
-    found = explained(
-        tmp_path,
-        outcome=outcome(children_lost=lost, **oom()),
-        samples=[*ramp(100, 1000, 29), sample(30, 200, oom_kills=1)],
-        slurm=facts("20.11-reqmem", "45"),
-    )
+@pytest.mark.parametrize("sign", ["_", "+"])
+def test_array_is_explained_by_task_that_ended_worst(tmp_path: Path, sign: str) -> None:
+    rows = [f"42{sign}1|COMPLETED|0:0||4G|{TIMES}|", f"42{sign}2|OUT_OF_MEMORY|0:125||4G|{TIMES}|",
+            f"42{sign}3|FAILED|1:0||4G|{TIMES}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=accounted(*rows))
     assert found.verdict == "oom_cgroup"
+    assert "one_of_several" in [finding.rule for finding in found.findings]
+    assert explained(tmp_path, slurm=accounted(*rows, job=f"42{sign}3")).verdict == "failed"
+    step = f"42{sign}2.0|OUT_OF_MEMORY|0:125||4G|{TIMES}|"
+    swallowed = [rows[0], f"42{sign}2|COMPLETED|0:0||4G|{TIMES}|", step]
+    assert explained(tmp_path, slurm=accounted(*swallowed)).verdict == "oom_cgroup"
 
 
-def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
-    """The setting, RSS above what was asked for, and U far below: it goes before the word CANCELLED."""
-    slurm = facts("24.11-cancelled", "80", gather="jobacct_gather/linux", gather_params="OverMemoryKill")
-    mapped = [sample(at, 300, limit=64 << 30, tree_rss_bytes=(1 + at) << 28) for at in range(20)]
-    parts = {"outcome": killed(limit_bytes=64 << 30, limit_at="host"), "samples": mapped}
-    found = explained(tmp_path / "polled", slurm=slurm, **parts)
-    assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
-    assert found.cause_confidence == "likely"
-    full = parts | {"samples": [replace(one, unreclaimable_bytes=60 << 30) for one in mapped]}
-    found = explained(tmp_path / "anon", slurm=slurm, **full)
-    assert found.cause == "rss_polling", "no cgroup has a limit there: it was told as cancelled, for certain"
-    slurm = facts("24.11-cancelled", "80", gather="jobacct_gather/linux")
-    found = explained(tmp_path / "cancelled", slurm=slurm, **parts)
-    assert (found.verdict, found.cause) == ("killed_from_outside", "scancel")
+def test_last_start_of_requeued_task_counts(tmp_path: Path) -> None:
+    late = TIMES.replace("T08", "T10").replace("T09", "T11")
+    rows = [f"42_1|NODE_FAIL|0:0||4G|{TIMES}|", f"42_1|COMPLETED|0:0||4G|{late}|",
+            f"42_2|COMPLETED|0:0||4G|{late}|"]  # fmt: skip
+    assert explained(tmp_path, slurm=accounted(*rows)).verdict == "healthy"
 
 
-def test_the_poll_counts_a_step_against_what_its_srun_asked_for(tmp_path: Path) -> None:
-    """It was told as cancelled, for certain: of its job's 300 MB it had not taken half."""
-    rows = (
-        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
-        "42|COMPLETED|0:0||300M|cpu=1,mem=300M,node=1\n"
-        "42.0|CANCELLED by 0|0:9|168496K||cpu=1,mem=150M,node=1\n"
+@pytest.mark.parametrize(
+    ("row", "is_running"),
+    [("42|RUNNING|0:0||4G|00:10:00|01:00:00|2026-11-22T08:00:00|Unknown|n7|", True),
+     ("42|PENDING|0:0||4G|00:00:00|01:00:00|Unknown|Unknown|None assigned|Resources", False)],
+)  # fmt: skip
+def test_job_that_is_not_over(tmp_path: Path, row: str, is_running: bool) -> None:
+    found = explained(tmp_path, slurm=accounted(row))
+    assert (found.verdict, found.is_running, found.is_waiting) == ("healthy", is_running, not is_running)
+
+
+@pytest.mark.parametrize(("code", "confidence"), [("0:15", "certain"), ("143:0", "likely")])
+def test_job_that_was_asked_to_stop(tmp_path: Path, code: str, confidence: str) -> None:
+    """As `sbatch --signal=B:TERM@60` asks, before the time is up."""
+    rows = f"42|FAILED|{code}||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|100000K||{TIMES}|"
+    found = explained(tmp_path, slurm=accounted(*rows))
+    assert (found.verdict, found.confidence) == ("terminated", confidence)
+    assert explained(tmp_path, slurm=accounted(f"42|FAILED|3:0||4G|{TIMES}|")).verdict == "failed"
+
+
+def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
+    job = f"42|FAILED|137:0||4G|{TIMES}|"
+    found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
+    assert (found.verdict, found.confidence, typed(found)[-1]) == ("oom_cgroup", "possible", "--mem=6144M")
+    found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|100000K||{TIMES}|"))
+    assert found.verdict == "unknown"
+    assert "sacct -j 42 --format=JobID,State%40,ExitCode,MaxRSS,ReqMem" in typed(found)
+
+
+@pytest.mark.parametrize(
+    ("row", "override"),
+    [("NODE_FAIL|1:0", "--exclude=n7"), ("TIMEOUT|0:0", "--time=04:00:00"),
+     ("CANCELLED by 1000|0:0", "getent passwd 1000")],
+)  # fmt: skip
+def test_override_is_filled_in_from_row(tmp_path: Path, row: str, override: str) -> None:
+    assert typed(explained(tmp_path, slurm=accounted(f"42|{row}||4G|{TIMES}|"))) == [override]
+
+
+@pytest.mark.parametrize(("days", "override"), [(1, "--time=2-00:00:00"), (365, None)])
+def test_time_limit_of_year_is_none(tmp_path: Path, days: int, override: str | None) -> None:
+    """As slurmctld writes where there is no limit."""
+    assert (real_limit(days * 86400.0) is None) == (override is None)
+    times = {"END": START_S + 60, "START": START_S + 60 - days * 86400}
+    environment = {f"SLURM_JOB_{name}_TIME": str(int(value)) for name, value in times.items()}
+    found = explained(tmp_path, samples=ramp(200, 1015), outcome=killed(environment=environment))
+    assert [words for words in typed(found) if words.startswith("--time")] == ([override] if override else [])
+
+
+@pytest.mark.parametrize(("state", "is_running"), [("RUNNING", True), ("FAILED", False)])
+def test_run_whose_job_is_over_does_not_run(tmp_path: Path, state: str, is_running: bool) -> None:
+    """It was heard of seconds ago, on another node, where Slurm then killed it with its supervisor."""
+    status = {"state": "running", "attempt": 1, "host": "elsewhere", "pid": 7, "heartbeat_s": time.time()}
+    found = explained(tmp_path, slurm=accounted(f"42|{state}|0:9||4G|{TIMES}|"), status=status, run=ours())
+    assert found.is_running == is_running
+
+
+def test_killed_worker_goes_before_failed_job(tmp_path: Path) -> None:
+    line = "RuntimeError: DataLoader worker (pid 4243) is killed by signal: Killed.\n"
+    slurm = accounted(f"42|FAILED|1:0||4G|{TIMES}|")
+    parts = {"outcome": outcome(exit_code=1), "samples": ramp(10, 20), "run": ours()}
+    found = explained(tmp_path, log=line, slurm=slurm, **parts)
+    assert found.verdict == OUTSIDE
+    assert "dataset.num_workers=0" in typed(found)
+
+
+# which row is this run's
+
+
+SCRIPT = {"SLURM_JOB_ID": "42"}
+"""A batch script has no SLURM_STEP_ID in Slurm 22.05: only its cgroup says which step it is."""
+IN_SCRIPT = {"environment": SCRIPT, "cgroup_path": "/slurm/uid_0/job_42/step_batch/task_0"}
+IN_SHELL = {"environment": SCRIPT | {"SLURM_STEP_ID": "4294967290"}}
+IN_STEP = {
+    "environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "1"},
+    "cgroup_path": "/slurm/uid_0/job_42/step_3/task_0",
+}
+ASKED = {"exit_code": None, "signal": "SIGTERM", "signals_passed_on": [{"signal": "SIGTERM"}]}
+KILLED = {"exit_code": None, "signal": "SIGKILL"}
+
+
+def of_step(number: str, **ended: Any) -> dict[str, Any]:
+    return outcome(environment=SCRIPT | {"SLURM_STEP_ID": number}, **ended)
+
+
+@pytest.mark.parametrize(
+    ("step", "ended", "verdict"),
+    [("0", {"exit_code": 0}, "healthy"), ("1", {"exit_code": 1}, "failed"),
+     ("3", {"exit_code": None, "signal": "SIGTERM"}, "timeout")],
+)  # fmt: skip
+def test_end_of_other_steps_is_not_end_of_this_one(
+    tmp_path: Path, step: str, ended: dict[str, Any], verdict: str
+) -> None:
+    """Slurm 22.05 counts a step as CANCELLED that its job's end ended."""
+    rows = [f"42|TIMEOUT|0:0||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|FAILED|1:0|||{TIMES}|",
+            f"42.2|OUT_OF_MEMORY|0:125|||{TIMES}|", f"42.3|CANCELLED|0:15|||{TIMES}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=of_step(step, **ended), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize(
+    ("job", "step", "ended", "verdict", "cause"),
+    [
+        ("FAILED|9:0", "CANCELLED", KILLED, OUTSIDE, "none"),
+        ("FAILED|9:0", "CANCELLED", {"exit_code": 1}, "failed", "none"),
+        ("CANCELLED by 0|0:0", "CANCELLED", KILLED, OUTSIDE, "scancel"),
+        ("FAILED|9:0", "CANCELLED by 0", KILLED, OUTSIDE, "scancel"),
+    ],
+)
+def test_step_that_srun_ended(
+    tmp_path: Path, job: str, step: str, ended: dict[str, Any], verdict: str, cause: str
+) -> None:
+    """A step of two tasks of which one was killed, as Slurm 22.05 accounts for both."""
+    rows = f"42|{job}||4G|{TIMES}|", f"42.0|{step}|0:9|||{TIMES}|"
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=of_step("0", **ended), samples=ramp(50, 60))
+    assert (found.verdict, found.cause) == (verdict, cause), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("ended", "state", "verdict"),
+    [
+        (IN_SCRIPT, "TIMEOUT", "healthy"),
+        (IN_SCRIPT | {"exit_code": 1}, "TIMEOUT", "failed"),
+        (IN_SCRIPT | {"exit_code": 1}, "CANCELLED by 0", "failed"),
+        (IN_SCRIPT | ASKED, "TIMEOUT", "timeout"),
+        (IN_SCRIPT, "OUT_OF_MEMORY", "healthy"),
+        (IN_SHELL, "OUT_OF_MEMORY", "healthy"),
+        (IN_STEP, "OUT_OF_MEMORY", "healthy"),
+        (IN_STEP | {"exit_code": 1}, "OUT_OF_MEMORY", "failed"),
+    ],
+)
+def test_other_commands_of_script(tmp_path: Path, ended: dict[str, Any], state: str, verdict: str) -> None:
+    """Steps before this one and a command after it were killed for memory, before the job was ended."""
+    rows = [f"42|{state}|0:0||150M|{at(-30, 100)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
+            f"42.interactive|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
+            f"42.0|COMPLETED|0:0|||{at(-30, -20)}|", f"42.1|OUT_OF_MEMORY|0:125|||{at(-20, 0)}|",
+            f"42.3|COMPLETED|0:0|||{at(0, 60)}|", f"42.4|OUT_OF_MEMORY|0:125|||{at(70, 80)}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=outcome(**ended), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize(("ended_s", "verdict"), [(99.5, "timeout"), (90, "failed")])
+def test_error_as_time_is_up_may_be_answer_to_that(tmp_path: Path, ended_s: float, verdict: str) -> None:
+    rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 100)}|", f"42.batch|CANCELLED|0:15|||{at(-30, 101)}|"]
+    end = outcome(**IN_SCRIPT | {"exit_code": 1, "ended_s": START_S + ended_s})
+    assert explained(tmp_path, slurm=accounted(*rows), outcome=end, samples=ramp(50, 60)).verdict == verdict
+
+
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "COMPLETED"])
+@pytest.mark.parametrize(
+    ("step", "verdict"), [("0", "healthy"), ("1", "oom_cgroup"), ("2", "failed"), ("3", OUTSIDE)]
+)
+def test_step_that_was_asked_for(tmp_path: Path, step: str, verdict: str, state: str) -> None:
+    """`--job 42.3`."""
+    rows = [f"42|{state}|0:0||150M|{TIMES}|", f"42.batch|{state}|0:0|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|OUT_OF_MEMORY|0:125|||{TIMES}|",
+            f"42.2|FAILED|1:0|||{TIMES}|", f"42.3|CANCELLED by 0|0:9|||{TIMES}|"]  # fmt: skip
+    assert explained(tmp_path, slurm=replace(accounted(*rows), step=step)).verdict == verdict
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (1, "oom_cgroup")])
+def test_task_that_ended_well_next_to_killed_one(tmp_path: Path, code: int, verdict: str) -> None:
+    """One that failed may have done so for lack of it."""
+    of_two = {"environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "2"}, "exit_code": code}
+    rows = [f"42|COMPLETED|0:0||150M|{TIMES}|", f"42.3|OUT_OF_MEMORY|0:125|||{TIMES}|"]
+    found = explained(
+        tmp_path, slurm=accounted(*rows), outcome=outcome(**IN_STEP | of_two), samples=ramp(50, 60)
     )
-    slurm = SlurmFacts(
-        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
-    )
-    step = {"environment": {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, "limit_at": "host"}
-    little = [sample(at, 10 * at, limit=64 << 30, tree_rss_bytes=10 * at * MB) for at in range(16)]
-    mapped = [replace(one, tree_anon_bytes=MB, tree_file_bytes=one.tree_rss_bytes) for one in little]
-    for name, seen in (("little", little), ("mapped", mapped)):
-        parts = {"outcome": killed(limit_bytes=64 << 30, **step), "samples": seen}
-        found = explained(tmp_path / name, slurm=slurm, **parts)
-        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
-        typed = [advice.override for advice in found.advice]
-        assert ("os.pread" in typed) == (name == "mapped"), "what maps nothing has nothing to gain by it"
-        assert "of its srun" in found.advice[-1].text
-    unwatched = explained(tmp_path / "none", slurm=replace(slurm, step="0"))
-    assert unwatched.cause == "rss_polling"
-    assert not any("0 B" in line for line in unwatched.evidence), "nobody looked at U"
+    assert found.verdict == verdict
 
 
-def test_the_poll_of_a_step_is_told_of_its_job_and_of_the_script_that_started_it(tmp_path: Path) -> None:
-    """--job 42.0 knew it; --job 42 did not know how it ended, the script was to ask who sends SIGKILL."""
-    rows = (
-        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
-        "42|FAILED|9:0||600M|cpu=1,mem=600M,node=1\n"
-        "42.batch|FAILED|9:0|22748K||cpu=1,mem=600M,node=1\n"
-        "42.0|CANCELLED by 0|0:9|172616K||cpu=1,mem=150M,node=1\n"
-    )
-    slurm = SlurmFacts(
-        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
-    )
-    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
-    script = outcome(environment=batch, exit_code=137, limit_bytes=64 << 30, limit_at="host")
-    for name, parts in (("job", {}), ("script", {"outcome": script, "samples": ramp(50, 60)})):
-        found = explained(tmp_path / name, slurm=slurm, **parts)
-        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
-        assert "its step 42.0" in found.sentence
-        assert "of its srun" in found.advice[-1].text
-        assert found.advice[-1].override == "--mem=253M", "more than the poll had found"
+KILLED_STEP = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
+ENDED_STEP = (
+    "slurmstepd-n1: error: *** STEP 42.{} ON n1 CANCELLED AT 2026-11-24T17:47:54 DUE TO TIME LIMIT ***\n"
+)
 
 
-def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
-    """A preempted job that ends within its grace time is told with the same words."""
-    line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
-    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
-    assert (found.verdict, found.cause, found.confidence) == ("killed_from_outside", "scancel", "likely")
-    assert "preempted" in found.sentence
+@pytest.mark.parametrize(
+    ("step", "line", "verdict"),
+    [(1, KILLED_STEP, "failed"), (3, KILLED_STEP, "oom_cgroup"), (8, ENDED_STEP, "failed"),
+     (3, ENDED_STEP, "timeout")],
+)  # fmt: skip
+def test_line_of_another_step(tmp_path: Path, step: int, line: str, verdict: str) -> None:
+    """Where sacct cannot be asked, the job's stderr is of all its steps."""
+    of_several = {"environment": SCRIPT | {"SLURM_STEP_ID": "3"}, "exit_code": 1}
+    end = outcome(**IN_STEP | of_several)
+    found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=line.format(step))
+    assert found.verdict == verdict, found.sentence
 
 
+@pytest.mark.parametrize("has_rows", [True, False])
 @pytest.mark.parametrize(
     ("step", "verdict"), [("1", "healthy"), ("0", "oom_cgroup"), ("4294967291", "healthy")]
 )
-def test_a_kill_in_another_step_is_not_this_runs(tmp_path: Path, step: str, verdict: str) -> None:
-    """43.0 was killed; the script went on with another step, or by itself. A task of 43.0 that ended well,
-    and of which no kill was counted, was not the one.
-    """
+def test_kill_in_another_step(tmp_path: Path, step: str, verdict: str, has_rows: bool) -> None:
+    """43.0 was killed; the script went on with another step, or by itself."""
     ended = outcome(environment={"SLURM_JOB_ID": "43", "SLURM_STEP_ID": step}, exit_code=int(step == "0"))
-    log = (
-        "srun: error: n1: task 0: Out Of Memory\n"
-        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=43.0.\n"
-    )
-    for slurm in (facts("22.05-swallowed", "43"), None):
-        found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 60), log=log)
-        assert found.verdict == verdict
-
-
-def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Path) -> None:
-    """srun --mem=150M in a job of 400 MB: sbatch --mem=192M was advised, less than the job had."""
-    rows = (
-        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
-        "42|COMPLETED|0:0|400M|cpu=1,mem=400M,node=1\n"
-        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
-    )
-    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
-    step = "/slurm/uid_0/job_42/step_0"
-    ended = killed(**{**oom(), "peak_unreclaimable_bytes": 150 * MB}, limit_bytes=150 * MB, limit_at=step)
-    for name, parts in (("watched", {"outcome": ended}), ("not", {})):
-        found = explained(tmp_path / name, slurm=slurm, **parts)
-        (advice,) = (one for one in found.advice if "more memory" in one.text)
-        assert "for the step" in advice.text
-        assert "of its srun" in advice.text
-        assert advice.override == ("--mem=192M" if parts else "--mem=225M")
-    packed = explained(tmp_path / "packed", slurm=slurm, outcome=ended, run=ours())
-    assert "for each run that shares the job" in packed.advice[-1].text, "less than its job had was advised"
-    run = ours()
-    run["config"]["slurm"] = {"pack": 1}
-    alone = explained(tmp_path / "alone", slurm=slurm, outcome=ended, run=run)
-    assert "of its srun" in alone.advice[-1].text, "sbatch --mem was advised, which its srun does not ask for"
-
-
-def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tmp_path: Path) -> None:
-    """A script in a job of 600 MB, whose srun --mem=150M was killed: it was sent to sbatch --mem=768M."""
-    rows = (
-        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
-        "42|FAILED|1:0|600M|cpu=1,mem=600M,node=1\n"
-        "42.batch|FAILED|1:0||cpu=1,mem=600M,node=1\n"
-        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
-    )
-    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
-    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
-    ended = outcome(environment=batch, exit_code=1, limit_bytes=600 * MB, limit_at="/slurm/uid_0/job_42")
-    found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 160))
-    assert found.verdict == "oom_cgroup"
-    assert [one.override for one in found.advice] == ["--mem=225M"]
-    assert "of its srun" in found.advice[0].text
+    log = "srun: error: n1: task 0: Out Of Memory\n" + KILLED_STEP.format(0).replace("42.", "43.")
+    slurm = recorded("22.05-swallowed", "43") if has_rows else None
+    assert explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 60), log=log).verdict == verdict
 
 
 @pytest.mark.parametrize(
-    ("name", "script", "verdict"),
+    ("step", "verdict"),
+    [((20, 40), "oom_cgroup"), ((0, 60), "oom_cgroup"), ((60, 63), "healthy"), ((-5, 0), "healthy")],
+)
+def test_killed_step_that_script_started(tmp_path: Path, step: tuple[float, float], verdict: str) -> None:
+    rows = [f"42|COMPLETED|0:0||150M|{at(-30, 100)}|", f"42.batch|COMPLETED|0:0|||{at(-30, 100)}|",
+            f"42.1|OUT_OF_MEMORY|0:125|||{at(*step)}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=accounted(*rows), outcome=outcome(**IN_SCRIPT), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize("with_step", [True, False])
+def test_step_that_script_started_is_no_neighbour(tmp_path: Path, with_step: bool) -> None:
+    rows = [f"42|OUT_OF_MEMORY|0:125||1G|{at(-30, 100)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 100)}|",
+            f"42.1|OUT_OF_MEMORY|0:125|||{at(20, 40)}|"]  # fmt: skip
+    grown = ramp(100, 1000, 40, tree_anon_bytes=20 << 20, tree=())
+    end = outcome(**IN_SCRIPT | oom() | {"exit_code": 1, "signal": None})
+    found = explained(tmp_path, slurm=accounted(*rows[: 2 + with_step]), outcome=end, samples=grown)
+    assert (found.verdict, found.cause == "neighbours") == ("oom_cgroup", not with_step)
+
+
+def test_script_ended_with_its_supervisor(tmp_path: Path) -> None:
+    """Another command of it had been killed before; nobody is left to write outcome.json."""
+    rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 31)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 32)}|"]
+    facts = IN_SCRIPT | {"attempt": 1, "started_s": START_S, "pid": 100}
+    found = explained(tmp_path, slurm=accounted(*rows), samples=ramp(50, 60), ring_facts=facts)
+    assert found.verdict == "timeout"
+
+
+# a poll of RSS that kills
+
+
+@pytest.mark.parametrize(
+    ("params", "rss_kb", "verdict"),
     [
-        ("python", "print(1)", "healthy"),
-        ("srun", "print(1)", "oom_cgroup"),
-        ("python", "os.system('srun python train.py')", "oom_cgroup"),  # it may end between two looks
+        ("OverMemoryKill", 455476, OUTSIDE),
+        ("OverMemoryKill", 420000, "oom_cgroup"),
+        ("", 455476, "oom_cgroup"),
     ],
 )
-def test_a_step_in_the_second_of_its_end_is_its_own_where_it_may_have_started_it(
-    tmp_path: Path, name: str, script: str, verdict: str
-) -> None:
-    """In salloc's shell what the next command was killed for was told of the one before, for certain."""
-    slurm = facts("22.05-swallowed", "43")
-    assert slurm.job is not None
-    end_s = moment(next(row.end for row in slurm.job.rows if row.step == "0"))
-    assert end_s is not None
-    ends_s = end_s + 0.5
-    (tmp_path / "own.py").write_text(script)
-    os.utime(tmp_path / "own.py", (ends_s - 99, ends_s - 99))
-    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
-    times = {"started_s": ends_s - 60, "ended_s": ends_s, "command": ["python", str(tmp_path / "own.py")]}
-    tree = (ProcessSample(7, name, 50 * MB),)
-    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, tree=tree) for at in range(10)]
-    ended = outcome(exit_code=0, **shell, **times)
-    assert explained(tmp_path, slurm=slurm, outcome=ended, samples=seen).verdict == verdict
+def test_rss_above_request(tmp_path: Path, params: str, rss_kb: int, verdict: str) -> None:
+    rows = f"42|FAILED|0:9||435M|{TIMES}|", f"42.batch|CANCELLED by 0|0:9|{rss_kb}K||{TIMES}|"
+    slurm = accounted(*rows, **POLLS | {"gather_params": params})
+    found = explained(tmp_path, slurm=slurm, samples=ramp(50, 400), run=ours())
+    assert (found.verdict, found.cause == "rss_polling") == (verdict, verdict == OUTSIDE)
 
 
-@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])
-def test_a_kill_in_a_step_is_not_that_of_the_shell_it_was_typed_into(
-    tmp_path: Path, code: int, verdict: str
-) -> None:
-    """salloc's shell is outside of its job, on the machine that it was typed on: nothing says which step."""
-    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
-    ended = outcome(exit_code=code, **shell)
-    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"), outcome=ended, samples=ramp(50, 60))
-    assert found.verdict == verdict, "43.0 began after it had ended"
+@pytest.mark.parametrize(
+    ("params", "u_gb", "cause"),
+    [("OverMemoryKill", 0, "rss_polling"), ("OverMemoryKill", 60, "rss_polling"), ("", 0, "scancel")],
+)
+def test_poll_goes_before_cancelled(tmp_path: Path, params: str, u_gb: int, cause: str) -> None:
+    slurm = recorded("24.11-cancelled", "80", **POLLS | {"gather_params": params})
+    samples = [
+        sample(at, u_gb * 1024 or 300, limit=64 << 30, tree_rss_bytes=(1 + at) << 28) for at in range(20)
+    ]
+    found = explained(
+        tmp_path, slurm=slurm, outcome=killed(limit_bytes=64 << 30, limit_at="host"), samples=samples
+    )
+    assert (found.verdict, found.cause) == (OUTSIDE, cause)
 
 
-def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
-    """Pages that are mapped count however the kernel was told that they would be read."""
-    line = "slurmstepd: error: Job 991 exceeded memory limit (5000000 > 4096000), being killed\n"
-    found = explained(tmp_path, log=line)
-    overrides = [advice.override for advice in found.advice]
-    assert overrides[0] == "os.pread"
-    assert "mmap.madvise(mmap.MADV_RANDOM)" not in overrides
+STEPS = "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES"
+POLLED = (
+    "42|FAILED|9:0||600M|cpu=1,mem=600M,node=1",
+    "42.batch|FAILED|9:0|22748K||cpu=1,mem=600M,node=1",
+    "42.0|CANCELLED by 0|0:9|172616K||cpu=1,mem=150M,node=1",
+)
 
 
-def test_all_that_tells_what_a_job_was_given_is_kept_with_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("maps", [True, False])
+def test_poll_compares_step_with_request_of_srun(tmp_path: Path, maps: bool) -> None:
+    """Of its job's 600 MB it had not taken a third."""
+    samples = [sample(at, 10 * at, limit=64 << 30, tree_rss_bytes=10 * at * MB) for at in range(16)]
+    if maps:
+        samples = [replace(one, tree_anon_bytes=MB, tree_file_bytes=one.tree_rss_bytes) for one in samples]
+    ended = of_step("0", limit_at="host", limit_bytes=64 << 30, **KILLED)
+    found = explained(
+        tmp_path, slurm=accounted(*POLLED, columns=STEPS, **POLLS), outcome=ended, samples=samples
+    )
+    assert (found.verdict, found.cause) == (OUTSIDE, "rss_polling")
+    assert ("os.pread" in typed(found)) == maps, "what maps nothing has nothing to gain by it"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_poll_of_step_is_cause_of_job_and_script(tmp_path: Path, watched: bool) -> None:
+    script = of_step("4294967291", exit_code=137, limit_bytes=64 << 30, limit_at="host")
+    parts = {"outcome": script, "samples": ramp(50, 60)} if watched else {}
+    found = explained(tmp_path, slurm=accounted(*POLLED, columns=STEPS, **POLLS), **parts)
+    assert (found.verdict, found.cause) == (OUTSIDE, "rss_polling")
+    assert typed(found)[-1] == "--mem=253M", "more than the poll had found"
+
+
+KILLED_STEPS = (
+    "42|FAILED|1:0||600M|cpu=1,mem=600M,node=1",
+    "42.batch|FAILED|1:0|||cpu=1,mem=600M,node=1",
+    "42.0|OUT_OF_MEMORY|0:125|||cpu=1,mem=150M,node=1",
+)
+
+
+def test_memory_is_advised_for_step_with_limit_of_its_own(tmp_path: Path) -> None:
+    """Of its srun, and no more than that: not of the script in its job of 600 MB."""
+    slurm = accounted(*KILLED_STEPS, columns=STEPS)
+    own = {"limit_bytes": 150 * MB, "limit_at": "/slurm/uid_0/job_42/step_0"}
+    step = killed(**oom() | {"peak_unreclaimable_bytes": 150 * MB} | own)
+    assert typed(explained(tmp_path / "step", slurm=slurm, outcome=step))[-1] == "--mem=192M"
+    assert typed(explained(tmp_path / "job", slurm=slurm))[-1] == "--mem=225M"
+    script = of_step("4294967291", exit_code=1, limit_bytes=600 * MB, limit_at="/slurm/uid_0/job_42")
+    found = explained(tmp_path / "script", slurm=slurm, outcome=script, samples=ramp(50, 160))
+    assert (found.verdict, typed(found)) == ("oom_cgroup", ["--mem=225M"])
+
+
+def test_request_is_kept_with_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--mem-per-gpu too: without it nobody knows afterwards what was asked for."""
     asked = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_GPU": "2048", "SLURM_GPUS_ON_NODE": "2"}
-    for name in list(os.environ):
-        if name.startswith("SLURM_"):
-            monkeypatch.delenv(name)
     for name, value in asked.items():
         monkeypatch.setenv(name, value)
     kept = beginning(Options(("true",), str(tmp_path)), 0.0)["environment"]

@@ -1,29 +1,41 @@
-"""Deaths and healthy but alarming runs, each made for real: `explain` must tell which is which, and why."""
+"""Real deaths, one for each way to die: the evidence that the supervisor leaves explains them.
+
+All cases are recorded (`test_recorded_deaths.py`); these die again each time.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-from tests.memory.deaths.cases import BLIND, Case, read_case, read_cases
-from tests.memory.deaths.cgroups import NoCgroup, version_here
+from tests.memory.deaths.cases import BLIND, PROGRAMS, read_case, read_cases
+from tests.memory.deaths.cgroups import NoCgroup
 from tests.memory.deaths.harness import run_case
 
-CASES = [case for case in read_cases() if not case.slurm]
+LIVE = (
+    "oom_main",
+    "oom_worker",
+    "oom_shmem_files",
+    "parent_limit",
+    "everything_killed",
+    "shm_full_bus_error",
+    "kill_from_outside",
+    "worker_killed_from_outside",
+    "terminated",
+    "memory_error_by_ulimit",
+    "cuda_oom_by_size",
+    "ok_map_ten_times_the_limit",
+    "ok_neighbour_cgroup_killed",
+)
 
 
 @pytest.mark.slow
 @pytest.mark.privileged
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_case(case: Case, tmp_path: Path) -> None:
-    if "torch" in case.needs and importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    if "v2" in case.needs and version_here() != 2:
-        pytest.skip("this machine counts memory by cgroup v1; tests/memory/v2_guest.py runs it in a guest")
+@pytest.mark.parametrize("name", LIVE)
+def test_real_death_is_explained(name: str, tmp_path: Path) -> None:
     try:
-        ran = run_case(case, tmp_path)
+        ran = run_case(read_case(PROGRAMS / f"{name}.py"), tmp_path)
     except NoCgroup as error:
         pytest.skip(str(error))
     except PermissionError as error:

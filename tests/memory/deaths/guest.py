@@ -89,9 +89,14 @@ def install() -> None:
         subprocess.run(["dpkg", "-x", str(archive), str(KERNEL)], check=True)
 
 
-def run_in_guest(names: list[str], timeout_s: float = 900.0) -> list[dict[str, Any]]:
+def run_in_guest(
+    names: list[str], timeout_s: float = 900.0, evidence: Path | None = None
+) -> list[dict[str, Any]]:
     """Boot, run these cases one after another, and power off. Of each: name, misfire, wrong, explanation,
     report; the misfire of those that it did not get to is what it said last.
+
+    Args:
+        evidence: a folder to make, with the evidence of each case in a folder of its name.
 
     Raises:
         NoGuest: something that it needs is not installed; says how to get it.
@@ -112,6 +117,8 @@ def run_in_guest(names: list[str], timeout_s: float = 900.0) -> list[dict[str, A
         ramdisk = _ramdisk(folder, kernels[-1].name.removeprefix("vmlinuz-"), command)
         said = _boot(kernels[-1], ramdisk, result, timeout_s)
         found = [json.loads(path.read_text()) for path in sorted(result.glob("*.json"))]
+        if evidence is not None:
+            shutil.copytree(result / "evidence", evidence)
     told = {each["name"] for each in found}
     not_run = {
         "misfire": f"the guest did not run it; it said: {said[-3000:]}",
@@ -181,12 +188,18 @@ def _boot(kernel: Path, ramdisk: Path, result: Path, timeout_s: float) -> str:
 def _inside(names: list[str], result: Path) -> None:
     """In the guest: one file a case."""
     from tests.memory.deaths.harness import run_case
+    from tests.memory.deaths.recorded import keep
 
     for number, name in enumerate(names):
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             try:
-                ran = run_case(read_case(PROGRAMS / f"{name}.py"), Path(folder) / name, timeout_s=_CASE_S)
+                ran = run_case(
+                    read_case(PROGRAMS / f"{name}.py"),
+                    Path(folder) / name,
+                    timeout_s=_CASE_S,
+                    then=lambda ran: keep(ran.case, ran.run, result / "evidence" / ran.case.name),
+                )
                 found = {"misfire": ran.misfire(), "wrong": ran.wrong, "explanation": ran.explanation}
                 found["report"] = ran.report()
             except Exception as error:  # told outside, where it is a failure

@@ -81,8 +81,18 @@ def environment(folder: Path, run: Path) -> dict[str, str]:
     }
 
 
-def run_case(case: Case, folder: Path, observer: Observer | None = None, timeout_s: float = TIMEOUT_S) -> Ran:
-    """Let it live and die. observer: entered with the supervisor's pid, left when that has ended.
+def run_case(
+    case: Case,
+    folder: Path,
+    observer: Observer | None = None,
+    timeout_s: float = TIMEOUT_S,
+    then: Callable[[Ran], None] = lambda ran: None,
+) -> Ran:
+    """Let it live and die.
+
+    Args:
+        observer: entered with the supervisor's pid, left when that has ended.
+        then: called in the end, while the run's folder is still there.
 
     Raises:
         NoCgroup: see `cgroups`.
@@ -101,6 +111,7 @@ def run_case(case: Case, folder: Path, observer: Observer | None = None, timeout
             returncode, seconds = _live_and_die(case, around, scratch, run, observer, timeout_s)
             ran = Ran(case, run, returncode, seconds, around.oom_kills())
         judge(ran)
+        then(ran)
     return ran
 
 
