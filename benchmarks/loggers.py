@@ -1,7 +1,7 @@
 """What `logging=csv|tensorboard|wandb` costs a run: its steps, memory and time of the process beside it.
 
 Whole runs of one small model, without and with each logger, take turns. Those whose package is not installed
-(`make loggers`) are left out. Each takes every step, also W&B's, whose option takes every tenth.
+(`make install-test`) are left out. Each takes every step, also W&B's, whose option takes every tenth.
 
     python benchmarks/loggers.py [--rounds 3] [--steps 500]
 """
