@@ -1,23 +1,27 @@
-# make run and make test each work first on a fresh clone: both install what is missing.
+# make run and make test each work first on a fresh clone: make run installs what running needs, make test adds what
+# tests need. pip alone, also if uv is there: it follows pip's configuration to an index or folder of wheels, uv does not.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# pip compiles in one process, this in four. It fails at files that are templates or for another Python, as pip does.
+COMPILE = $(BIN)/python -m compileall -qq -j 4 $(VENV)/lib || true
+
 # A process a core, each with whole files of tests. What fails runs once more, and the last lines count and name it:
 # tests kill processes, fill cgroups and wait for daemons, on machines that do other work too.
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 -rfER
 
-.PHONY: run test marked install loggers lint check soak benchmarks gpu gpu-bundle clean
+.PHONY: run test marked install install-test lint check soak benchmarks gpu gpu-bundle clean
 
 run: install
 	$(BIN)/python experiments.py model=32d
 
-test: install
+test: install-test
 	$(PYTEST)
 
 # Some wait for a Slurm, a browser or a guest most of the time: WORKERS=3 on two cores.
-marked: install
-	-$(MAKE) loggers
+marked: install-test
 	$(PYTEST) -m "slow or privileged"
 
 install: $(VENV)/.installed
@@ -28,18 +32,20 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) lacks venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) -r requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(COMPILE)
 	touch $@
 
-# TensorBoard and W&B: for the tests of what is handed to them, in no install. No pin of ours moves.
-loggers: $(VENV)/.loggers
+# Adds what tests and lint need: all extras and dependency groups.
+install-test: $(VENV)/.installed-test
 
-$(VENV)/.loggers: requirements-loggers.lock $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r requirements-loggers.lock
+$(VENV)/.installed-test: requirements-test.lock $(VENV)/.installed
+	$(PIP_INSTALL) -r requirements-test.lock
+	@$(COMPILE)
 	touch $@
 
-lint: install
+lint: install-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -47,7 +53,7 @@ lint: install
 
 check: test lint marked
 
-soak: install
+soak: install-test
 	$(BIN)/python -m pytest -m soak --timeout 3600
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
 

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.display import table
-from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 from experiment_utils.quantities import counted
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -93,11 +93,10 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
     Raises:
         UserError: pyarrow is not installed.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise UserError("--parquet needs pyarrow: pip install 'highwater[parquet]', or take --csv") from error
+    check_installed("pyarrow", "parquet", "--parquet")
+    import pyarrow
+    import pyarrow.parquet
+
     made = {}
     for column in columns:
         values = [run.value(column) for run in runs]

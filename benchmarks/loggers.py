@@ -1,7 +1,7 @@
 """Measure what `logging=csv|tensorboard|wandb` costs a run: steps, and the logger's process.
 
 Whole runs of one small model, without and with each logger, in turns. Loggers whose package is not installed
-(`make loggers`) are left out. Each takes every step, also W&B's, whose option takes every tenth.
+(`make install-test`) are left out. Each takes every step, also W&B's, whose option takes every tenth.
 
     python benchmarks/loggers.py
 """

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from conf.schema import Config
 from experiment_utils.errors import Problem
+from experiment_utils.extras import PACKAGE_MISSING, install_command
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 """`logging.to` -> the package that it needs, which is also the name of our extra."""
@@ -13,7 +14,7 @@ PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 
 def install_words(to: str) -> str:
     """The command that installs what `logging.to` needs."""
-    return f"pip install 'highwater[{PACKAGES[to]}]'"
+    return install_command(PACKAGES[to])
 
 
 def is_missing(to: str | None) -> bool:
@@ -31,6 +32,7 @@ def logger_is_installed(config: Config) -> list[Problem]:
             "logging.to",
             f"{to} needs the package {PACKAGES[to]}, which is not installed: {install_words(to)}. Or run "
             f"without, and hand it on later: python -m analysis export STUDY --to {to}",
+            PACKAGE_MISSING,
         )
     ]
 

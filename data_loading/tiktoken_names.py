@@ -6,9 +6,10 @@ import logging
 import textwrap
 from typing import Any
 
-from data_loading.tiktoken_tokenizer import INSTALL, TiktokenTokenizer, checked, ranks_text
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer, checked, ranks_text
 from data_loading.tokenizer import TokenizerNotFound
 from experiment_utils.errors import UserError
+from experiment_utils.extras import PACKAGE_MISSING, install_command
 
 log = logging.getLogger("data_loading")
 
@@ -44,7 +45,8 @@ def load_encoding(full: str) -> TiktokenTokenizer:
         import tiktoken
     except ImportError as error:
         raise TokenizerNotFound(
-            f"tokenizer {full} needs the package tiktoken ({error}): {INSTALL}", code="package-missing"
+            f"tokenizer {full} needs the package tiktoken ({error}): {install_command('tiktoken')}",
+            code=PACKAGE_MISSING,
         ) from None
     if name not in _names():
         raise _unknown(full, _names())

@@ -21,6 +21,7 @@ from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.tiktoken_cuts import tiktoken_cut_rule
 from data_loading.tokenizer import END_OF_TEXT_NAMES, Tokenizer
 from experiment_utils.errors import UserError
+from experiment_utils.extras import PACKAGE_MISSING, install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 RANKS_FILE = "ranks.tiktoken"
 TIKTOKEN_FILE = "tiktoken.json"
-INSTALL = "pip install tiktoken"
 
 _UTF8_BYTES = [byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)]
 
@@ -207,8 +207,9 @@ def encoding_of(definition: str) -> tuple[tiktoken.Encoding, bool]:
         import tiktoken
     except ImportError as error:
         raise UserError(
-            f"a tokenizer of tiktoken encodes only where it is installed ({error}): {INSTALL}",
-            code="package-missing",
+            f"a tokenizer of tiktoken encodes only where it is installed ({error}): "
+            f"{install_command('tiktoken')}",
+            code=PACKAGE_MISSING,
         ) from None
     said = json.loads(definition)
     encoding = tiktoken.Encoding(

@@ -58,7 +58,7 @@ def test_no_room_is_loaded_before_it_is_asked_for(root: Path) -> None:
 def test_after_an_editable_install_it_works_from_any_folder(root: Path, tmp_path: Path) -> None:
     """As `make` does it, without a network, in an environment of its own that sees this one's packages."""
     if importlib.util.find_spec("setuptools") is None:
-        pytest.skip("no setuptools here: `make` installs it")
+        pytest.skip("setuptools is not installed: make install")
     place, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
     elsewhere.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True, timeout=240)
@@ -67,7 +67,7 @@ def test_after_an_editable_install_it_works_from_any_folder(root: Path, tmp_path
     packages = Path(subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip())
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
     line = next(line for line in (root / "Makefile").read_text().splitlines() if line.endswith(" -e ."))
-    install = line.split("-m pip install ")[1].split()
+    install = line.split("$(PIP_INSTALL) ")[1].split()
     subprocess.run(
         [python, "-m", "pip", "install", "--no-index", "--ignore-installed", *install],
         cwd=root, check=True, timeout=240,

@@ -109,7 +109,7 @@ def test_one_step(
     group: str, option: str, home: Path, composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if group == "logging" and is_missing(option):
-        pytest.skip(f"{option} is not installed: make loggers")
+        pytest.skip(f"{option} is not installed: make install-test")
     monkeypatch.chdir(home)
     budget = ["training.max_tokens=null", "training.tokens_per_param=null"] if group == "study" else []
     overrides = [f"{group}={option}", *BASE, *budget, *NEEDS.get((group, option), [])]

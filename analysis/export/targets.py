@@ -10,6 +10,7 @@ from analysis.export.facts import RunFacts
 from analysis.export.series import Point
 from conf.logging_rules import PACKAGES, install_words, is_missing
 from experiment_utils.errors import UserError
+from experiment_utils.extras import PACKAGE_MISSING
 
 TARGETS = ("csv", "tensorboard", "wandb")
 
@@ -34,7 +35,8 @@ def check_installed(to: str) -> None:
     """Raises UserError where it needs a package that is not there, with the command that installs it."""
     if is_missing(to):
         raise UserError(
-            f"--to {to} needs the package {PACKAGES[to]}: {install_words(to)}. --to csv needs none"
+            f"--to {to} needs the package {PACKAGES[to]}: {install_words(to)}. --to csv needs none",
+            code=PACKAGE_MISSING,
         )
 
 

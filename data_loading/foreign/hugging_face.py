@@ -19,6 +19,7 @@ from data_loading.foreign.layout import Asked, Kind, Layout, read_object
 from data_loading.foreign.numbered import missing_numbers
 from data_loading.foreign.runs import Places, Runs, Starts
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 from memory.file_kinds import not_expected
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class HuggingFace(Kind):
         return None
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+        check_installed("pyarrow", "parquet", f"reading {path}")
         chunks = _chunks(path)
         gap = missing_numbers([folder.name.removeprefix("chunk_") for folder in chunks], first=0)
         if gap is not None:

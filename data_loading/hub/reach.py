@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from data_loading.hub.name import PREFIX, HubName
 from data_loading.lookup import HUB_TIMEOUT_S, unreachable
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 
 _LISTED_BYTES = 1 << 16
 _SHOWN = 400
@@ -35,8 +35,7 @@ class Hub:
 
 def check_package(what: str) -> None:
     """Raises UserError where the package datasets is not there."""
-    if find_spec("datasets") is None:
-        raise UserError(f"{what} needs the package datasets: pip install datasets", code="package-missing")
+    check_installed("datasets", "hub", what)
 
 
 def revision_of(name: HubName) -> str:

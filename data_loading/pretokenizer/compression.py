@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from experiment_utils.errors import UserError
+from experiment_utils.extras import PACKAGE_MISSING, install_command
 
 HEAD_BYTES = 6
 """Bytes from which a compression is known."""
@@ -70,8 +71,8 @@ def _zstd() -> Any:
             from backports import zstd
         except ImportError:
             raise UserError(
-                "reading zstd needs the package backports.zstd: pip install backports.zstd",
-                code="package-missing",
+                f"reading zstd needs the package backports.zstd: {install_command('zstd')}",
+                code=PACKAGE_MISSING,
             ) from None
     return zstd
 

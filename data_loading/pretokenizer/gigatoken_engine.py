@@ -18,6 +18,7 @@ from data_loading.pretokenizer.fast_engine import FastEngine, check_spelled, ove
 from data_loading.pretokenizer.reference_engine import joined
 from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.extras import install_command
 
 _SINCE_UNICODE_17 = (
     "\u088f\u0c5c\u0cdc\u1acf-\u1aff\ua7ce\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U0001095f\U00010ec5-\U00010eff"
@@ -63,7 +64,7 @@ class GigatokenEngine(FastEngine):
         try:
             from gigatoken.gigatoken_rs import load_hf_json
         except ImportError:
-            raise Unsupported("it is not installed (pip install gigatoken)") from None
+            raise Unsupported(f"it is not installed ({install_command('gigatoken')})") from None
         try:
             return load_hf_json(_without_special_tokens(self._definition))
         except (RuntimeError, ValueError) as error:

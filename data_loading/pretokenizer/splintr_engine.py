@@ -20,6 +20,7 @@ from data_loading.pretokenizer.splintr_support import (
     doubtful_characters,
 )
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from experiment_utils.extras import install_command
 
 _PACKAGE = "splintr-rs"
 _VERSION = "0.22.0"
@@ -95,6 +96,6 @@ class SplintrEngine(FastEngine):
 
 def _check_installed() -> None:
     if util.find_spec("splintr") is None:
-        raise Unsupported(f"it is not installed (pip install {_PACKAGE}=={_VERSION})")
+        raise Unsupported(f"it is not installed ({install_command('splintr')})")
     if (found := metadata.version(_PACKAGE)) != _VERSION:
-        raise Unsupported(f"{_PACKAGE} {found} is not known well enough (pip install {_PACKAGE}=={_VERSION})")
+        raise Unsupported(f"{_PACKAGE} {found} is not known well enough ({install_command('splintr')})")

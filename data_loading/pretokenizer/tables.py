@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from data_loading.pretokenizer.table_parts import ArrowParts, ParquetParts, Part
 from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 
 PARQUET_MAGIC = b"PAR1"
 _IDS = ("input_ids", "token_ids", "tokens", "ids")
@@ -47,10 +47,7 @@ class TableFile:
         self._file = ByteFile(self.path)
         self.total_bytes = self._file.total_bytes
         self.options = {"errors": self.errors, "text_field": self.text_field}
-        if find_spec("pyarrow") is None:
-            raise UserError(
-                f"reading {self.path} needs the package pyarrow: pip install pyarrow", code="package-missing"
-            )
+        check_installed("pyarrow", "parquet", f"reading {self.path}")
         is_parquet = self._file.head.startswith(PARQUET_MAGIC) or self.path.suffix == ".parquet"
         self._parts: type[Parts] = ParquetParts if is_parquet else ArrowParts
         self._check_column(self._open().schema)

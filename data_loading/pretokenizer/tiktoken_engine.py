@@ -11,8 +11,9 @@ import numpy as np
 
 from data_loading.pretokenizer.engine import Engine, Unencodable, Unsupported
 from data_loading.pretokenizer.reference_engine import joined
-from data_loading.tiktoken_tokenizer import INSTALL, TiktokenTokenizer, encoding_of, ids_of
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer, encoding_of, ids_of
 from data_loading.tokenizer import Tokenizer
+from experiment_utils.extras import install_command
 
 _LONG_RUN = 10_000
 """Blanks in a row that are worth naming where tiktoken fails; it bears 999,000."""
@@ -29,7 +30,7 @@ class TiktokenEngine(Engine):
         if not isinstance(tokenizer, TiktokenTokenizer):
             raise Unsupported("it encodes tiktoken's encodings only (--tokenizer tiktoken:NAME)")
         if util.find_spec("tiktoken") is None:
-            raise Unsupported(f"it is not installed ({INSTALL})")
+            raise Unsupported(f"it is not installed ({install_command('tiktoken')})")
         return cls(tokenizer.json)
 
     @property

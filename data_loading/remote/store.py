@@ -7,7 +7,6 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from data_loading.remote.credentials import R2_ENDPOINT, R2_VARIABLES, S3_VARIAB
 from data_loading.remote.retry import PATIENCE_S, Passing, Vanished, brief, persistently
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 
 CONNECT_S, REQUEST_S = 3, 60
 _MARK = "highwater-checksum"
@@ -194,11 +194,7 @@ def open_store(address: Address, patience_s: float = PATIENCE_S) -> Store:
     """The store of this address. Raises UserError: it cannot be had with what the environment says."""
     if not address.scheme:
         return FolderStore(address, patience_s)
-    if find_spec("obstore") is None:
-        raise UserError(
-            f"{address.uri}: needs the package obstore. Install it: pip install 'highwater[remote]'",
-            code="package-missing",
-        )
+    check_installed("obstore", "remote", address.uri)
     return ObjectStore(address, patience_s)
 
 

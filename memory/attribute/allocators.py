@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 
 _CUDA_HISTORY = 100_000
 """Allocations whose stacks torch keeps for a snapshot: about 100 MB on the host at most."""
@@ -63,12 +64,8 @@ def memray_sites(path: Path, count: int = 10) -> list[dict[str, Any]]:
     Raises:
         UserError: memray is not installed, or the file is no recording of it.
     """
-    try:
-        memray = importlib.import_module("memray")
-    except ImportError:
-        raise UserError(
-            f"{path}: reading it needs the package memray: pip install 'highwater[memray]'"
-        ) from None
+    check_installed("memray", "memray", f"reading {path}")
+    memray = importlib.import_module("memray")
     try:
         with memray.FileReader(str(path)) as reader:
             records = list(reader.get_high_watermark_allocation_records(merge_threads=True))

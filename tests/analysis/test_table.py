@@ -17,6 +17,7 @@ import pytest
 from made_sweeps import make_one, make_sweep, say
 
 from analysis.__main__ import main
+from experiment_utils.extras import install_command
 
 
 @pytest.fixture
@@ -77,6 +78,14 @@ def test_csv_holds_numbers_in_full(study: str, capsys: pytest.CaptureFixture[str
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["val_loss"]) for row in rows] == [run["val_loss"] for run in runs]
     assert rows[0]["training.seq_len"] == "128"
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["table", study, "--parquet"]) == 2
+    assert install_command("parquet") in capsys.readouterr().err
 
 
 def test_a_file_is_written_whole(study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,7 +195,7 @@ def test_series_are_whole_when_a_job_ends(sent: dict[str, Sent]) -> None:
 def test_events_are_whole_when_a_job_ends(sent: dict[str, Sent]) -> None:
     """`logging=tensorboard`."""
     if is_missing("tensorboard"):
-        pytest.skip("make loggers installs tensorboard")
+        pytest.skip("tensorboard is not installed: make install-test")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     job = sent["events"]

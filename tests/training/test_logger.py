@@ -46,7 +46,7 @@ def logging_to(to: str, config: Config, **more: Any) -> Config:
 
 def needs(package: str) -> None:
     if is_missing(package):
-        pytest.skip(f"{package} is not installed: make loggers")
+        pytest.skip(f"{package} is not installed: make install-test")
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

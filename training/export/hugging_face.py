@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.extras import check_installed
 from models.shape import resolve_shape
 from training.export.families import Source, family_of
 
@@ -30,9 +31,10 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
     Returns: `model_type`, `tokens` compared, `largest_difference` of a logit.
 
     Raises:
-        UserError: no model of transformers computes this one, or `output` is taken.
+        UserError: transformers is not installed, none of its models computes this one, or `output` is taken.
         OSError: it cannot be written.
     """
+    check_installed("transformers", "hf", "export to transformers")
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as their_logging
 

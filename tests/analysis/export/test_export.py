@@ -183,7 +183,7 @@ def test_exporting_loads_neither_torch_nor_what_is_not_asked_for(study: Path) ->
 
 def needs(package: str) -> None:
     if is_missing(package):
-        pytest.skip(f"{package} is not installed: make loggers")
+        pytest.skip(f"{package} is not installed: make install-test")
 
 
 def scalars(folder: Path) -> Any:

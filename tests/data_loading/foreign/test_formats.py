@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,8 @@ from data_loading.foreign.recognize import kind_of
 from data_loading.formats import FORMATS
 from data_loading.readers.choose import ReaderOptions
 from data_loading.values import search, take
+from experiment_utils.errors import UserError
+from experiment_utils.extras import install_command
 from tests.data_loading.foreign.files import (
     some_items,
     write_litdata,
@@ -340,3 +343,12 @@ def test_each_dtype_of_megatron_by_each_of_its_names(
     assert opened.tokens.dtype == np.dtype(dtype)
     assert opened.documents is not None
     assert opened.documents[:].tolist() == [0, 3, 3, 9, 9]
+
+
+def test_arrow_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_save_to_disk(tmp_path / "s", ITEMS)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError) as refused:
+        open_foreign(path, Asked())
+    assert refused.value.codes == ["package-missing"]
+    assert install_command("parquet") in str(refused.value)

@@ -366,9 +366,7 @@ class TestChoice:
         monkeypatch.setitem(sys.modules, "splintr", None)
         lines: list[str] = []
         assert choose_engine(made("plain"), self.samples, lines.append).engine.name == "huggingface"
-        assert (
-            "splintr does not take plain (it is not installed (pip install splintr-rs==0.22.0))" in lines[0]
-        )
+        assert "pip install 'highwater[splintr]'" in lines[0]
         assert chosen_before(facts, made("plain"), "auto") is None
 
     def test_another_version_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

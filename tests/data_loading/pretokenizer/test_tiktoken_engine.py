@@ -201,7 +201,7 @@ class TestEngine:
     ) -> None:
         tokenizer = named("tiny_r50k")
         monkeypatch.setitem(sys.modules, "tiktoken", None)
-        with pytest.raises(Unsupported, match=r"not installed \(pip install tiktoken\)"):
+        with pytest.raises(Unsupported, match=r"not installed \(.* pip install 'highwater\[tiktoken\]'\)"):
             TiktokenEngine.of(tokenizer)
         with golden.refused("engine-refused"):
             choose_engine(tokenizer, [], silent)

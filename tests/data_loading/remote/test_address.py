@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from data_loading.opening import open_tokens
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import r2_options, redacted, s3_options
 from data_loading.remote.store import open_store
+from experiment_utils.errors import UserError
+from experiment_utils.extras import install_command
 from tests.golden_text import Golden
 
 R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
@@ -62,6 +66,14 @@ def test_an_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with golden.refused("endpoint-invalid"):
         open_store(parse("s3://sets/c4"))
+
+
+def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(UserError) as refused:
+        open_store(parse("s3://sets/c4"))
+    assert refused.value.codes == ["package-missing"]
+    assert install_command("remote") in str(refused.value)
 
 
 def test_where_requests_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from tiny_run import make_run, run_here, tiny_config
 
+from experiment_utils.extras import install_command
 from training.__main__ import main
 from training.saved_run import open_run
 
@@ -43,6 +45,15 @@ def test_transformers_loads_it(finished: Path, tmp_path: Path, capsys: pytest.Ca
     model = open_run(str(finished)).model()
     with torch.no_grad():
         assert torch.allclose(theirs(ids[:, :16]).logits, model(ids[:, :16]), atol=1e-4)
+
+
+def test_without_transformers_the_extra_is_named(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert main(["export", str(finished), "--output", str(tmp_path / "mine")]) == 2
+    assert install_command("hf") in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_folder_that_is_there_is_left_as_it_is(
