@@ -73,7 +73,7 @@ def counts_of(model: LanguageModel, seq_len: int, planned: Counts) -> Counts:
 
     FLOPs are counted only if the number of parameters is not the planned one, or a module is from outside
     `models/` and torch: counting imports 800 modules of torch (3 s, 70 MB). Otherwise the planned ones are
-    returned, also if the count is within 1% of them or fails, as it does for experts.
+    returned, also if the count is within 1% of them or fails, as it does for experts and recurrent layers.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     non_embedding = sum(matrix.numel() for matrix in model.blocks.parameters() if matrix.ndim >= 2)
