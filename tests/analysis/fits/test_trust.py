@@ -170,7 +170,7 @@ def test_an_interval_holds_its_value() -> None:
 
 
 def test_the_bootstrap_is_as_wide_as_theory_has_it() -> None:
-    """Sandwich of each point's own residual over 1 - leverage (HC3), by t of 5 degrees of freedom."""
+    """Sandwich of residuals over 1 - leverage (HC3), none below their root mean square, by t (5)."""
     generator = np.random.default_rng(3)
     x, y = np.geomspace(1e3, 1e6, 8), 3 + 10 * np.geomspace(1e3, 1e6, 8) ** -0.3
     y = y + 0.002 * generator.normal(size=8)
@@ -180,10 +180,23 @@ def test_the_bootstrap_is_as_wide_as_theory_has_it() -> None:
     derivatives = law.jacobian(theta, x)
     solved = np.linalg.pinv(derivatives)
     left = 1 - np.einsum("ij,ji->i", derivatives, solved)
-    own = (y - law.predict(theta, x)) / left
+    own = np.abs(y - law.predict(theta, x)) / left
+    own = np.maximum(own, np.sqrt((own**2).mean()))
     asked = 2.571 * np.sqrt(((solved * own) ** 2).sum(axis=1))
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     assert (high - low) / 2 == pytest.approx(asked, rel=0.15)
+
+
+def test_one_bad_run_does_not_widen_the_interval_of_a_robust_fit() -> None:
+    x = np.geomspace(1e3, 1e6, 11)
+    y = 3 + 10 * x**-0.3 + 0.01 * np.random.default_rng(3).normal(size=11)
+    widths = []
+    for off in (0.0, 0.3):
+        y[5] += off
+        law = PowerLaw.of(x, "huber")
+        alphas = bootstrap(law, law.fit(x, y), x, y, draws=40)[:, 2]
+        widths.append(float(np.ptp(alphas)))
+    assert widths[1] < 3 * widths[0]
 
 
 def test_every_draw_of_exact_data_is_the_fit_itself() -> None:
