@@ -5,7 +5,7 @@ along splines through real sweeps and along curves that are steep below the best
 in a cliff, at steps of 0.5 and 0.25 decades with one and two seeds. Fits and comparisons: noise that is even,
 that differs by size or by group, and that is skewed, since some seeds end far too high.
 
-    nice -n 19 python benchmarks/analysis_coverage.py [--sweeps 400] [--fits 200] [--no-save]
+    nice -n 19 python benchmarks/analysis_coverage.py [--sweeps 400] [--fits 100] [--no-save]
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sweeps", type=int, default=400)
-    parser.add_argument("--fits", type=int, default=200)
+    parser.add_argument("--fits", type=int, default=100)
     parser.add_argument("--no-save", action="store_true")
     options = parser.parse_args()
     result: dict[str, Any] = {
@@ -154,7 +154,7 @@ def main() -> None:
             for case in itertools.product((True, False), ("even", "even, skewed"), GROUPS, (1.0, 4.0))
         ],
         "fit": [
-            fits(*case, options.fits if case[0] == "least-squares" else options.fits // 4)
+            fits(*case, options.fits if case[0] == "least-squares" else options.fits // 2)
             for case in (
                 *itertools.product(("least-squares",), FIT_SIZES, FIT_NOISES),
                 *itertools.product(("huber",), FIT_SIZES[1:], FIT_NOISES),

@@ -1,10 +1,10 @@
 """How far a fit can be trusted: intervals, whether E is in the data at all, what one run does to it.
 
 Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve, each
-with normal noise of its own size: its residual, divided by 1 - leverage because the fit went towards it
-(HC3), and widened by t / z for the few degrees of freedom. No size is below the root mean square of all: one
-residual can be small by chance, and Huber's fit goes through as many points as it has parameters. An outlier
-counts there as 4 times the median, so that one bad run makes only its own point uncertain.
+with normal noise of its own size: how far it is from the fit without it (for a linear law the residual over
+1 - leverage, HC3), widened by t / z for the few degrees of freedom. No size is below the root mean square of
+all, since one point can be near by chance. An outlier counts there as 8 times the median, so that one bad run
+makes only its own point uncertain.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DRAWS = 1000
 LEVEL = 0.95
-_MOST_LEVERAGE = 0.95
-_OUTLIER = 4.0
-"""Times the median of the residuals that the fit leaves."""
+_OUTLIER = 8.0
+"""Times the median."""
 _AS_GOOD_AS_ZERO = 0.01
 """Of the lowest loss: an E below that is none."""
 _WIDE = 0.5
@@ -39,7 +38,6 @@ class Law(Protocol):
     def is_multiplicative(self) -> bool: ...
     def predict(self, theta: Array, x: Array) -> Array: ...
     def values(self, theta: Array) -> dict[str, float]: ...
-    def jacobian(self, theta: Array, x: Array) -> Array: ...
     def cost(self, theta: Array, x: Array, y: Array) -> float: ...
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array: ...
 
@@ -74,7 +72,7 @@ def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS,
     With as many points as parameters there are no residuals: every draw is theta itself.
     """
     fitted = law.predict(theta, x)
-    sizes = _sizes_of_noise(law, theta, x, y, fitted)
+    sizes = _sizes_of_noise(law, theta, x, y)
     generator = np.random.default_rng(seed)
     found = []
     for _ in range(draws):
@@ -84,21 +82,26 @@ def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS,
     return np.array(found)
 
 
-def _sizes_of_noise(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> Array:
+def _sizes_of_noise(law: Law, theta: Array, x: Array, y: Array) -> Array:
     """(points,) standard deviations to draw with, of losses or, for a multiplicative law, of their logs."""
     from scipy.special import ndtri, stdtrit
 
-    residuals = np.log(y) - np.log(fitted) if law.is_multiplicative else y - fitted
     freedom = len(y) - law.free
     if freedom < 1:
         return np.zeros_like(y)
-    derivatives = law.jacobian(theta, x) / (fitted[:, None] if law.is_multiplicative else 1.0)
-    leverage = np.clip(np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives)), 0, _MOST_LEVERAGE)
-    own = np.abs(residuals) / (1 - leverage)
-    most = _OUTLIER * float(np.median(np.sort(own)[-freedom:]))
-    least = math.sqrt(float((np.minimum(own, most) ** 2).mean()))
+    predicted = np.maximum([_without(law, theta, x, y, place)[1] for place in range(len(y))], 1e-300)
+    seen, predicted = (np.log(y), np.log(predicted)) if law.is_multiplicative else (y, predicted)
+    own = np.minimum(np.abs(seen - predicted), np.ptp(seen))  # three points can predict anything of a fourth
+    least = math.sqrt(float((np.minimum(own, _OUTLIER * float(np.median(own))) ** 2).mean()))
     tail = (1 + LEVEL) / 2
     return stdtrit(freedom, tail) / ndtri(tail) * np.maximum(own, least)
+
+
+def _without(law: Law, theta: Array, x: Array, y: Array, place: int) -> tuple[Array, float]:
+    """(theta of the fit without one point, the loss that it predicts there)."""
+    others = np.arange(len(y)) != place
+    found = law.fit(x[others], y[others], start=theta)
+    return found, float(law.predict(found, x[place : place + 1])[0])
 
 
 def interval(value: float, drawn: Sequence[float] | Array) -> Interval:
@@ -146,8 +149,6 @@ def leave_one_out(law: Law, theta: Array, x: Array, y: Array, names: Sequence[st
         return []
     found = []
     for place, name in enumerate(names):
-        others = np.arange(len(y)) != place
-        without = law.fit(x[others], y[others], start=theta)
-        error = float(y[place] - law.predict(without, x[place : place + 1])[0])
-        found.append(Left(name, law.values(without), error))
+        without, predicted = _without(law, theta, x, y, place)
+        found.append(Left(name, law.values(without), float(y[place]) - predicted))
     return found
