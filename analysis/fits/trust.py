@@ -2,9 +2,9 @@
 
 Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve, each
 with normal noise of its own size: how far it is from the fit without it (for a linear law the residual over
-1 - leverage, HC3), widened by t / z for the few degrees of freedom. No size is below the root mean square of
-all, since one point can be near by chance. An outlier counts there as 8 times the median, so that one bad run
-makes only its own point uncertain.
+1 - leverage, HC3), and in quadrature the root mean square of all, since one point can be near by chance. Both
+are widened by t / z for the few degrees of freedom. An outlier counts among all as 8 times the median:
+one bad run makes little but its own point uncertain.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def _sizes_of_noise(law: Law, theta: Array, x: Array, y: Array) -> Array:
     predicted = np.maximum([_without(law, theta, x, y, place)[1] for place in range(len(y))], 1e-300)
     seen, predicted = (np.log(y), np.log(predicted)) if law.is_multiplicative else (y, predicted)
     own = np.minimum(np.abs(seen - predicted), np.ptp(seen))  # three points can predict anything of a fourth
-    least = math.sqrt(float((np.minimum(own, _OUTLIER * float(np.median(own))) ** 2).mean()))
+    of_all = math.sqrt(float((np.minimum(own, _OUTLIER * float(np.median(own))) ** 2).mean()))
     tail = (1 + LEVEL) / 2
-    return stdtrit(freedom, tail) / ndtri(tail) * np.maximum(own, least)
+    return stdtrit(freedom, tail) / ndtri(tail) * np.hypot(own, of_all)
 
 
 def _without(law: Law, theta: Array, x: Array, y: Array, place: int) -> tuple[Array, float]:

@@ -170,7 +170,7 @@ def test_an_interval_holds_its_value() -> None:
 
 
 def test_the_bootstrap_is_as_wide_as_theory_has_it() -> None:
-    """Sandwich of residuals over 1 - leverage (HC3), none below their root mean square, by t (6)."""
+    """Sandwich of residuals over 1 - leverage (HC3) and their root mean square, by t (6)."""
     x = np.geomspace(1e3, 1e6, 8)
     y = 3 + 10 * x**-0.3 + 0.002 * np.random.default_rng(3).normal(size=8)
     law = LineInLogs.of(x, fixed_e=2.0)
@@ -181,7 +181,7 @@ def test_the_bootstrap_is_as_wide_as_theory_has_it() -> None:
     solved = np.linalg.pinv(derivatives)
     left = 1 - np.einsum("ij,ji->i", derivatives, solved)
     own = np.abs(np.log(falling) - derivatives @ theta[1:]) / left * falling
-    own = np.maximum(own, np.sqrt((own**2).mean()))
+    own = np.hypot(own, np.sqrt((own**2).mean()))
     asked = 2.447 * np.sqrt(((solved * own / falling) ** 2).sum(axis=1))
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     assert (high - low) / 2 == pytest.approx(asked, rel=0.15)
