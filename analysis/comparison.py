@@ -1,7 +1,8 @@
 """Whether one way of training is better than another: the same budget, paired seeds, an interval and a p.
 
 Runs of a group are alike but for what varies within both groups, seeds mostly: that pairs them. Student's t
-of the paired differences; where seeds do not pair, Welch's of the two means.
+of the paired differences; where seeds do not pair, that of the two means without assuming that both groups
+scatter alike.
 """
 
 from __future__ import annotations
@@ -151,11 +152,14 @@ def _compare(a: Group, b: Group, y: str, apart: set[str]) -> Comparison:
     if min(counts) < 2 or float(np.ptp(first)) + float(np.ptp(second)) < 1e-12:
         why = "their seeds do not pair, and a group has one run: run the same seeds of both"
         return Comparison(a.name, b.name, difference, None, None, None, False, (), counts, why)
-    found = stats.ttest_ind(second, first, equal_var=False)
-    low, high = found.confidence_interval(LEVEL)
+    error = math.hypot(stats.sem(first), stats.sem(second))
+    # Welch's degrees of freedom are estimated: with skewed noise their 95% intervals hold 87% of the time
+    freedom = min(counts) - 1
+    reach = error * float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+    p = 2 * float(stats.t.sf(abs(difference) / error, freedom))
     return Comparison(
-        a.name, b.name, difference, float(low), float(high), float(found.pvalue), False, (), counts
-    )
+        a.name, b.name, difference, difference - reach, difference + reach, p, False, (), counts
+    )  # fmt: skip
 
 
 def _of_pairs(a: Group, b: Group, pairs: Sequence[Pair], counts: tuple[int, int]) -> Comparison:

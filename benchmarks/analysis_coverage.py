@@ -38,9 +38,10 @@ FIT_NOISES = (
     "even, skewed", "small noisier, skewed", "large noisier, skewed",
 )  # fmt: skip
 FIT_SIZES = (5, 11)
+FIT_DRAWS = {"least-squares": 200, "huber": 100}
 DIFFERENCE = 0.02
 GROUPS = ((2, 2), (3, 3), (5, 5), (3, 10))
-COMPARISONS = 400
+COMPARISONS = 2000
 
 
 def rates(kind: str, step: float, seeds: int, count: int) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def fits(method: str, sizes: int, kind: str, count: int) -> dict[str, Any]:
     held, widths = dict.fromkeys(("E", "alpha", "loss_at_10x"), 0), []
     for _ in range(count):
         y = POWER["E"] + POWER["A"] * x ** -POWER["alpha"] + noise(kind, place, luck)
-        fit = fit_law(power_law(x, y, method, None), x, y, names, draws=100)
+        fit = fit_law(power_law(x, y, method, None), x, y, names, draws=FIT_DRAWS[method])
         alpha, loss = fit.values["alpha"], fit.foretell(beyond, x).loss
         for name in ("E", "alpha"):
             held[name] += fit.values[name].low <= POWER[name] <= fit.values[name].high

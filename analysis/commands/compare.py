@@ -22,7 +22,8 @@ examples:
   python -m analysis compare 1a2b3c4d 5e6f7a8b                 two runs: what differs, no test
   python -m analysis compare runs/a runs/b --at-tokens common  where all have been
 
-The difference of mean losses with its 95% interval and p: of pairs by a paired t-test, else by Welch's.
+The difference of mean losses with its 95% interval and p: of pairs by a paired t-test, else by a t-test of
+the means, with the degrees of freedom of the smaller group.
 Several groups are each compared with the first, and p is corrected for how many (Holm)."""
 
 

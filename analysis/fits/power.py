@@ -56,13 +56,6 @@ class PowerLaw:
         scale = math.exp(exponent) if exponent < 700 else math.inf
         return {"E": float(theta[0]), "A": scale, "alpha": float(theta[2])}
 
-    def jacobian(self, theta: Array, x: Array) -> Array:
-        """(points, parameters that are fitted) derivatives of the loss."""
-        u = np.log(x) - self.log_x0
-        falling = np.exp(theta[1] - theta[2] * u)
-        columns = [np.ones_like(u), falling, -u * falling]
-        return np.column_stack(columns if self.fixed_e is None else columns[1:])
-
     def cost(self, theta: Array, x: Array, y: Array) -> float:
         """What the fit makes small: the sum of squares, or of Huber's losses over delta^2."""
         if self.method == "huber":

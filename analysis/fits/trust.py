@@ -1,10 +1,10 @@
 """How far a fit can be trusted: intervals, whether E is in the data at all, what one run does to it.
 
-Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve. By
-least squares each point keeps its own residual, which is divided by 1 - leverage for what the fit took of it
-(HC3), multiplied by t / z for the few degrees of freedom and by a normal number for each draw: noise that
-differs by size is drawn where it is. Huber's fit goes through as many points as it has parameters, so that a
-residual says nothing of its own point: each point gets that of some point that the fit does not go through.
+Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve, each
+with normal noise of its own size: how far it is from the fit without it (for a linear law the residual over
+1 - leverage, HC3), and in quadrature the root mean square of all, since one point can be near by chance. Both
+are widened by t / z for the few degrees of freedom. An outlier counts among all as 8 times the median:
+one bad run makes little but its own point uncertain.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from analysis.fits.power import HUBER_DELTA
-
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DRAWS = 1000
 LEVEL = 0.95
-_MOST_LEVERAGE = 0.95
+_OUTLIER = 8.0
+"""Times the median."""
 _AS_GOOD_AS_ZERO = 0.01
 """Of the lowest loss: an E below that is none."""
 _WIDE = 0.5
@@ -39,7 +38,6 @@ class Law(Protocol):
     def is_multiplicative(self) -> bool: ...
     def predict(self, theta: Array, x: Array) -> Array: ...
     def values(self, theta: Array) -> dict[str, float]: ...
-    def jacobian(self, theta: Array, x: Array) -> Array: ...
     def cost(self, theta: Array, x: Array, y: Array) -> float: ...
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array: ...
 
@@ -69,45 +67,41 @@ class Left:
 
 
 def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS, seed: int = 0) -> Array:
-    """(draws, parameters) theta of losses drawn anew around the curve.
+    """(draws, parameters) theta of losses drawn again around the curve.
 
     With as many points as parameters there are no residuals: every draw is theta itself.
     """
     fitted = law.predict(theta, x)
-    residuals, is_own = _to_draw(law, theta, x, y, fitted)
+    sizes = _sizes_of_noise(law, theta, x, y)
     generator = np.random.default_rng(seed)
     found = []
     for _ in range(draws):
-        moved = (
-            residuals * generator.normal(size=len(y))
-            if is_own
-            else residuals[generator.integers(0, len(residuals), len(y))]
-        )
+        moved = sizes * generator.normal(size=len(y))
         drawn = fitted * np.exp(moved) if law.is_multiplicative else fitted + moved
         found.append(law.fit(x, np.maximum(drawn, 1e-9), start=theta))
     return np.array(found)
 
 
-def _to_draw(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> tuple[Array, bool]:
-    """(residuals, whether each is that of its own point and not of any)."""
+def _sizes_of_noise(law: Law, theta: Array, x: Array, y: Array) -> Array:
+    """(points,) standard deviations to draw with, of losses or, for a multiplicative law, of their logs."""
     from scipy.special import ndtri, stdtrit
 
-    residuals = np.log(y) - np.log(fitted) if law.is_multiplicative else y - fitted
     freedom = len(y) - law.free
     if freedom < 1:
-        return np.zeros_like(y), True
-    derivatives = law.jacobian(theta, x) / (fitted[:, None] if law.is_multiplicative else 1.0)
-    left = 1 - np.clip(np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives)), 0, _MOST_LEVERAGE)
+        return np.zeros_like(y)
+    predicted = np.maximum([_without(law, theta, x, y, place)[1] for place in range(len(y))], 1e-300)
+    seen, predicted = (np.log(y), np.log(predicted)) if law.is_multiplicative else (y, predicted)
+    own = np.minimum(np.abs(seen - predicted), np.ptp(seen))  # three points can predict anything of a fourth
+    of_all = math.sqrt(float((np.minimum(own, _OUTLIER * float(np.median(own))) ** 2).mean()))
     tail = (1 + LEVEL) / 2
-    widening = stdtrit(freedom, tail) / ndtri(tail)
-    if not law.is_multiplicative:
-        return widening * residuals / left, True
-    whole, size = residuals / np.sqrt(left), np.abs(residuals)
-    # where most are smaller than delta, Huber's loss is that of least squares, and all points have residuals
-    if float(np.median(size)) > HUBER_DELTA:
-        off = whole[np.argsort(size)[law.free :]]
-        whole = np.concatenate([off, -off])  # of one that is left, nothing would remain else
-    return widening * (whole - whole.mean()), False
+    return stdtrit(freedom, tail) / ndtri(tail) * np.hypot(own, of_all)
+
+
+def _without(law: Law, theta: Array, x: Array, y: Array, place: int) -> tuple[Array, float]:
+    """(theta of the fit without one point, the loss that it predicts there)."""
+    others = np.arange(len(y)) != place
+    found = law.fit(x[others], y[others], start=theta)
+    return found, float(law.predict(found, x[place : place + 1])[0])
 
 
 def interval(value: float, drawn: Sequence[float] | Array) -> Interval:
@@ -155,8 +149,6 @@ def leave_one_out(law: Law, theta: Array, x: Array, y: Array, names: Sequence[st
         return []
     found = []
     for place, name in enumerate(names):
-        others = np.arange(len(y)) != place
-        without = law.fit(x[others], y[others], start=theta)
-        error = float(y[place] - law.predict(without, x[place : place + 1])[0])
-        found.append(Left(name, law.values(without), error))
+        without, predicted = _without(law, theta, x, y, place)
+        found.append(Left(name, law.values(without), float(y[place]) - predicted))
     return found

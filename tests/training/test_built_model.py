@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from conf.schema import Arch, Model
 from models import build_model, families
 from models.blocks import block_of
 from models.counts import count_parameters, flops_per_token
-from training import built_model, provenance
-from training.built_model import DESCRIBED, Counts, counts_of, hash_of_models
+from training.built_model import FLOPS_TOLERANCE, Counts, count_flops_per_token, counts_of
 from training.checkpoints import checkpoint_folder, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,18 @@ class Wider(nn.Module):
         return x + self.extra(x).sum(-1, keepdim=True), loss
 
 
+class Twice(nn.Module):
+    """A block that is applied twice: more FLOPs, the same parameters."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: torch.Tensor, going: Any) -> Any:
+        x, _ = self.block(x, going)
+        return self.block(x, going)
+
+
 @pytest.mark.parametrize("path", ARCHS, ids=lambda path: path.stem)
 def test_every_option_of_arch_builds_what_the_formulas_say(path: Path) -> None:
     arch, model = Arch(**(yaml.safe_load(path.read_text()) or {})), Model(d_model=64, n_layers=2)
@@ -47,11 +59,10 @@ def test_every_option_of_arch_builds_what_the_formulas_say(path: Path) -> None:
     planned = Counts(counted.total, counted.non_embedding, flops_per_token(model, arch, 500, 64).total)
     built = build_model(model, arch, 500, 64)
     state = torch.get_rng_state()
-    found = counts_of(built, 64, planned)
-    assert dataclasses.replace(found, flops_per_token=0.0) == dataclasses.replace(
-        planned, flops_per_token=0.0
-    )
-    assert found.flops_per_token == pytest.approx(planned.flops_per_token, rel=0.01)
+    assert counts_of(built, 64, planned) == planned
+    flops = count_flops_per_token(built, 64)
+    assert flops is None or flops == pytest.approx(planned.flops_per_token, rel=FLOPS_TOLERANCE)
+    assert (flops is None) == (path.stem in {"lstm", "mingru", "moe"})
     assert torch.equal(torch.get_rng_state(), state)
     assert built.training
 
@@ -63,22 +74,7 @@ def wider_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_formulas_describe_the_code_of_models() -> None:
-    assert hash_of_models() == DESCRIBED, (
-        f"models/ was changed: where models/counts.py still describes it, DESCRIBED is {hash_of_models()!r}"
-    )
-
-
-@pytest.mark.parametrize("is_dirty", [True, False, None])
-@pytest.mark.parametrize("is_in_models", [True, False])
-def test_a_model_of_edited_code_is_recorded_with_its_own_counts(
-    wider_run: Path, is_dirty: bool | None, is_in_models: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = provenance.record_code
-    monkeypatch.setattr(provenance, "record_code", lambda folder: {**record(folder), "dirty": is_dirty})
-    if is_in_models:
-        monkeypatch.setattr(Wider, "__module__", "models.blocks")
-        monkeypatch.setattr(built_model, "DESCRIBED", "of other code")
+def test_model_of_other_code_is_recorded_with_its_own_counts(wider_run: Path) -> None:
     assert core.main([str(wider_run), "--quiet"]) == 0
     run = json.loads((wider_run / "run.json").read_text())
     config = tiny_config(wider_run.parent)
@@ -100,12 +96,34 @@ def test_a_model_of_edited_code_is_recorded_with_its_own_counts(
     assert "not that of the formulas in models/counts.py" in (wider_run / "log.txt").read_text()
 
 
-def test_a_wrong_formula_of_unedited_code_stops_the_run(
-    wider_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Wider, "__module__", "models.blocks")
-    assert core.main([str(wider_run), "--quiet"]) == 2
-    status = json.loads((wider_run / "status.json").read_text())
-    assert (status["state"], status["stage"]) == ("failed", "build_model")
-    assert "models/counts.py" in status["reason"]
-    assert not (wider_run / "metrics.csv").exists()
+def test_flops_of_a_foreign_module_without_parameters_are_counted() -> None:
+    arch, config = Arch(), Model(d_model=64, n_layers=2)
+    counted = count_parameters(config, arch, 500, 64)
+    formula = flops_per_token(config, arch, 500, 64).total
+    planned = Counts(counted.total, counted.non_embedding, formula)
+    model = build_model(config, arch, 500, 64)
+    model.blocks[0] = Twice(model.blocks[0])
+    found = counts_of(model, 64, planned)
+    assert (found.parameters, found.non_embedding) == (counted.total, counted.non_embedding)
+    assert found.flops_per_token > 1.1 * formula
+
+
+def test_checking_the_counts_of_shipped_models_imports_nothing() -> None:
+    """Counting FLOPs on the meta device imports 800 modules of torch, 70 MB."""
+    code = """if True:
+        import sys
+        from conf.schema import Arch, Model
+        from models import build_model
+        from models.counts import count_parameters, flops_per_token
+        from training.built_model import Counts, counts_of
+
+        arch, config = Arch(), Model(d_model=64, n_layers=2)
+        counted = count_parameters(config, arch, 500, 64)
+        flops = flops_per_token(config, arch, 500, 64).total
+        planned = Counts(counted.total, counted.non_embedding, flops)
+        model = build_model(config, arch, 500, 64)
+        before = set(sys.modules)
+        assert counts_of(model, 64, planned) == planned
+        assert set(sys.modules) == before, set(sys.modules) - before
+    """
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

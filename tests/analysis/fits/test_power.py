@@ -134,11 +134,11 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(method: str, rounds: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["small noisier", "large noisier", "small noisier, skewed"])
+@pytest.mark.parametrize("kind", ["small noisier", "large noisier", "large noisier, skewed"])
 def test_intervals_hold_the_truth_when_noise_differs_by_size(kind: str) -> None:
     """A part of benchmarks/analysis_coverage.py."""
     found = fits("least-squares", 11, kind, 100)["holds"]
-    assert min(found["E"], found["alpha"]) >= 0.9
+    assert min(found.values()) >= 0.9
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from analysis.fits.chinchilla import Chinchilla, correlation
 from analysis.fits.envelope import Curve, bootstrap_runs, envelope
 from analysis.fits.isoflop import isoflop
 from analysis.fits.parabola import vertex
-from analysis.fits.power import PowerLaw
+from analysis.fits.power import LineInLogs, PowerLaw
 from analysis.fits.result import fit_law
 from analysis.fits.trust import Interval, bootstrap, interval, profile_of_e
 from analysis.reading.study import Run
@@ -170,20 +170,33 @@ def test_an_interval_holds_its_value() -> None:
 
 
 def test_the_bootstrap_is_as_wide_as_theory_has_it() -> None:
-    """Sandwich of each point's own residual over 1 - leverage (HC3), by t of 5 degrees of freedom."""
-    generator = np.random.default_rng(3)
-    x, y = np.geomspace(1e3, 1e6, 8), 3 + 10 * np.geomspace(1e3, 1e6, 8) ** -0.3
-    y = y + 0.002 * generator.normal(size=8)
-    law = PowerLaw.of(x)
+    """Sandwich of residuals over 1 - leverage (HC3) and their root mean square, by t (6)."""
+    x = np.geomspace(1e3, 1e6, 8)
+    y = 3 + 10 * x**-0.3 + 0.002 * np.random.default_rng(3).normal(size=8)
+    law = LineInLogs.of(x, fixed_e=2.0)
     theta = law.fit(x, y)
-    drawn = bootstrap(law, theta, x, y, draws=600)
-    derivatives = law.jacobian(theta, x)
+    drawn = bootstrap(law, theta, x, y, draws=600)[:, 1:]
+    falling, u = y - 2, np.log(x) - np.log(x).mean()
+    derivatives = np.column_stack([np.ones(8), -u])
     solved = np.linalg.pinv(derivatives)
     left = 1 - np.einsum("ij,ji->i", derivatives, solved)
-    own = (y - law.predict(theta, x)) / left
-    asked = 2.571 * np.sqrt(((solved * own) ** 2).sum(axis=1))
+    own = np.abs(np.log(falling) - derivatives @ theta[1:]) / left * falling
+    own = np.hypot(own, np.sqrt((own**2).mean()))
+    asked = 2.447 * np.sqrt(((solved * own / falling) ** 2).sum(axis=1))
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     assert (high - low) / 2 == pytest.approx(asked, rel=0.15)
+
+
+def test_one_bad_run_does_not_widen_the_interval_of_a_robust_fit() -> None:
+    x = np.geomspace(1e3, 1e6, 11)
+    y = 3 + 10 * x**-0.3 + 0.01 * np.random.default_rng(3).normal(size=11)
+    widths = []
+    for off in (0.0, 0.3):
+        y[5] += off
+        law = PowerLaw.of(x, "huber")
+        alphas = bootstrap(law, law.fit(x, y), x, y, draws=40)[:, 2]
+        widths.append(float(np.ptp(alphas)))
+    assert widths[1] < 4 * widths[0]
 
 
 def test_every_draw_of_exact_data_is_the_fit_itself() -> None:
