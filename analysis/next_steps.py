@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
-from analysis.run_folder import RunFolder
 from conf import Config
 from conf.budget import resolve_budget
 from conf.check import check, to_plain
@@ -21,6 +20,7 @@ from conf.overrides import typed_at
 from conf.rules import BUDGETS
 from conf.schema import field_of
 from experiment_utils.errors import UserError
+from experiment_utils.run_folder import RunFolder
 from slurm.records import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
 from training.mixture import repeats

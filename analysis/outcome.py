@@ -10,11 +10,11 @@ import math
 import time
 from dataclasses import dataclass
 
-from analysis.run_folder import RunFolder
 from experiment_utils.quantities import format_duration
+from experiment_utils.run_folder import RunFolder
 from memory.evidence import Evidence
 from memory.explain import explain
-from training.attempt.run_files import STALLED_AFTER_S, holder_of
+from training.attempt.run_files import STALLED_AFTER_S
 from training.stopping import says_time_is_over
 
 
@@ -76,7 +76,7 @@ def how_to_go_on(run: RunFolder) -> str:
 
 
 def _running(run: RunFolder) -> tuple[str, str | None]:
-    holder = holder_of(run.path)
+    holder = run.holder
     beat_s = run.status.get("heartbeat_s")
     silent_s = time.time() - beat_s if isinstance(beat_s, int | float) else math.inf
     if holder is None or holder.is_gone():

@@ -24,10 +24,10 @@ sys.path.insert(0, str(ROOT))
 
 import psutil
 
-from analysis.reading.tail import read_tail
 from benchmarks.environment import save, summary
 from benchmarks.tokenizing_parts.page import goals, read, section, table
 from conf.logging_rules import is_missing
+from experiment_utils.metrics_file import read_tail
 
 TARGETS = (None, "csv", "tensorboard", "wandb")
 WARM_UP_STEPS = 50

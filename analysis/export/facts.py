@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.reading.facts import facts_of
-from analysis.run_folder import RunFolder
 from conf.run_identity import WHERE_IT_RUNS
+from experiment_utils.run_folder import RunFolder
 from training.attempt.run_files import state_of
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.export.clock import WallClock
 from analysis.export.growing import GrowingCsv, GrowingRecords
-from memory.earlier_attempts import earlier_attempts
+from experiment_utils.run_folder import RunFolder
 
 _OF_A_ROW = ("train_loss", "val_loss", "lr", "grad_norm", "flops", "seconds", "tokens_per_s", "mfu")
 _OF_AN_EVALUATION = {"loss": "val_loss", "perplexity": "perplexity", "bits_per_byte": "bits_per_byte"}
@@ -42,7 +42,9 @@ class Series:
         self._sources_path = folder / "sources.csv"
         self._sources = GrowingCsv(self._sources_path)
         self._evals = GrowingRecords(folder / "evals.jsonl")
-        self._earlier = [GrowingRecords(place / "memory.jsonl") for place in earlier_attempts(folder)]
+        self._earlier = [
+            GrowingRecords(place / "memory.jsonl") for place in RunFolder(folder).attempt_folders()
+        ]
         self._memory = GrowingRecords(folder / "memory.jsonl")
         self._clock = WallClock(attempts, _changed_s(folder / "metrics.csv"))
         self._after, self._every = after, every

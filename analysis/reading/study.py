@@ -16,10 +16,10 @@ from analysis.reading.facts import FILES
 from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
 from analysis.reading.foreign_formats import other_format
 from analysis.reading.index import read_facts
-from analysis.run_folder import RunFolder
 from experiment_utils.arguments import is_folder, path_of, root_of
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
+from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import Code, Versions
 
 ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
@@ -307,7 +307,7 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
 
 def _limit_at(folder: Path) -> Any:
     """Of a run whose supervisor has not yet told how it ended: whose limit its last record stands against."""
-    records = RunFolder(folder).last_attempt_memory
+    records = RunFolder(folder).last_stage_records
     return records[-1]["snapshot"].get("limit_at") if records else None
 
 

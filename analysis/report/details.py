@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.reading import Run
-from analysis.run_folder import RunFolder
+from experiment_utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def test_an_outcome_that_cannot_be_read(tmp_path: Path, content: str) -> None:
     explained(tmp_path, samples=ramp(200, 1015))
     (tmp_path / "outcome.json").write_text(content)
     found = explain(Evidence(tmp_path))
-    assert found.missing[0] == "outcome.json is no JSON object"
+    assert found.missing[0].startswith("outcome.json cannot be read")
     assert not [line for line in found.missing if "its supervisor was killed" in line]
     assert not [finding for finding in found.findings if "limit is reached in" in finding.says]
 
