@@ -16,6 +16,7 @@ from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
 from conf.sizes import size_name
+from experiment_utils.json_values import is_number, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share
 from experiment_utils.run_folder import RunFolder, read_run_folder
 from memory import format_bytes
@@ -181,8 +182,7 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
 
 def _sources_section(run: RunFolder) -> list[RenderableType]:
     """What was read of each source of a mixture, and what the model makes of it."""
-    found = run.fact("data.sources")
-    sources = [source for source in found if isinstance(source, dict)] if isinstance(found, list) else []
+    sources = mappings(run.fact("data.sources"))
     if not sources:
         return []
     losses = _last_val_losses(run)
@@ -195,7 +195,7 @@ def _sources_section(run: RunFolder) -> list[RenderableType]:
             str(name),
             str(source.get("weight")),
             f"{read:,}" if isinstance(read, int) else "-",
-            f"{passes:.3g}" if isinstance(passes, int | float) else "-",
+            f"{passes:.3g}" if is_number(passes) else "-",
             "-" if loss is None else f"{loss:.4f}",
         )
     return [heading("Sources", "tokens of the whole run, and how often each is read"), indented(rows)]

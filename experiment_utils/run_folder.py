@@ -81,7 +81,7 @@ def read_file(path: str | Path) -> FileContent:
 
 
 def _despite_bytes(content: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """What a file holds apart from bytes that are not UTF-8, None if that is not why it cannot be read."""
+    """Parse a file with its bytes that are not UTF-8 replaced; None if that does not help."""
     replaced = content.decode(errors="replace").encode()
     try:
         return None if replaced == content else parse(replaced)

@@ -68,7 +68,7 @@ def test_page_of_a_run_that_was_cancelled_in_its_second_attempt(new_run: NEW_RUN
 
 def test_page_of_a_run_that_has_not_started(new_run: NEW_RUN) -> None:
     page = run_page(relative(new_run()), [], Terminal())
-    assert "queued: it has not started yet" in page
+    assert "queued: it has not been started yet" in page
     assert "Loss" not in page
 
 
