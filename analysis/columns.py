@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import finite, is_number
 from experiment_utils.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
@@ -105,9 +106,7 @@ def cell(column: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
-    if not isinstance(value, int | float):
-        return str(value)
-    if not math.isfinite(value):
+    if finite(value) is None:
         return str(value)
     if column.endswith("_bytes"):
         from experiment_utils.quantities import format_bytes
@@ -126,7 +125,7 @@ def cell(column: str, value: Any) -> str:
 
 def is_right(values: Sequence[Any]) -> bool:
     """Whether a column is one of numbers."""
-    return all(value is None or (isinstance(value, int | float)) for value in values)
+    return all(value is None or is_number(value) for value in values)
 
 
 def plain(value: Any) -> Any:

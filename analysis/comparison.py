@@ -17,6 +17,7 @@ from analysis.reading.fair import SAME_TOKENS
 from analysis.reading.study import Run
 from analysis.setups import BUDGETS, SEEDS
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import is_number
 
 LEVEL = 0.95
 
@@ -93,8 +94,7 @@ def _values(group: Group, name: str) -> list[str]:
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:
-    is_number = isinstance(value, int | float)
-    return not is_number, float(value) if is_number else 0.0, str(value)
+    return not is_number(value), float(value) if is_number(value) else 0.0, str(value)
 
 
 def _what_tells_apart(groups: Sequence[Group]) -> set[str]:

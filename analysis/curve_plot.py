@@ -17,6 +17,7 @@ from analysis.reading.curves import curve
 from analysis.reading.study import Run
 from analysis.setups import SEEDS
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import is_number
 from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, duration_unit
 from memory.report.drawing import new_figure
 
@@ -109,7 +110,7 @@ def curves_figure(
     figure = new_figure()
     axes = figure.subplots()
     scale, unit = _unit(x, max(float(line.x[-1]) for bundle in bundles for line in bundle.lines))
-    numbers = [bundle.value for bundle in bundles if isinstance(bundle.value, int | float)]
+    numbers = [bundle.value for bundle in bundles if is_number(bundle.value)]
     is_numeric = len(numbers) == len(bundles) and len(set(numbers)) > 2
     looks = _numeric_looks(bundles) if is_numeric else _named_looks(bundles)
     shows_raw = sum(len(bundle.lines) for bundle in bundles) <= _MOST_RAW
@@ -232,7 +233,7 @@ def _plain_number(value: float, _: float) -> str:
 
 def _rank(value: Any) -> tuple[bool, float, str]:
     """Numbers before words; `64d` as 64, so that 112d does not come first."""
-    if isinstance(value, int | float):
+    if is_number(value):
         return False, float(value), ""
     first = re.match(r"\d+", str(value))
     return True, float(first[0]) if first else math.inf, str(value)

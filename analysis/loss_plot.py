@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from analysis.figures import count_unit, smoothed
-from analysis.run_folder import RunFolder
+from experiment_utils.run_folder import RunFolder
 from memory.report.colors import BLUE, LIGHT_GREY, VERMILLION
 from memory.report.drawing import new_figure
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from analysis.reading.study import GOING_ON, Run
-from analysis.run_folder import RunFolder
 from experiment_utils.quantities import format_bytes
+from experiment_utils.run_folder import RunFolder
 from memory.report.stages import stage_rows
 
 _MARGIN = 1.15
@@ -175,6 +175,6 @@ def _known(values: Iterable[int | None]) -> list[int]:
 
 
 def _stages(run: Run) -> tuple[tuple[str, int], ...]:
-    rows = stage_rows(RunFolder(run.folder).last_attempt_memory)
+    rows = stage_rows(RunFolder(run.folder).last_stage_records)
     known = [(row.name, row.highest_bytes) for row in rows if row.highest_bytes is not None and not row.depth]
     return tuple(sorted(known, key=lambda one: -one[1])[:_STAGES])

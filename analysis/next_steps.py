@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
-from analysis.run_folder import RunFolder
 from conf import Config
 from conf.budget import resolve_budget
 from conf.check import check, to_plain
@@ -21,6 +20,8 @@ from conf.overrides import typed_at
 from conf.rules import BUDGETS
 from conf.schema import field_of
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import is_number
+from experiment_utils.run_folder import RunFolder
 from slurm.records import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
 from training.mixture import repeats
@@ -83,7 +84,7 @@ def budgets_beside(run: RunFolder, count: int = 3) -> dict[str, str]:
     typed = _typed(run)
     key = next((f"training.{name}" for name in BUDGETS if f"training.{name}" in typed), "training.max_steps")
     given = run.setting(key) if key in typed else None
-    own = given if isinstance(given, int | float) else 600
+    own = given if is_number(given) else 600
     return {key: ",".join(str(max(1, round(own * 3**power))) for power in range(-1, count - 1))}
 
 

@@ -7,14 +7,9 @@ still reads `running`. Its lock then tells whether that process is there.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
-from analysis.run_folder import RunFolder
-from experiment_utils.quantities import format_duration
-from memory.evidence import Evidence
-from memory.explain import explain
-from training.attempt.run_files import STALLED_AFTER_S, holder_of
+from experiment_utils.run_folder import RunFolder
 from training.stopping import says_time_is_over
 
 
@@ -40,16 +35,12 @@ class Outcome:
 
 
 def outcome_of(run: RunFolder) -> Outcome:
-    """The state that status.json gives, or what became of a run whose status cannot be true any more."""
-    status = run.status
-    state, reason = status.get("state"), status.get("reason")
-    if not isinstance(state, str) and (run.path / "outcome.json").exists():  # its supervisor saw it end
-        state, reason = _why_it_vanished(run, "before it wrote its first status")
-    elif not isinstance(state, str):
-        state, reason = "queued", "it has not started yet"
-    elif state == "running":
-        state, reason = _running(run)
-    return Outcome(state, reason, _count(status.get("step")), _count(status.get("total_steps")))
+    """The state of a run by the rules of `slurm.truth`; Slurm itself is not asked."""
+    from slurm.truth.answers import SlurmAnswers
+    from slurm.truth.study import truths
+
+    truth = truths([run.path], answers=SlurmAnswers())[0]
+    return Outcome(truth.state, truth.reason, truth.progress.step, truth.progress.total_steps)
 
 
 def diverged(run: RunFolder) -> bool:
@@ -73,34 +64,3 @@ def how_to_go_on(run: RunFolder) -> str:
     if run.checkpoint_step is None:
         return "Type the same command again to start it over: it has no checkpoint yet"
     return f"Type the same command again to go on from the checkpoint of step {run.checkpoint_step:,}"
-
-
-def _running(run: RunFolder) -> tuple[str, str | None]:
-    holder = holder_of(run.path)
-    beat_s = run.status.get("heartbeat_s")
-    silent_s = time.time() - beat_s if isinstance(beat_s, int | float) else math.inf
-    if holder is None or holder.is_gone():
-        now = RunFolder(run.path).status
-        if now.get("state") not in ("running", None):  # it ended between the two looks
-            return now["state"], now.get("reason")
-        where = f"in stage {run.status.get('stage')}"
-        ago = f", last heard of {format_duration(silent_s)} ago" if math.isfinite(silent_s) else ""
-        return _why_it_vanished(run, f"{where}{ago}")
-    if silent_s > STALLED_AFTER_S and math.isfinite(silent_s):
-        return "stalled", f"no heartbeat for {format_duration(silent_s)} from {holder}"
-    return "running", f"{holder}"
-
-
-def _why_it_vanished(run: RunFolder, where: str) -> tuple[str, str]:
-    """What its supervisor, the kernel's counters and its log say; else that nobody knows."""
-    found = explain(Evidence(run.path))
-    if found.confidence == "possible" or found.verdict in ("unknown", "healthy"):
-        return "failed", f"its process ended without a word, {where}: killed, or the machine went down"
-    state = (
-        "oom" if found.verdict.startswith("oom_") else "timeout" if found.verdict == "timeout" else "failed"
-    )
-    return state, f"{found.sentence.rstrip('.')}, {where}"
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) else None

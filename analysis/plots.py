@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.loss_plot import loss_figure
-from analysis.run_folder import RunFolder, read_run_folder
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.run_folder import RunFolder, read_run_folder
 from memory.report.drawing import own_style, save
 from memory.report.figure import attempt_figure
 from memory.report.history import read_history

@@ -14,6 +14,7 @@ from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.display import table
 from experiment_utils.extras import check_installed
+from experiment_utils.json_values import is_number
 from experiment_utils.quantities import counted
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -33,7 +34,7 @@ def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) 
     if name is None:
         return list(runs)[:: -1 if is_falling else 1]
     known = [run for run in runs if _sortable(run.value(name)) is not None]
-    numbers = all(isinstance(run.value(name), int | float) for run in known)
+    numbers = all(is_number(run.value(name)) for run in known)
     known.sort(key=lambda run: run.value(name) if numbers else str(run.value(name)), reverse=is_falling)
     return known + [run for run in runs if _sortable(run.value(name)) is None]
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from analysis.next_steps import after_run
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from analysis.plots import draw_or_tell
-from analysis.run_folder import RunFolder, read_run_folder
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
 from conf.sizes import size_name
+from experiment_utils.json_values import is_number, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share
+from experiment_utils.run_folder import RunFolder, read_run_folder
 from memory import format_bytes
 from memory.report.stages import StageRow, amount, stage_rows
 
@@ -88,7 +89,7 @@ def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
         return
     threads = counted(run.number("auto.threads") or 0, "thread")
     where = f"{run.device} in {run.fact('auto.precision')}, {threads}"
-    again = f", in {run.attempts} attempts" if run.attempts > 1 else ""
+    again = f", in {len(run.attempts)} attempts" if len(run.attempts) > 1 else ""
     yield "training", f"{format_duration(seconds[-1])} on {where}{again}"
     speed, mfu = _median_of_last_half(speeds), _median_of_last_half(peaks)
     of_peak = "" if mfu is None else f", {format_share(mfu)} of the device's peak"
@@ -181,11 +182,10 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
 
 def _sources_section(run: RunFolder) -> list[RenderableType]:
     """What was read of each source of a mixture, and what the model makes of it."""
-    found = run.fact("data.sources")
-    sources = [source for source in found if isinstance(source, dict)] if isinstance(found, list) else []
+    sources = mappings(run.fact("data.sources"))
     if not sources:
         return []
-    losses = run.last_val_losses
+    losses = _last_val_losses(run)
     columns = ("weight", "tokens", "passes", "val loss")
     rows = table(("source", "left"), *((column, "right") for column in columns))
     for source in sources:
@@ -195,14 +195,21 @@ def _sources_section(run: RunFolder) -> list[RenderableType]:
             str(name),
             str(source.get("weight")),
             f"{read:,}" if isinstance(read, int) else "-",
-            f"{passes:.3g}" if isinstance(passes, int | float) else "-",
+            f"{passes:.3g}" if is_number(passes) else "-",
             "-" if loss is None else f"{loss:.4f}",
         )
     return [heading("Sources", "tokens of the whole run, and how often each is read"), indented(rows)]
 
 
+def _last_val_losses(run: RunFolder) -> dict[str, float]:
+    """Loss on each source of a mixture in the last evaluation, by its name; empty without a mixture."""
+    last = run.evals[-1]["step"] if run.evals else None
+    named = {str(one.get("source")).partition("/")[2]: one for one in run.all_evals if one["step"] == last}
+    return {name: record["loss"] for name, record in named.items() if name}
+
+
 def _cost_of_opening(run: RunFolder) -> str | None:
-    opened = [row for row in stage_rows(run.last_attempt_memory) if row.name == "open_dataset"]
+    opened = [row for row in stage_rows(run.last_stage_records) if row.name == "open_dataset"]
     if not opened or opened[0].anon_change_bytes is None:
         return None
     change = _signed(opened[0].anon_change_bytes)
@@ -222,7 +229,7 @@ def _portion(run: RunFolder, split: str, total: float) -> str | None:
 
 
 def _memory_section(run: RunFolder) -> list[RenderableType]:
-    records = run.last_attempt_memory
+    records = run.last_stage_records
     if not records:
         return []
     rows = stage_rows(records)
@@ -264,7 +271,7 @@ def _memory_words(run: RunFolder, records: list[dict[str, Any]]) -> str:
     snapshot = records[-1]["snapshot"]
     used = [found for record in records if (found := amount(record, "unreclaimable_bytes")) is not None]
     limit = amount(records[-1], "limit_bytes")
-    seen = run.supervised
+    seen = run.outcome
     if seen.get("attempt") == records[-1]["attempt"] and seen.get("limit_bytes") == limit:
         sampled = seen.get("peak_unreclaimable_bytes")
         used += [sampled] if isinstance(sampled, int) else []

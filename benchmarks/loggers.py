@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psutil
 
-from analysis.reading.tail import read_tail
 from benchmarks.harness import ROOT, benchmark, in_turns, ratios, summary
 from benchmarks.processes import proc_bytes, run
 from conf.logging_rules import is_missing
+from experiment_utils.metrics_file import read_tail
 
 GOAL = 0.01
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 from memory.ring import read_head
 
@@ -35,15 +34,6 @@ def keep_earlier(folder: str | os.PathLike[str], attempt: int, names: Iterable[s
                 os.rename(path, os.path.join(place, name))
         except OSError:
             continue
-
-
-def earlier_attempts(folder: Path) -> Iterator[Path]:
-    """Folders of earlier attempts, oldest first."""
-    try:
-        found = [path for path in (folder / FOLDER).iterdir() if path.name.isdecimal()]
-    except OSError:
-        return
-    yield from sorted(found, key=lambda path: int(path.name))
 
 
 def _attempt_of(path: str) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.safe_read import is_copy, read_plain_text
+from experiment_utils.run_folder import RunFolder
+from experiment_utils.safe_read import is_copy
 from memory.kernel_files import exists
 from memory.ring import read_head
 from memory.supervision.census import started_at
@@ -37,7 +37,7 @@ def find_live(folder: Path) -> Live | None:
             return found
     else:
         found = None
-    lock, status = _object(folder / "run.lock"), _object(folder / "status.json")
+    lock, status = RunFolder(folder).lock, RunFolder(folder).status
     if is_copy(folder, lock.get("folder")):
         return None
     if lock:
@@ -71,11 +71,3 @@ def _live(pid: Any, host: Any, attempt: Any, began: Any) -> Live | None:
     lives = here and began is not None and started_at(min(pid, 2**31)) == began
     noted = began if isinstance(began, int) else None
     return Live(pid, host, attempt if isinstance(attempt, int) else 1, lives, noted)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_plain_text(path))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

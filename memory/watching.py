@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import plain_only
-from memory.evidence import Evidence
 from memory.kernel_files import list_folder, read_file, read_long_file
 from memory.living_task import living_task
 from memory.ring import read_ring
@@ -206,7 +206,7 @@ def _lives(pid: Any, began: Any) -> bool:
 
 
 def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> str | None:
-    outcome = Evidence(folder).outcome
+    outcome = RunFolder(folder).outcome
     if outcome and outcome.get("supervisor_pid") == facts.get(
         "supervisor_pid", outcome.get("supervisor_pid")
     ):
@@ -223,7 +223,7 @@ def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> 
 
 def _in_its_own_words(folder: Path, facts: dict[str, Any]) -> str | None:
     """Where a run wrote how it ended, though its supervisor could not."""
-    status = Evidence(folder).status
+    status = RunFolder(folder).status
     state, reason = status.get("state"), status.get("reason")
     if state in (None, "running") or status.get("attempt") != facts.get("attempt"):
         return None
@@ -232,7 +232,7 @@ def _in_its_own_words(folder: Path, facts: dict[str, Any]) -> str | None:
 
 def _polled_limit(folder: Path, facts: dict[str, Any]) -> int | None:
     """What the run wrote of it, in this attempt."""
-    status = Evidence(folder).status
+    status = RunFolder(folder).status
     limit = status.get("polled_limit_bytes")
     is_of_this = status.get("attempt") == facts.get("attempt")
     return limit if is_of_this and isinstance(limit, int) and limit > 0 else None

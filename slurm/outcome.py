@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.exit_status import INTERRUPTED
+from experiment_utils.json_values import at_path, is_number
 from memory.evidence import Evidence
 from memory.explain import explain
 from slurm.processes import Child, is_supervised
@@ -60,9 +61,8 @@ def outcome_of(
     """
     is_done = sampled is not None and read_status(folder).get("state") == "done"
     if child.exit_code == 0 or is_done:
-        results = read_run(folder).get("results") or {}
-        val_loss = results.get("val_loss")
-        val_loss = val_loss if isinstance(val_loss, int | float) else None
+        found = at_path(read_run(folder), "results.val_loss")
+        val_loss = found if is_number(found) else None
         return Outcome(folder, 0, "done", val_loss, None, child.seconds)
     status = read_status(folder)
     told = Evidence(sampled or folder).outcome

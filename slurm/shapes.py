@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from experiment_utils.json_values import finite
 
 
 def shaped(kind: Any, plain: dict[str, Any]) -> Any:
@@ -38,7 +39,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(_fits(one, parts[1]) for one in value.values())
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return finite(value) is not None
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)

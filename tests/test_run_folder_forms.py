@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from analysis.reading.facts import facts_of
-from analysis.run_folder import RunFolder
 from conf.check import to_config
 from conf.run_identity import identity
+from experiment_utils.run_folder import RunFolder
 from slurm.truth import run_truth
 from training.attempt.run_files import read_config, read_run
 from training.metrics import COLUMNS, SOURCE_COLUMNS, MetricsFile, RowsFile, SourcesFile, cut_records
@@ -44,7 +44,7 @@ def test_every_file_is_read_whole(golden: Path) -> None:
     run, facts = RunFolder(golden), facts_of(golden)
     assert run.column("step") == [1, 2, 3, 4, 5, 6]
     assert {record["step"] for record in run.evals} == {3, 6}
-    assert {record["stage"] for record in run.memory} >= {"start", "train", "finish"}
+    assert {record["stage"] for record in run.stage_records} >= {"start", "train", "finish"}
     assert run.status["state"] == "done"
     assert facts["values"]["step"] == 6
     assert facts["values"]["val_loss"] == run.evals[-1]["loss"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.json_values import is_number
 
 log = logging.getLogger("training")
 
@@ -220,7 +221,7 @@ def _step_of_record(line: str) -> float | None:
         step = math.inf if record.get("extra") else record["step"]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return step if isinstance(step, int | float) else None
+    return step if is_number(step) else None
 
 
 def _in_words(steps: list[int]) -> str:

@@ -38,9 +38,9 @@ def run(options: argparse.Namespace) -> int:
         UserError: there is no such study, or no run in it.
     """
     from analysis.reading.study import run_folders_of
-    from analysis.run_folder import read_run_folder
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row
+    from experiment_utils.run_folder import read_run_folder
     from slurm.truth.study import truths
 
     folders = run_folders_of(options.study)

@@ -16,7 +16,7 @@ from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
-    from analysis.run_folder import RunFolder
+    from experiment_utils.run_folder import RunFolder
     from training.attempt.code_version import Change
 
 EXAMPLES = """\
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         UserError: there is no such study, or no run in it.
     """
     from analysis.reading.study import run_folders_of
-    from analysis.run_folder import RunFolder
+    from experiment_utils.run_folder import RunFolder
     from training.attempt.code_version import ROOT, code_version
 
     folders = run_folders_of(options.study)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiment_utils.json_values import is_number
+
 _STAGES = ("first_step", "train")
 
 
@@ -55,7 +57,7 @@ class WallClock:
 
 
 def _add(known: list[tuple[int, float]], step: Any, time_s: Any) -> None:
-    if not isinstance(step, int) or not isinstance(time_s, int | float):
+    if not isinstance(step, int) or not is_number(time_s):
         return
     while known and known[-1][0] >= step:
         known.pop()

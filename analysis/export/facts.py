@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.reading.facts import facts_of
-from analysis.run_folder import RunFolder
 from conf.run_identity import WHERE_IT_RUNS
+from experiment_utils.json_values import finite
+from experiment_utils.run_folder import RunFolder
 from training.attempt.run_files import state_of
 
 
@@ -78,5 +78,5 @@ def _flat(value: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         behind = f"{path}/" if path else ""
         return [pair for name, one in value.items() for pair in _flat(one, f"{behind}{name}")]
-    is_told = isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+    is_told = isinstance(value, str) or finite(value) is not None
     return [(path, value)] if is_told and path else []

@@ -9,6 +9,7 @@ from analysis.export.facts import RunFacts
 from analysis.export.series import Point
 from analysis.reading.dialect import dialect_of
 from analysis.reading.study import Run
+from experiment_utils.json_values import csv_number
 
 _STEPS = ("step", "global_step", "iteration", "iter")
 _TOKENS = "tokens"
@@ -37,7 +38,7 @@ def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:
         if at == 0:
             continue
         told = dict(zip(names, row, strict=True))
-        numbers = {name: found for name, text in told.items() if (found := _number(text)) is not None}
+        numbers = {name: found for name, text in told.items() if (found := csv_number(text)) is not None}
         step = numbers.pop(counts, None) if counts else at
         if step is None or step != step:
             continue
@@ -59,12 +60,5 @@ def _counts_steps(path: Path, place: int) -> bool:
     """Whether all numbers of that column are whole."""
     rows = _rows(path)
     next(rows)
-    known = (number for row in rows if (number := _number(row[place])) is not None)
+    known = (number for row in rows if (number := csv_number(row[place])) is not None)
     return all(number != number or number.is_integer() for number in known)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if isinstance(text, str) and text.strip() else None
-    except ValueError:
-        return None

@@ -12,7 +12,8 @@ from typing import Any
 
 from analysis.export.clock import WallClock
 from analysis.export.growing import GrowingCsv, GrowingRecords
-from memory.earlier_attempts import earlier_attempts
+from experiment_utils.json_values import at_path, csv_number, finite, integer, is_number
+from experiment_utils.run_folder import RunFolder
 
 _OF_A_ROW = ("train_loss", "val_loss", "lr", "grad_norm", "flops", "seconds", "tokens_per_s", "mfu")
 _OF_AN_EVALUATION = {"loss": "val_loss", "perplexity": "perplexity", "bits_per_byte": "bits_per_byte"}
@@ -42,7 +43,9 @@ class Series:
         self._sources_path = folder / "sources.csv"
         self._sources = GrowingCsv(self._sources_path)
         self._evals = GrowingRecords(folder / "evals.jsonl")
-        self._earlier = [GrowingRecords(place / "memory.jsonl") for place in earlier_attempts(folder)]
+        self._earlier = [
+            GrowingRecords(place / "memory.jsonl") for place in RunFolder(folder).attempt_folders()
+        ]
         self._memory = GrowingRecords(folder / "memory.jsonl")
         self._clock = WallClock(attempts, _changed_s(folder / "metrics.csv"))
         self._after, self._every = after, every
@@ -74,14 +77,14 @@ class Series:
             if is_mixture and not of_sources and not is_over and step > self._after:
                 self._held = [row, *rows]
                 return
-            time_s = self._clock.time_of(step, _number(row.get("seconds")) or 0.0)
+            time_s = self._clock.time_of(step, csv_number(row.get("seconds")) or 0.0)
             if step <= self._after:  # the reader has it; or the run went on from an earlier step
                 continue
             self._after = step
-            values = {name: found for name in _OF_A_ROW if (found := _number(row.get(name))) is not None}
+            values = {name: found for name in _OF_A_ROW if (found := csv_number(row.get(name))) is not None}
             values |= of_sources | self._of_evals.pop(step, {})
             self._carried |= self._memory_at(time_s)
-            point = Point(step, time_s, _number(row.get("tokens")), values)
+            point = Point(step, time_s, csv_number(row.get("tokens")), values)
             is_due = step == 1 or step % self._every == 0 or "val_loss" in values or _is_lost(values)
             self._passed = None if is_due else point
             if is_due:
@@ -101,15 +104,17 @@ class Series:
                 continue
             behind = source.partition("/")[1] + source.partition("/")[2]
             for key, name in _OF_AN_EVALUATION.items():
-                if isinstance(record.get(key), int | float):
+                if is_number(record.get(key)):
                     self._of_evals.setdefault(step, {})[name + behind] = float(record[key])
         of_earlier, self._earlier = self._earlier, []
         for record in chain(*(one.records() for one in of_earlier), self._memory.records()):
             self._clock.add(record)
-            snapshot = record.get("snapshot")
-            held = snapshot.get("unreclaimable_bytes") if isinstance(snapshot, dict) else None
-            if isinstance(held, int) and isinstance(record.get("time_s"), int | float):
-                self._unreclaimable.append((float(record["time_s"]), float(held)))
+            held, time_s = (
+                integer(at_path(record, "snapshot.unreclaimable_bytes")),
+                finite(record.get("time_s")),
+            )
+            if held is not None and time_s is not None:
+                self._unreclaimable.append((time_s, float(held)))
 
     def _memory_at(self, time_s: float) -> dict[str, float]:
         """What was measured last, where that is new."""
@@ -129,7 +134,7 @@ class Series:
                 return found
             if at == step:
                 for name in ("train_loss", "tokens"):
-                    if (value := _number(row.get(name))) is not None:
+                    if (value := csv_number(row.get(name))) is not None:
                         found[f"{name}/{row.get('source')}"] = value
 
 
@@ -140,13 +145,6 @@ def _is_lost(values: Mapping[str, float]) -> bool:
 def _step(row: Mapping[str, str]) -> int | None:
     text = row.get("step", "")
     return int(text) if text.isdecimal() else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def _changed_s(path: Path) -> float:

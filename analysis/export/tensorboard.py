@@ -12,6 +12,7 @@ from typing import IO, Any
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
 from experiment_utils import atomic_files
+from experiment_utils.json_values import at_path, is_number, seconds
 
 NAME = "events.out.tfevents.highwater"
 """One name for ever: what is written again replaces what was there."""
@@ -108,7 +109,7 @@ class _Events:
         from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
         step, time_s = self._last
-        numbers = {name: value for name, value in results.items() if isinstance(value, int | float)}
+        numbers = {name: value for name, value in results.items() if is_number(value)}
         values = [
             self._summary.Value(tag=f"results/{name}", simple_value=value) for name, value in numbers.items()
         ]
@@ -154,8 +155,7 @@ def _records(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 def _began_s(attempts: Any) -> float:
     first = attempts[0] if isinstance(attempts, list) and attempts else None
-    began_s = first.get("started_s") if isinstance(first, dict) else None
-    return float(began_s) if isinstance(began_s, int | float) else 0.0
+    return seconds(at_path(first, "started_s")) or 0.0
 
 
 def _hparam(value: Any) -> bool | float | str:

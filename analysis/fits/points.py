@@ -209,7 +209,7 @@ def check_enough(points: Points, least: int, study: Study) -> None:
 def _more(study: Study, points: Points) -> str:
     """What adds to the study, as its best run is."""
     from analysis.next_steps import again, budgets_beside
-    from analysis.run_folder import RunFolder
+    from experiment_utils.run_folder import RunFolder
 
     known = [run for run in study.runs if math.isfinite(run.number(points.y_name) or math.nan)]
     in_order = sorted(known or study.runs, key=lambda run: run.number(points.y_name) or math.inf)

@@ -13,9 +13,9 @@ from analysis.rates.best import Best, Noise
 from analysis.rates.grid import is_same_rate
 from analysis.rates.law import RateLaw
 from analysis.reading.study import GOING_ON, Run, Study
-from analysis.run_folder import RunFolder
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
+from experiment_utils.run_folder import RunFolder
 
 _BEYOND = 2
 """How many rates are added where the edge is the best."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.reading.dialect import OURS, dialect_of
 from analysis.reading.study import Run
 from experiment_utils.errors import UserError
+from experiment_utils.metrics_file import Columns, read_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,10 +17,11 @@ if TYPE_CHECKING:
 _OF_METRICS = {"time": "seconds", "N": "non_embedding", "D": "tokens"}
 
 
-def curve(run: Run, names: Sequence[str]) -> dict[str, np.ndarray]:
+def curve(run: Run, names: Sequence[str], *, rows: int | None = None) -> dict[str, np.ndarray]:
     """Column to its values, float64, all of one length, a blank being nan; rows that are torn are left out.
 
-    `val_loss` of a run of ours stands where it was evaluated; other rows are nan.
+    `val_loss` of a run of ours is in the rows of its evaluations; other rows are nan.
+    rows: about how many rows to read of a run of ours (`read_columns`); None: all.
 
     Raises:
         UserError: the file cannot be read, or lacks a column; names those that it has.
@@ -28,25 +31,34 @@ def curve(run: Run, names: Sequence[str]) -> dict[str, np.ndarray]:
     path = run.curve_file
     if run.is_row:
         raise UserError(f"{path}: a row of a table of runs has no curve")
+    wanted = [_OF_METRICS.get(name, name) for name in names] if run.is_ours else list(names)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        found = read_columns(path, wanted, rows=rows) if run.is_ours else _foreign_columns(path, wanted)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    header, *lines = text.split("\n")
-    if run.is_ours and lines:
-        lines.pop()  # after the last line's end; what stands there may have lost digits
-    dialect = OURS if run.is_ours else dialect_of(header, lines[0] if lines else "")
+    for name, column in zip(names, wanted, strict=True):
+        if column not in found.values:
+            raise UserError(f"{path}: no column {name}; there are: {', '.join(found.names)}")
+    return {
+        name: np.array(found.values[column], dtype=np.float64)
+        for name, column in zip(names, wanted, strict=True)
+    }
+
+
+def _foreign_columns(path: Path, names: Sequence[str]) -> Columns:
+    header, *lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
+    dialect = dialect_of(header, lines[0] if lines else "")
     columns = dialect.fields(header)
-    places = []
-    for name in names:
-        column = _OF_METRICS.get(name, name) if run.is_ours else name
-        if column not in columns:
-            raise UserError(f"{path}: no column {name}; there are: {', '.join(columns)}")
-        places.append(columns.index(column))
-    split = _plain if dialect == OURS and (run.is_ours or '"' not in text) else dialect.fields
-    rows = [found for line in lines if (found := _row(split(line), places, len(columns))) is not None]
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    return {name: table[:, place] for place, name in enumerate(names)}
+    places = {name: columns.index(name) for name in names if name in columns}
+    is_plain = dialect == OURS and not any('"' in line for line in lines)
+    split = _plain if is_plain else dialect.fields
+    rows = [
+        found
+        for line in lines
+        if (found := _row(split(line), list(places.values()), len(columns))) is not None
+    ]
+    values = zip(*rows, strict=True) if rows else ([] for _ in places)
+    return Columns(tuple(columns), {name: list(one) for name, one in zip(places, values, strict=True)})
 
 
 def _plain(line: str) -> list[str]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.tail import last_of, number, read_tail
-from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
+from experiment_utils.json_values import csv_number
+from experiment_utils.metrics_file import last_value, read_tail
+from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import codes_of
 
 VERSION = 5
@@ -36,7 +37,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
     written = run.run.get("config")
     config = _flat(written if isinstance(written, dict) else run.config)
     values = {
-        **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run, folder), **_of_memory(run)
+        **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run), **_of_memory(run)
     }  # fmt: skip
     return {"values": values, "config": config, "damage": run.damage}
 
@@ -83,7 +84,7 @@ def _of_plan(run: RunFolder) -> dict[str, Any]:
         "steps": run.run.get("steps"),
         "data": run.fact("data.fingerprint"),
         "tokenizer": run.fact("data.tokenizer"),
-        "attempts": run.attempts,
+        "attempts": len(run.attempts),
         "codes": [code and [code.hash, code.commit, code.started_s] for code in codes_of(run.run)],
         "device": run.device,
     }
@@ -93,14 +94,14 @@ def _of_status(run: RunFolder) -> dict[str, Any]:
     return {"said_state": run.status.get("state"), "said_reason": run.status.get("reason")}
 
 
-def _of_losses(run: RunFolder, folder: Path) -> dict[str, Any]:
-    last = _last_row(run, folder)
+def _of_losses(run: RunFolder) -> dict[str, Any]:
+    last = _last_row(run)
     losses = [float(record["loss"]) for record in run.evals]
     finite = [loss for loss in losses if math.isfinite(loss)]
     newest = run.evals[-1] if run.evals else {}
     val_loss = losses[-1] if losses else None
     if not losses and last["step"] is not None:  # of a version that had them in metrics.csv alone
-        val_loss = last_of(folder / "metrics.csv", "val_loss")
+        val_loss = last_value(run.path / "metrics.csv", "val_loss")
     tokens, seconds = last["tokens"], last["seconds"]
     return {
         **last,
@@ -117,29 +118,30 @@ def _of_losses(run: RunFolder, folder: Path) -> dict[str, Any]:
     }
 
 
-def _last_row(run: RunFolder, folder: Path) -> dict[str, float | None]:
+def _last_row(run: RunFolder) -> dict[str, float | None]:
     nothing: dict[str, float | None] = dict.fromkeys(_OF_METRICS)
     try:
-        tail = read_tail(folder / "metrics.csv")
+        tail = read_tail(f"{run.path}/metrics.csv")
     except FileNotFoundError:
         return nothing
     except OSError as error:
-        run.damage.append(f"metrics.csv cannot be read: {error.strerror}")
+        run.note_damage(f"metrics.csv cannot be read: {error.strerror}")
         return nothing
     if tail.torn:
-        run.damage.append(f"metrics.csv: {tail.torn} of its last lines passed over, torn or not numbers")
+        run.note_damage(f"metrics.csv: {tail.torn} of its last lines passed over, torn or not numbers")
     if tail.row is None:
         return nothing
     found = dict(zip(tail.columns, tail.row, strict=True))
-    try:
-        return {name: number(found.get(column, "")) for name, column in _OF_METRICS.items()}
-    except ValueError:
-        run.damage.append("metrics.csv: its last line holds what is no number")
+    fields = {name: found.get(column) for name, column in _OF_METRICS.items()}
+    values = {name: csv_number(field) for name, field in fields.items()}
+    if any(field and values[name] is None for name, field in fields.items()):
+        run.note_damage("metrics.csv: its last line holds what is no number")
         return nothing
+    return values
 
 
 def _of_memory(run: RunFolder) -> dict[str, Any]:
-    said = run.supervised
+    said = run.outcome
     limit, parts = said.get("peak_limit_bytes"), run.fact("memory.host_parts")
     return {
         "peak_bytes": said.get("peak_unreclaimable_bytes"),

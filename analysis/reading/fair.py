@@ -10,9 +10,9 @@ from typing import Any
 
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
-from analysis.run_folder import RunFolder
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_count
+from experiment_utils.run_folder import RunFolder
 
 SAME_TOKENS = 0.01
 """Relative: runs that read so nearly as many tokens compare."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +15,11 @@ from analysis.reading.facts import FILES
 from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
 from analysis.reading.foreign_formats import other_format
 from analysis.reading.index import read_facts
-from analysis.run_folder import RunFolder
 from experiment_utils.arguments import is_folder, path_of, root_of
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import finite, is_number
 from experiment_utils.quantities import counted
+from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import Code, Versions
 
 ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
@@ -66,7 +66,7 @@ class Run:
     def number(self, column: str) -> float | None:
         """The value as a float, which may be nan; None where it is no number."""
         value = self.value(column)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return float(value) if is_number(value) else None
 
     @property
     def has_diverged(self) -> bool:
@@ -87,7 +87,7 @@ class Run:
         if self.has_diverged and self.state in ("done", "failed", None):
             return "its loss is not finite"
         tokens = self.value("tokens")
-        at = f" at {tokens:,.0f} tokens" if isinstance(tokens, int | float) and math.isfinite(tokens) else ""
+        at = f" at {tokens:,.0f} tokens" if finite(tokens) is not None else ""
         return f"{self.state}{at}" + (f": {self.reason}" if self.reason else "")
 
 
@@ -307,7 +307,7 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
 
 def _limit_at(folder: Path) -> Any:
     """Of a run whose supervisor has not yet told how it ended: whose limit its last record stands against."""
-    records = RunFolder(folder).last_attempt_memory
+    records = RunFolder(folder).last_stage_records
     return records[-1]["snapshot"].get("limit_at") if records else None
 
 

@@ -10,6 +10,7 @@ from analysis.reading import Run, Study
 from analysis.report.plot import rounded
 from analysis.report.thin import TRAIN, VAL, thin_curves
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import is_number
 from memory.report.page import Page
 
 HOW_TO_READ = (
@@ -120,7 +121,7 @@ def coloring(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _column(name: str, runs: Sequence[Run]) -> dict[str, Any]:
     values = [run.value(name) for run in runs]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+    if all(map(is_number, values)):
         return {"name": name, "format": _FORMATS.get(name, "rate"), "values": rounded(values)}
     return {
         "name": name,

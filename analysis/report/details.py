@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.reading import Run
-from analysis.run_folder import RunFolder
+from experiment_utils.json_values import finite, mapping, text
+from experiment_utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,15 @@ class Details:
 def details_of(run: Run) -> Details:
     """From its run.json; of what is missing or damaged there it tells nothing."""
     folder = RunFolder(run.folder)
-    attempts = list(_attempts(folder))
+    attempts = folder.attempts
     path = folder.fact("data.path")
     return Details(
         commits=frozenset(_commits(attempts)),
         versions=_versions(attempts),
         hosts=frozenset(str(one["host"]) for one in attempts if one.get("host")),
-        data_path=path if isinstance(path, str) else None,
+        data_path=text(path) or None,
         wall_s=sum(map(_lasted_s, attempts)),
     )
-
-
-def _attempts(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    found = folder.run.get("attempts")
-    yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
 
 
 def _commits(attempts: list[dict[str, Any]]) -> Iterator[tuple[str, bool]]:
@@ -48,15 +44,10 @@ def _commits(attempts: list[dict[str, Any]]) -> Iterator[tuple[str, bool]]:
 
 
 def _versions(attempts: list[dict[str, Any]]) -> dict[str, str]:
-    found = attempts[-1].get("versions") if attempts else None
-    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+    found = mapping(attempts[-1].get("versions")) if attempts else {}
+    return {str(name): str(version) for name, version in found.items()}
 
 
 def _lasted_s(attempt: dict[str, Any]) -> float:
-    begun, ended = _number(attempt.get("started_s")), _number(attempt.get("ended_s"))
+    begun, ended = finite(attempt.get("started_s")), finite(attempt.get("ended_s"))
     return max(0.0, ended - begun) if begun is not None and ended is not None else 0.0
-
-
-def _number(value: Any) -> float | None:
-    is_one = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_one else None

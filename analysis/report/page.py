@@ -137,7 +137,7 @@ def _advice(found: Found) -> list[tuple[str, str]]:
 
 def _after(found: Found) -> list[tuple[str, str]]:
     from analysis.next_steps import after_sweep
-    from analysis.run_folder import RunFolder
+    from experiment_utils.run_folder import RunFolder
 
     seeds = sorted(found.study.runs, key=lambda run: run.number("seed") or 0)
     best = RunFolder(found.best.folder) if found.best is not None else None
@@ -148,7 +148,7 @@ def _command_of(best: Run | None) -> str | None:
     if best is None or not best.is_ours:
         return None
     from analysis.next_steps import command_of
-    from analysis.run_folder import RunFolder
+    from experiment_utils.run_folder import RunFolder
 
     try:
         return command_of(RunFolder(best.folder))

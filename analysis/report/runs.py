@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from analysis.columns import cell, is_right, shown_columns
 from analysis.reading import Run, Study
+from experiment_utils.json_values import finite, is_number
 from memory.report.page import Cell, Column, Page
 
 HINT = "64d   lr<0.01   state!=done   -word   tags=baseline"
@@ -48,6 +48,6 @@ def order(value: Any) -> float | str | None:
     """What a column is sorted by."""
     if isinstance(value, bool) or value is None:
         return None if value is None else str(value).lower()
-    if isinstance(value, int | float):
-        return value if math.isfinite(value) else None
+    if is_number(value):
+        return finite(value)
     return cell("", value)

@@ -10,10 +10,10 @@ from typing import Any
 
 from experiment_utils.arguments import find_run
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.safe_read import read_plain_text
 from memory.attribute import Attribution, lines
 from memory.attribute.allocators import memray_sites
-from memory.explain.values import mapping, number
 
 FILE = "memory.attribution.json"
 _NOT_AS_WRITTEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
@@ -82,7 +82,7 @@ def _chosen(folder: Path, when: str | None) -> Attribution:
     if not all_found:
         raise UserError(_damaged(folder))
     if when is None:
-        return max(all_found, key=lambda one: number(one.anon_bytes) or 0)
+        return max(all_found, key=lambda one: unsigned(one.anon_bytes) or 0)
     moments = [mapping(one.facts).get("when") for one in all_found]
     if when in moments:
         return all_found[moments.index(when)]

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 from experiment_utils.arguments import find_run, path_of
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import mapping, mappings, text
 from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
 from memory.explain.text import as_text
-from memory.explain.values import mapping, mappings, text
 from memory.file_kinds import HEAD_BYTES, not_expected
 from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.supervision.outcome import LOGS
@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
     slurm = _slurm(options, evidence)
     found = explain(evidence, slurm=slurm)
     if options.json:
-        print(
-            json.dumps({"run": str(evidence.folder) if options.given else None, **found.to_json()}, indent=2)
-        )
+        print(json.dumps({"run": str(evidence.path) if options.given else None, **found.to_json()}, indent=2))
         return 0
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     columns = min(120, shutil.get_terminal_size((100, 24)).columns)
@@ -182,10 +180,10 @@ def _is_there(folder: Path) -> Iterator[bool]:
 
 def _next(evidence: Evidence, slurm: SlurmFacts | None) -> str:
     job = slurm.job if slurm is not None else None
-    if evidence.folder == Path(os.devnull) and job is not None and job.badness == NOT_OVER:
+    if evidence.path == Path(os.devnull) and job is not None and job.badness == NOT_OVER:
         if job.row.state == "PENDING":
             return f"squeue --start --job {job.row.job}   (when it may begin)"
         return f"python -m memory watch --job {job.row.job}"
-    if evidence.folder == Path(os.devnull):
+    if evidence.path == Path(os.devnull):
         return "python -m memory run --output DIR -- COMMAND   (samples the next one from outside)"
-    return f"python -m memory report {shlex.quote(str(evidence.folder))}"
+    return f"python -m memory report {shlex.quote(str(evidence.path))}"

@@ -6,13 +6,13 @@ workers are slower than none on few cores. Only --mem makes the job wait longer 
 
 from __future__ import annotations
 
+from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
 from memory.explain.own_step import has_less_than_its_job
 from memory.explain.savings import combined, estimated, helps, polled_bytes, recommended
 from memory.explain.script import script_text
-from memory.explain.values import mapping, number
 from memory.samples import ProcessSample
 from memory.smaller import smaller_chunk, smaller_micro_batch
 
@@ -45,7 +45,7 @@ def smaller_steps(facts: Facts, *, gpu: bool = False) -> tuple[Advice, ...]:
     if facts.stage_name not in _TRAINING_STAGES:
         return ()
     found = []
-    now = number(facts.setting("training.micro_batch"))
+    now = unsigned(facts.setting("training.micro_batch"))
     if now is None or now > 1:
         was = f"{now} windows now" if now else "it is not known here"
         found.append(
@@ -83,7 +83,7 @@ def _that_help(facts: Facts, found: list[Advice], *, gpu: bool) -> tuple[Advice,
 def _that_fits(facts: Facts, micro_batch: int, *, gpu: bool) -> int:
     """The next smaller one; where that is too large still, the largest that fitted as the run began."""
     smaller = smaller_micro_batch(micro_batch)
-    largest = number(mapping(facts.evidence.run.get("memory")).get("largest_micro_batch"))
+    largest = unsigned(mapping(facts.evidence.run.get("memory")).get("largest_micro_batch"))
     if largest and largest < smaller and not helps(facts, f"training.micro_batch={smaller}", gpu=gpu):
         return largest
     return smaller
@@ -91,7 +91,10 @@ def _that_fits(facts: Facts, micro_batch: int, *, gpu: bool) -> int:
 
 def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
     """Tokens: of a chunk of the loss, and of a micro-batch at most."""
-    chunk, seq_len = number(facts.setting("training.loss_chunk")), number(facts.setting("training.seq_len"))
+    chunk, seq_len = (
+        unsigned(facts.setting("training.loss_chunk")),
+        unsigned(facts.setting("training.seq_len")),
+    )
     if chunk is None or micro_batch is None or seq_len is None:
         return chunk
     return min(chunk, micro_batch * seq_len)
@@ -105,7 +108,7 @@ def _fewer_workers(facts: Facts) -> list[Advice]:
 def no_workers(facts: Facts) -> tuple[Advice, ...]:
     """Where it has any."""
     if facts.is_ours:
-        workers = number(facts.setting("dataset.num_workers"))
+        workers = unsigned(facts.setting("dataset.num_workers"))
         if workers:
             return (
                 Advice(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiment_utils.json_values import mapping, seconds, unsigned
 from memory.evidence import Evidence
-from memory.explain.values import mapping, number, seconds
 from memory.ring import Ring
 
 _SKEW_S = 2.0
@@ -52,7 +52,7 @@ def newest(evidence: Evidence) -> Newest:
     records = {rank: _since(life.began_s, rank, found) for rank, found in known.items()}
     records = {rank: found for rank, found in records.items() if found}
     of_records = max((_attempt(found[-1]) for found in records.values()), default=0)
-    of_status = number(status.get("attempt"))
+    of_status = unsigned(status.get("attempt"))
     heard_s = seconds(status.get("heartbeat_s")) or None
     status_is_old = heard_s is not None and life.began_s is not None and heard_s < life.began_s
     is_alone = not life.outcome and life.ring is None
@@ -79,7 +79,7 @@ def _supervised(evidence: Evidence) -> _Life:
             ring = None
     told = [time_s for sample in (ring.samples if ring else ()) if (time_s := seconds(sample.time_s))]
     return _Life(
-        number=number(outcome.get("attempt")) if outcome else _number_of(ring),
+        number=unsigned(outcome.get("attempt")) if outcome else _number_of(ring),
         began_s=began_s if began_s is not None else ring_began_s,
         ended_s=seconds(outcome.get("ended_s")) or max(told, default=None),
         outcome=outcome,
@@ -107,17 +107,17 @@ def _begin_after(life: _Life, records: Records, of_records: int) -> bool:
     first_s = next((time_s for record in lowest if (time_s := seconds(record.get("time_s")))), None)
     if first_s is None or life.ended_s is None or life.began_s is None:
         return of_records > (life.number or of_records)
-    pid = number(mapping(mapping(lowest[0].get("snapshot")).get("main")).get("pid"))
+    pid = unsigned(mapping(mapping(lowest[0].get("snapshot")).get("main")).get("pid"))
     watched = {
-        number(life.outcome.get("pid")),
-        number(mapping(life.ring.facts).get("pid") if life.ring else None),
+        unsigned(life.outcome.get("pid")),
+        unsigned(mapping(life.ring.facts).get("pid") if life.ring else None),
     }
     return first_s > life.ended_s and (pid is None or pid not in watched)
 
 
 def _number_of(ring: Ring | None) -> int | None:
-    return number(mapping(ring.facts).get("attempt")) if ring else None
+    return unsigned(mapping(ring.facts).get("attempt")) if ring else None
 
 
 def _attempt(record: dict[str, Any]) -> int:
-    return number(record.get("attempt")) or 0
+    return unsigned(record.get("attempt")) or 0

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.json_values import mapping, mappings, seconds, text, texts, unsigned
 from memory.explain.measured import Measured
 from memory.explain.plain_log import plain
 from memory.explain.stacks import Frame, frames
-from memory.explain.values import mapping, mappings, number, seconds, text, texts
 from memory.live import process_lives
 from memory.sacct import SlurmFacts
 
@@ -85,7 +85,7 @@ class Facts(Measured):
     @cached_property
     def cpu_limit_s(self) -> int | None:
         """RLIMIT_CPU, where it ended by SIGKILL with that much used: the kernel sends it then."""
-        limit = number(mapping(self.outcome.get("rlimits")).get("cpu_hard_s"))
+        limit = unsigned(mapping(self.outcome.get("rlimits")).get("cpu_hard_s"))
         used_s = seconds(self.outcome.get("cpu_s"))
         met = limit is not None and used_s is not None and used_s >= limit - _TICKS * limit**0.5
         return limit if met and self.outcome.get("signal") == "SIGKILL" and not self.kills else None
@@ -133,7 +133,7 @@ class Facts(Measured):
         """
         if self.outcome or self.state not in ("", "running"):
             return False
-        lives = process_lives(self.evidence.folder)
+        lives = process_lives(self.evidence.path)
         if lives is not None:
             return lives
         job = self.slurm.job if self.slurm is not None else None
@@ -172,7 +172,7 @@ class Facts(Measured):
     def logs(self) -> dict[str, str]:
         """What the last attempt wrote into each of its logs."""
         told = mapping(self.outcome.get("log_bytes_before") or self.ring_facts.get("log_bytes_before"))
-        begins = {name: at for name, value in told.items() if (at := number(value)) is not None}
+        begins = {name: at for name, value in told.items() if (at := unsigned(value)) is not None}
         return {name: self._of_this_attempt(log) for name, log in self.evidence.logs(begins).items()}
 
     @cached_property
@@ -193,7 +193,7 @@ class Facts(Measured):
         if not begins:
             return log
         of = int(begins[-1][1]) if len(begins[-1][1]) < 10 else 0
-        is_newest = of >= self.attempt or not number(self.status.get("attempt"))
+        is_newest = of >= self.attempt or not unsigned(self.status.get("attempt"))
         return log[begins[-1].start() :] if is_newest else ""
 
     @cached_property

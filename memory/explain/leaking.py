@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from experiment_utils.json_values import mapping, seconds, text, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
-from memory.explain.values import mapping, number, seconds, text
 from memory.host import left_bytes
 
 _FEWEST_STEPS = 12
@@ -37,14 +37,14 @@ def leak_as_told(facts: Facts) -> Leaking | None:
     """
     last = next((r for r in reversed(facts.records) if mapping(r.get("leak"))), None) or {}
     told = mapping(last.get("leak"))
-    slope, since = (number(told.get(name)) for name in ("slope_bytes_per_step", "since_step"))
-    step = number(mapping(last.get("facts")).get("step"))
+    slope, since = (unsigned(told.get(name)) for name in ("slope_bytes_per_step", "since_step"))
+    step = unsigned(mapping(last.get("facts")).get("step"))
     if told.get("is_leak") is not True or not slope or slope < 0 or since is None or step is None:
         return None
     is_dead = bool(facts.signal or facts.kills or facts.vanished)
     if is_dead and slope * (step - since) < _GOOD_PART * (facts.limit_bytes or 0):
         return None
-    steps, holder = number(told.get("eta_steps")), text(told.get("holder"))
+    steps, holder = unsigned(told.get("eta_steps")), text(told.get("holder"))
     return Leaking(
         rate=f"{format_bytes(slope)} a step",
         eta=f"{steps:,} steps" if steps else None,
@@ -59,8 +59,8 @@ def leak_by_step(facts: Facts) -> Leaking | None:
     """Anon after each stage of one name that tells its step."""
     by_name: dict[str, list[tuple[int, int, float]]] = {}
     for record in facts.records:
-        step = number(mapping(record.get("facts")).get("step"))
-        anon = number(mapping(record.get("snapshot")).get("anon_bytes"))
+        step = unsigned(mapping(record.get("facts")).get("step"))
+        anon = unsigned(mapping(record.get("snapshot")).get("anon_bytes"))
         if record.get("event") == "end" and step is not None and anon is not None:
             by_name.setdefault(str(record.get("stage")), []).append((step, anon, record.get("time_s") or 0.0))
     name = max(by_name, key=lambda name: len(by_name[name]), default=None)
@@ -120,7 +120,7 @@ def _repeats_since_s(facts: Facts) -> float | None:
     if not facts.is_ours or not facts.records:
         return 0.0
     for record in facts.records:
-        if record.get("event") == "end" and number(mapping(record.get("facts")).get("step")) is not None:
+        if record.get("event") == "end" and unsigned(mapping(record.get("facts")).get("step")) is not None:
             return seconds(record.get("time_s")) or 0.0
     return None
 

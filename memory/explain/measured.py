@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from experiment_utils.json_values import increase, mapping, mappings, seconds, text, unsigned
 from memory.evidence import Evidence
 from memory.explain.attempts import Newest, newest
-from memory.explain.values import mapping, mappings, number, risen, seconds, text
 from memory.samples import Sample
 
 NEAR = 0.85
@@ -53,7 +53,7 @@ class Measured:
             at = bisect_left(samples, time_s, key=lambda sample: sample.time_s)
             near = min(samples[max(0, at - 1) : at + 1], key=lambda sample: abs(sample.time_s - time_s))
             if abs(near.time_s - time_s) <= _AT_ONE_TIME_S:
-                total += number(near.tree_anon_bytes) or 0
+                total += unsigned(near.tree_anon_bytes) or 0
         return total
 
     @cached_property
@@ -76,7 +76,7 @@ class Measured:
 
     def series(self, name: str) -> list[tuple[float, int]]:
         """(time_s, value) of that field of the samples, where it is known."""
-        found = [(sample.time_s, number(getattr(sample, name))) for sample in self.samples]
+        found = [(sample.time_s, unsigned(getattr(sample, name))) for sample in self.samples]
         return [(time_s, value) for time_s, value in found if value is not None]
 
     @cached_property
@@ -85,7 +85,7 @@ class Measured:
         found = [(sample.time_s, u) for sample in self.samples if (u := u_of(sample)) is not None]
         for record in self.records:
             snapshot = mapping(record.get("snapshot"))
-            u, at = number(snapshot.get("unreclaimable_bytes")), seconds(record.get("time_s"))
+            u, at = unsigned(snapshot.get("unreclaimable_bytes")), seconds(record.get("time_s"))
             same = snapshot.get("limit_at") == (self.limit_at or snapshot.get("limit_at"))
             if u is not None and at is not None and same:
                 found.append((at, u))
@@ -118,14 +118,14 @@ class Measured:
         ]
         levels = mappings(self.outcome.get("parents"))
         sampled = self.limits[-1][1] if self.limits else None
-        is_host = sampled is not None and sampled == number(self.ring_facts.get("host_total_bytes"))
+        is_host = sampled is not None and sampled == unsigned(self.ring_facts.get("host_total_bytes"))
         told = [
             *((record.get("limit_bytes"), record.get("limit_at")) for record in records),
             *((level.get("limit_bytes"), level.get("path")) for level in levels),
             (self.outcome.get("limit_bytes"), self.outcome.get("limit_at")),
             (sampled, "host" if is_host else self.ring_facts.get("limit_at")),
         ]
-        known = [(limit, text(where)) for amount, where in told if (limit := number(amount))]
+        known = [(limit, text(where)) for amount, where in told if (limit := unsigned(amount))]
         smallest = min((limit for limit, _ in known), default=None)
         # of equal limits the highest: more processes count against it
         names = [where for limit, where in known if limit == smallest and where]
@@ -143,7 +143,7 @@ class Measured:
     @cached_property
     def peak_bytes(self) -> int | None:
         """The highest U that was seen."""
-        told = number(self.outcome.get("peak_unreclaimable_bytes"))
+        told = unsigned(self.outcome.get("peak_unreclaimable_bytes"))
         found = [value for _, value in self.u_series] + ([told] if told is not None else [])
         return max(found, default=None)
 
@@ -166,7 +166,7 @@ class Measured:
         """(U, the limit) of each sample, where that changed."""
         if self.limit_changed_s is None:
             return []
-        known = [(u_of(sample), number(sample.limit_bytes)) for sample in self.samples]
+        known = [(u_of(sample), unsigned(sample.limit_bytes)) for sample in self.samples]
         return [(u, limit) for u, limit in known if u is not None and limit]
 
     @property
@@ -191,7 +191,7 @@ class Measured:
     @cached_property
     def host_bytes(self) -> int | None:
         for record in self.records:
-            total = number(mapping(mapping(record.get("snapshot")).get("host")).get("total_bytes"))
+            total = unsigned(mapping(mapping(record.get("snapshot")).get("host")).get("total_bytes"))
             if total:
                 return total
         return self.limit_bytes if self.limit_at == "host" else None
@@ -207,11 +207,11 @@ class Measured:
     def counted(self, name: str, sampled: str | None = None) -> int | None:
         """How often since the run began: from outcome.json, else between the first and the last sample."""
         before, after = (mapping(self.outcome.get(f"counters_{when}")) for when in ("before", "after"))
-        told = risen(before.get(name), after.get(name))
+        told = increase(before.get(name), after.get(name))
         if told is not None or sampled is None:
             return told
         points = self.series(sampled)
-        return risen(points[0][1], points[-1][1]) if len(points) > 1 else None
+        return increase(points[0][1], points[-1][1]) if len(points) > 1 else None
 
     @cached_property
     def kills(self) -> int | None:
@@ -221,20 +221,20 @@ class Measured:
         """
         own = text(self.outcome.get("cgroup_path"))
         for level in mappings(self.outcome.get("parents")):
-            rose = risen(level.get("oom_kill_before"), level.get("oom_kill_after"))
+            rose = increase(level.get("oom_kill_before"), level.get("oom_kill_after"))
             if own and level.get("path") == own and rose is not None:
                 return rose
         told = self.counted("oom_kill", "oom_kills")
         if told is None:
             first, last = (self._recorded_kills(records) for records in (self.records, self.records[::-1]))
-            return risen(first, last)
+            return increase(first, last)
         return told
 
     @staticmethod
     def _recorded_kills(records: list[dict[str, Any]]) -> int | None:
         for record in records:
             job = mapping(mapping(record.get("snapshot")).get("job"))
-            if (found := number(mapping(job.get("events")).get("oom_kill"))) is not None:
+            if (found := unsigned(mapping(job.get("events")).get("oom_kill"))) is not None:
                 return found
         return None
 
@@ -254,7 +254,7 @@ class Measured:
         if not self.kills or len(points) < 2:
             return None
         told = seconds(self.outcome.get("last_oom_kill_s"))
-        after = number(mapping(self.outcome.get("counters_after")).get("oom_kill"))
+        after = unsigned(mapping(self.outcome.get("counters_after")).get("oom_kill"))
         if told is not None:
             at = told
         elif points[-1][1] == after:
@@ -292,9 +292,9 @@ class Measured:
         """(path, limit, kills) of each cgroup above the run's own in which a kill was counted."""
         found, own = [], text(self.outcome.get("cgroup_path"))
         for parent in mappings(self.outcome.get("parents")):
-            rose = risen(parent.get("oom_kill_before"), parent.get("oom_kill_after"))
+            rose = increase(parent.get("oom_kill_before"), parent.get("oom_kill_after"))
             if rose and parent.get("path") != own:
-                found.append((text(parent.get("path")), number(parent.get("limit_bytes")), rose))
+                found.append((text(parent.get("path")), unsigned(parent.get("limit_bytes")), rose))
         return found
 
 
@@ -303,6 +303,6 @@ def u_of(sample: Sample) -> int | None:
 
     On cgroup v1 the kernel brings memory.stat up to date every two seconds; /proc/PID/status is always.
     """
-    u = number(sample.unreclaimable_bytes)
-    largest = max((number(process.anon_bytes) or 0 for process in sample.tree), default=0)
-    return None if u is None else max(u, largest + (number(sample.shmem_bytes) or 0))
+    u = unsigned(sample.unreclaimable_bytes)
+    largest = max((unsigned(process.anon_bytes) or 0 for process in sample.tree), default=0)
+    return None if u is None else max(u, largest + (unsigned(sample.shmem_bytes) or 0))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import unsigned
 from memory.evidence import Evidence
 from memory.explain.facts import Facts
-from memory.explain.values import number
 
 _RUN = "python -m memory run --output DIR -- COMMAND"
 
@@ -42,7 +42,7 @@ def missing(facts: Facts) -> tuple[str, ...]:
         ("outcome.json", evidence.outcome, facts.outcome),
         ("status.json", evidence.status, facts.status),
     ):
-        of = number(given.get("attempt"))
+        of = unsigned(given.get("attempt"))
         if given and not kept:
             told = f"attempt {of}" if of not in (None, facts.attempt) else "an earlier attempt"
             found.append(f"{name} is of {told}, not of the last one, {facts.attempt}: left aside")

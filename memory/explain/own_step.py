@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from experiment_utils.json_values import mappings, seconds, text
 from memory.explain.facts import Facts
 from memory.explain.script import script_text
-from memory.explain.values import mappings, seconds, text
 from memory.sacct import Job, Row
 from memory.slurm_times import moment
 from memory.slurm_words import step_of_path

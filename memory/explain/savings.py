@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import mapping, unsigned
 from memory.explain.facts import Facts
-from memory.explain.values import mapping, number
 from memory.smaller import WORTH
 
 _OF_A_STEP = ("activations", "backward pass", "logits and loss", "allocator", "batches")
@@ -12,13 +12,15 @@ _OF_A_STEP = ("activations", "backward pass", "logits and loss", "allocator", "b
 
 def estimated(facts: Facts, *, gpu: bool = False) -> int | None:
     """Bytes at its peak, as it is."""
-    return number(mapping(facts.evidence.run.get("memory")).get("gpu_bytes" if gpu else "host_bytes")) or None
+    return (
+        unsigned(mapping(facts.evidence.run.get("memory")).get("gpu_bytes" if gpu else "host_bytes")) or None
+    )
 
 
 def polled_bytes(facts: Facts) -> int | None:
     """What the run's own plan counted against, where Slurm polls RSS: such a cluster limits no cgroup."""
     told = mapping(facts.evidence.run.get("memory"))
-    return number(told.get("limit_bytes")) if told.get("counts_rss") is True else None
+    return unsigned(told.get("limit_bytes")) if told.get("counts_rss") is True else None
 
 
 def recommended(facts: Facts) -> int | None:
@@ -28,7 +30,7 @@ def recommended(facts: Facts) -> int | None:
     limit = polled_bytes(facts) or facts.limit_bytes
     if needed is None or not limit or needed <= limit:
         return None
-    return number(told.get("recommended_mem_bytes"))
+    return unsigned(told.get("recommended_mem_bytes"))
 
 
 def helps(facts: Facts, override: str, *, gpu: bool = False) -> bool:
@@ -36,7 +38,7 @@ def helps(facts: Facts, override: str, *, gpu: bool = False) -> bool:
     now, after = estimated(facts, gpu=gpu), _with(facts, override, gpu=gpu)
     if now is None or after is None:
         return True
-    limit = number(mapping(facts.evidence.run.get("memory")).get("gpu_total_bytes"))
+    limit = unsigned(mapping(facts.evidence.run.get("memory")).get("gpu_total_bytes"))
     limit = limit if gpu else polled_bytes(facts) or facts.limit_bytes
     return after <= WORTH * now and (limit is None or after <= limit)
 
@@ -54,9 +56,9 @@ def _savings(facts: Facts) -> dict[str, object]:
 def _with(facts: Facts, override: str, *, gpu: bool) -> int | None:
     """Bytes with the override; where a run did not note them, the least that it can come to."""
     name = "gpu" if gpu else "host"
-    told = number(mapping(_savings(facts).get(override)).get(f"{name}_bytes"))
+    told = unsigned(mapping(_savings(facts).get(override)).get(f"{name}_bytes"))
     now = estimated(facts, gpu=gpu)
     if told is not None or now is None or _savings(facts) or not override.startswith("training."):
         return told
     parts = mapping(mapping(facts.evidence.run.get("memory")).get(f"{name}_parts"))
-    return now - sum(number(parts.get(part)) or 0 for part in _OF_A_STEP) if parts else None
+    return now - sum(unsigned(parts.get(part)) or 0 for part in _OF_A_STEP) if parts else None

@@ -6,10 +6,10 @@ import re
 import time
 from pathlib import Path
 
+from experiment_utils.json_values import seconds
 from experiment_utils.safe_read import read_plain_text
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
-from memory.explain.values import seconds
 
 _MOST_BYTES = 200_000
 _BEFORE_PRESSURE = 0.92

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import mapping, seconds, text, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.facts import Facts
 from memory.explain.trend import Rise, last_rise
-from memory.explain.values import mapping, number, seconds, text
 
 _LONGEST_PATH = 48
 _WORTH, _FULL, _MUCH_CACHE = 0.15, 0.9, 0.4
@@ -53,7 +53,7 @@ def stage_line(facts: Facts) -> str | None:
     record = facts.stage
     if record is None:
         return f"it was in stage {facts.stage_name} (status.json)" if facts.stage_name else None
-    step = number(mapping(record.get("facts")).get("step"))
+    step = unsigned(mapping(record.get("facts")).get("step"))
     name = text(record.get("stage")) + (f" step {step:,}" if step else "")
     if record.get("event") != "begin":
         return f"the last stage that ended was {name} (memory.jsonl)"

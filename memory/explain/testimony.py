@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from experiment_utils.json_values import mapping, mappings, text, unsigned
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES
 from memory.explain.own_step import tells_of_another_step
-from memory.explain.values import mapping, mappings, number, text
 from memory.explain.wordings import KERNEL_OOM, TRACEBACK, WORKER_KILLED, line_of
 
 _LABEL = r"(?:\[[^\]\n]{1,60}\][ :]*|<\d{1,3}>|[\w.+-]{1,40}[:|] ?|[-\d:.,TZ+ ]{4,40} )"
@@ -108,7 +108,7 @@ def by_kernel(facts: Facts) -> Said | None:
             begin = match.string.rfind("\n", 0, match.start()) + 1
             stands = _OF_KERNEL.match(match.string[begin : match.start()]) is not None
             if pids:
-                is_ours = number(int(match["pid"][:12])) in pids and (facts.kills != 0 or someone_died)
+                is_ours = unsigned(int(match["pid"][:12])) in pids and (facts.kills != 0 or someone_died)
                 is_like = not is_own and someone_died and (match["name"] or "") in names
                 worth = "certain" if is_ours else "likely" if stands and is_like else None
             elif _ended_well(facts):
@@ -238,7 +238,7 @@ def _pids(facts: Facts) -> set[int]:
     told += [mapping(facts.outcome.get("victim")).get("pid")]
     told += [child.get("pid") for child in mappings(facts.outcome.get("children_lost"))]
     told += [process.pid for sample in facts.samples for process in sample.tree]
-    return {pid for value in told if (pid := number(value))}
+    return {pid for value in told if (pid := unsigned(value))}
 
 
 def _names(facts: Facts) -> set[str]:

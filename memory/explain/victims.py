@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import mapping, mappings, seconds, text, unsigned
 from memory.explain.facts import Facts
 from memory.explain.finding import Victim
 from memory.explain.measured import u_of
 from memory.explain.telling import cache_at_the_kill
 from memory.explain.testimony import of_a_killed_worker
-from memory.explain.values import mapping, mappings, number, seconds, text
 from memory.samples import Sample
 from memory.supervision.pace import HURRIES_FROM
 
@@ -19,9 +19,9 @@ _HELD_BYTES = 1 << 20
 def victim_of(facts: Facts) -> Victim | None:
     """Who was killed: as the supervisor saw it; the main process where it ended by SIGKILL; else a child."""
     told = mapping(facts.outcome.get("victim"))
-    main = number(facts.outcome.get("pid")) or number(facts.ring_facts.get("pid"))
+    main = unsigned(facts.outcome.get("pid")) or unsigned(facts.ring_facts.get("pid"))
     if told:
-        return Victim(told.get("is_main") is True, number(told.get("pid")), text(told.get("name")))
+        return Victim(told.get("is_main") is True, unsigned(told.get("pid")), text(told.get("name")))
     if text(facts.outcome.get("signal")) == "SIGKILL":
         return Victim(True, main, _name_of(facts, main))
     if facts.exit_code is None and facts.signal is None:
@@ -30,14 +30,14 @@ def victim_of(facts: Facts) -> Victim | None:
     lost = [
         child
         for child in mappings(facts.outcome.get("children_lost"))
-        if number(child.get("last_anon_bytes"))
+        if unsigned(child.get("last_anon_bytes"))
     ]
     at = facts.kill_time_s
     near = [child for child in lost if at is None or abs((seconds(child.get("time_s")) or 0) - at) < 5]
     if not near:
         return Victim(False) if facts.kills else None
-    largest = max(near, key=lambda child: number(child.get("last_anon_bytes")) or 0)
-    return Victim(False, number(largest.get("pid")), text(largest.get("name")))
+    largest = max(near, key=lambda child: unsigned(child.get("last_anon_bytes")) or 0)
+    return Victim(False, unsigned(largest.get("pid")), text(largest.get("name")))
 
 
 def how_surely_ours(facts: Facts, victim: Victim | None) -> str:
@@ -85,14 +85,14 @@ def _beside(sample: Sample) -> int | None:
     """As they were looked at; while that is done seldom, at least what of U is not the run's, where a child
     counts that has just begun.
     """
-    seen = number(sample.beside_anon_bytes)
-    u, own = u_of(sample), number(sample.tree_anon_bytes)
+    seen = unsigned(sample.beside_anon_bytes)
+    u, own = u_of(sample), unsigned(sample.tree_anon_bytes)
     if u is None or own is None:
         return seen
     if seen is not None and sample.limit_bytes and u > HURRIES_FROM * sample.limit_bytes:
         return seen
     parts = (sample.shmem_bytes, sample.kernel_bytes, sample.locked_bytes)
-    return max(0, u - own - sum(number(part) or 0 for part in parts), seen or 0)
+    return max(0, u - own - sum(unsigned(part) or 0 for part in parts), seen or 0)
 
 
 def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:

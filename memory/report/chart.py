@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from memory.report.moments import finite
+from experiment_utils.json_values import finite
 
 Kind = Literal["stack", "hatch", "line", "dash"]
 Format = Literal["bytes", "seconds", "number"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment_utils.safe_read import read_plain_text
+from experiment_utils.json_values import mapping
 from memory.evidence import Evidence
 from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
@@ -71,7 +71,7 @@ class Comparison:
         """Of both; where they are alike, as around two foreign commands, their folders."""
         if self.a.name != self.b.name:
             return self.a.name, self.b.name
-        return str(self.a.evidence.folder), str(self.b.evidence.folder)
+        return str(self.a.evidence.path), str(self.b.evidence.path)
 
     @property
     def endings(self) -> tuple[Ending, Ending]:
@@ -169,23 +169,9 @@ def _at_highest(track: Track, part: str) -> int | None:
     return None if track.highest is None else getattr(track.highest, part)
 
 
-def config_of(evidence: Evidence) -> dict[str, Any] | None:
-    """The resolved config as run.json keeps it, else config.yaml where something here can read it."""
-    config = evidence.run.get("config")
-    if isinstance(config, dict):
-        return config
-    try:
-        import yaml
-
-        found = yaml.safe_load(read_plain_text(evidence.folder / "config.yaml"))
-    except Exception:  # no yaml here, no such file, or a damaged one: the comparison goes on without it
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _config_differences(a: Evidence, b: Evidence) -> dict[str, tuple[str, str]] | None:
-    one, other = config_of(a), config_of(b)
-    if one is None or other is None:
+    one, other = (mapping(run.run.get("config")) or run.config for run in (a, b))
+    if not one or not other:
         return None
     left, right = _flat(one), _flat(other)
     keys = [key for key in dict.fromkeys([*left, *right]) if key.split(".")[0] not in _WHERE_IT_RUNS]

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from experiment_utils.json_values import finite, integer, mappings
 from memory.evidence import Evidence
 from memory.explain.facts import Facts
 from memory.explain.measured import Measured
 from memory.report.chart import Mark
 from memory.report.history import Attempt, Track
-from memory.report.moments import finite, whole
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
     outcome, state = facts.outcome, facts.status.get("state")
     ended_s = finite(outcome.get("ended_s"))
     at_s = None if ended_s is None else track.at(ended_s)
-    signal, code = outcome.get("signal"), whole(outcome.get("exit_code"))
+    signal, code = outcome.get("signal"), integer(outcome.get("exit_code"))
     if isinstance(signal, str):
         return Ending(f"killed by {signal}", True, _death(track, at_s), where)
     if code is not None:
@@ -96,10 +96,10 @@ def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True
         ]
         found += [
             mark
-            for child in _objects(outcome.get("children_lost"))[:8]
+            for child in mappings(outcome.get("children_lost"))[:8]
             if (mark := _lost_child(child, track)) is not None
         ]
-        for told in _objects(outcome.get("signals_passed_on"))[:4]:
+        for told in mappings(outcome.get("signals_passed_on"))[:4]:
             at_s = _at(track, told.get("time_s"))
             if at_s is not None:
                 found.append(Mark(at_s, f"{told.get('signal')} arrived"))
@@ -140,7 +140,3 @@ def _death(track: Track, at_s: float | None) -> float:
 def _at(track: Track, time_s: Any) -> float | None:
     known = finite(time_s)
     return None if known is None else track.at(known)
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

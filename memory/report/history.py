@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
-from memory.earlier_attempts import earlier_attempts
+from experiment_utils.json_values import finite, integer, mapping, text
 from memory.evidence import Evidence
 from memory.explain.attempts import Newest, Records, newest
-from memory.report.moments import COLUMNS, Moment, finite, of_sample, of_snapshot, whole
+from memory.report.moments import COLUMNS, Moment, of_sample, of_snapshot
 from memory.report.stages import Span, StageBook, StageRow
 from memory.report.thin import kept
 from memory.ring import Ring
@@ -147,16 +147,15 @@ def read_history(folder: Path) -> History:
         notes.append(
             "what an earlier process left in this folder under the same number of its attempt is left out"
         )
-    for place in earlier_attempts(folder):
+    for place in evidence.attempt_folders():
         if (of_earlier := int(place.name)) != number:
             _add_kept(attempts, of_earlier, Evidence(place), notes)
     if ring is not None and ring.samples and not is_left_aside:
         attempt = attempts.setdefault(number, Attempt(number))
         _add_samples(attempt, ring, notes)
         for track in attempt.tracks:
-            told = evidence.outcome.get("limit_at")
-            track.limit_at = told if track.limit_at is None and isinstance(told, str) else track.limit_at
-        _see_end(attempt, evidence.outcome, (number, whole(ring.facts.get("attempt"))))
+            track.limit_at = track.limit_at or text(evidence.outcome.get("limit_at")) or None
+        _see_end(attempt, evidence.outcome, (number, integer(ring.facts.get("attempt"))))
         if ring.damaged:
             notes.append(f"{ring.damaged} samples were being written as the run was killed, and are left out")
     notes += evidence.damage
@@ -183,7 +182,7 @@ def _read(records: Iterable[dict[str, Any]]) -> dict[_Key, _Reader]:
 
 
 def _key(record: dict[str, Any]) -> _Key:
-    return max(1, whole(record.get("attempt")) or 1), max(0, whole(record.get("rank")) or 0)
+    return max(1, integer(record.get("attempt")) or 1), max(0, integer(record.get("rank")) or 0)
 
 
 def _begins(
@@ -234,7 +233,7 @@ def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt])
     records = latest.records.get(min(latest.records, default=0))
     if records and ring is not None and latest.ring is ring:
         return _key(records[0])[0]
-    return (whole(ring.facts.get("attempt")) if ring else None) or max(attempts, default=1)
+    return (integer(ring.facts.get("attempt")) if ring else None) or max(attempts, default=1)
 
 
 def track_of(records: Iterable[dict[str, Any]], name: str = "", ring: Ring | None = None) -> Track:
@@ -275,10 +274,10 @@ class _Reader:
         self._moments.append(moment)
         if len(self._moments) >= _HELD:
             self._moments = thinned(self._moments, _HELD // 2)
-        track.limit_at = snapshot["limit_at"] if isinstance(snapshot.get("limit_at"), str) else track.limit_at
-        track.scope = snapshot["scope"] if isinstance(snapshot.get("scope"), str) else track.scope
-        main = snapshot.get("main")
-        track.main_pid = whole(main.get("pid")) if isinstance(main, dict) else track.main_pid
+        track.limit_at = text(snapshot.get("limit_at")) or track.limit_at
+        track.scope = text(snapshot.get("scope")) or track.scope
+        main = mapping(snapshot.get("main"))
+        track.main_pid = integer(main.get("pid")) if main else track.main_pid
 
     def track(self, notes: list[str]) -> Track:
         track = self._track
@@ -306,7 +305,7 @@ def thinned(moments: list[Moment], most: int) -> list[Moment]:
 
 def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
     """Put the samples between the records of the track whose process they are about."""
-    pid = whole(ring.facts.get("pid"))
+    pid = integer(ring.facts.get("pid"))
     track = next((track for track in attempt.tracks if track.main_pid == pid and pid is not None), None)
     if track is None and len(attempt.tracks) == 1:
         track = attempt.tracks[0]
@@ -319,8 +318,7 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
     track.samples = len(ring.samples)
     seen = [of_sample(sample, _at(track.clock, sample.time_s)) for sample in ring.samples]
     track.main_pid = pid if track.main_pid is None else track.main_pid
-    limit_at = ring.facts.get("limit_at")
-    track.limit_at = limit_at if track.limit_at is None and isinstance(limit_at, str) else track.limit_at
+    track.limit_at = track.limit_at or text(ring.facts.get("limit_at")) or None
     _raise_highest(track, seen)
     beside = [sample.beside_anon_bytes for sample in ring.samples]
     known = [(moment.at_s, amount) for moment, amount in zip(seen, beside, strict=True) if amount]
@@ -337,7 +335,7 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
 def _see_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
     """The last sample is up to a second older, or the only one. numbers: of the attempt, by who counts."""
     time_s, track = finite(outcome.get("ended_s")), attempt.main
-    of = whole(outcome.get("attempt"))
+    of = integer(outcome.get("attempt"))
     if time_s is not None and of is not None and of in numbers:
         track.ended_s = track.at(time_s)
 

@@ -55,7 +55,7 @@ def page_of(history: History, *, command: str) -> str:
         page.heading("Notes")
         page.items(history.notes)
     page.heading("Next")
-    folder = shlex.quote(str(history.evidence.folder))
+    folder = shlex.quote(str(history.evidence.path))
     page.code(f"python -m memory explain {folder}\npython -m memory compare {folder} OTHER_RUN")
     return page.html()
 

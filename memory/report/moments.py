@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from experiment_utils.json_values import integer, mapping, mappings
 from memory.samples import Sample
 
 PARTS = ("main", "workers", "shmem", "kernel", "other")
@@ -123,25 +123,23 @@ def of_sample(sample: Sample, at_s: float) -> Moment:
 
 def of_snapshot(snapshot: Mapping[str, Any], at_s: float) -> Moment:
     """What a stage record holds, which may be anything."""
-    job, main = _part(snapshot, "job"), _part(snapshot, "main")
-    workers = snapshot.get("workers")
-    processes = [main, *(workers if isinstance(workers, list) else [])]
+    job, main = mapping(snapshot.get("job")), mapping(snapshot.get("main"))
+    processes = [main, *mappings(snapshot.get("workers"))]
     holders = tuple(
         Holder(pid, str(process.get("name", "")), anon)
         for process in processes
-        if isinstance(process, dict)
-        and (pid := whole(process.get("pid"))) is not None
-        and (anon := whole(process.get("anon_bytes"))) is not None
+        if (pid := integer(process.get("pid"))) is not None
+        and (anon := integer(process.get("anon_bytes"))) is not None
     )
-    has_job = whole(job.get("anon_bytes")) is not None
-    anon = whole((job if has_job else snapshot).get("anon_bytes"))
-    shmem = whole((job if has_job else snapshot).get("shmem_bytes"))
-    kernel = whole(job.get("kernel_bytes")) if has_job else None
-    locked = whole(job.get("locked_bytes")) if has_job else None
+    has_job = integer(job.get("anon_bytes")) is not None
+    anon = integer((job if has_job else snapshot).get("anon_bytes"))
+    shmem = integer((job if has_job else snapshot).get("shmem_bytes"))
+    kernel = integer(job.get("kernel_bytes")) if has_job else None
+    locked = integer(job.get("locked_bytes")) if has_job else None
     parts = (anon, shmem, kernel, locked)
-    u = whole(snapshot.get("unreclaimable_bytes")) if anon is None else sum(part or 0 for part in parts)
-    gpu = _part(snapshot, "gpu")
-    total, free = whole(gpu.get("total_bytes")), whole(gpu.get("free_bytes"))
+    u = integer(snapshot.get("unreclaimable_bytes")) if anon is None else sum(part or 0 for part in parts)
+    gpu = mapping(snapshot.get("gpu"))
+    total, free = integer(gpu.get("total_bytes")), integer(gpu.get("free_bytes"))
     return Moment(
         at_s,
         u=u,
@@ -150,35 +148,14 @@ def of_snapshot(snapshot: Mapping[str, Any], at_s: float) -> Moment:
             anon=anon,
             shmem=shmem,
             kernel=kernel,
-            main=whole(main.get("anon_bytes")),
+            main=integer(main.get("anon_bytes")),
             tree=sum(holder.anon_bytes for holder in holders) if holders else None,
         ),
-        cache=whole((job if has_job else snapshot).get("file_bytes")),
-        limit=whole(snapshot.get("limit_bytes")),
-        rss=whole(snapshot.get("rss_bytes")),
-        gpu=whole(gpu.get("allocated_bytes")),
-        gpu_reserved=whole(gpu.get("reserved_bytes")),
+        cache=integer((job if has_job else snapshot).get("file_bytes")),
+        limit=integer(snapshot.get("limit_bytes")),
+        rss=integer(snapshot.get("rss_bytes")),
+        gpu=integer(gpu.get("allocated_bytes")),
+        gpu_reserved=integer(gpu.get("reserved_bytes")),
         gpu_used=None if total is None or free is None else max(0, total - free),
         holders=holders,
     )
-
-
-def whole(value: Any) -> int | None:
-    """An amount or a count; None of anything else that a damaged file may hold."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def finite(value: Any) -> float | None:
-    """A number; None of anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _part(snapshot: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = snapshot.get(name)
-    return found if isinstance(found, dict) else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memory.report.moments import finite, whole
+from experiment_utils.json_values import at_path, finite, integer
 
 SPANS = 4096
 """Of an attempt, so many are kept apart; of more, the shortest are left out."""
@@ -82,7 +82,7 @@ class StageBook:
         name = record["stage"].encode("utf-8", "backslashreplace").decode()
         thread = record.get("thread")
         thread = thread if isinstance(thread, str) else None
-        depth = max(0, whole(record.get("depth")) or 0)
+        depth = max(0, integer(record.get("depth")) or 0)
         at_s = finite(record.get("elapsed_s")) or 0.0
         self.last_at_s = max(self.last_at_s, at_s)
         stack = self._open.setdefault(thread, [])
@@ -111,9 +111,7 @@ class StageBook:
         after = row.unreclaimable_bytes
         self._note(row, record, u, stack)
         row.unreclaimable_bytes = after  # until it ends
-        step = (
-            whole((record.get("facts") or {}).get("step")) if isinstance(record.get("facts"), dict) else None
-        )
+        step = integer(at_path(record, "facts.step"))
         span = Span(name, depth, thread, at_s, None, step, path, before_bytes=u)
         stack.append((row, span))
         self._keep(span)
@@ -144,18 +142,18 @@ class StageBook:
         row.error = error if isinstance(error, str) else None
         change = record.get("change")
         row.anon_change_bytes = _sum(
-            row.anon_change_bytes, whole(change.get("anon_bytes")) if isinstance(change, dict) else None
+            row.anon_change_bytes, integer(change.get("anon_bytes")) if isinstance(change, dict) else None
         )
         if u is not None and row._begun_bytes is not None:
             row.change_bytes = _sum(row.change_bytes, u - row._begun_bytes)
         row._begun_bytes = None
         peak = record.get("peak")
         if isinstance(peak, dict):
-            rss = whole(peak.get("rss_bytes"))
+            rss = integer(peak.get("rss_bytes"))
             row.rss_inside_bytes = max(
                 (n for n in (row.rss_inside_bytes, rss) if n is not None), default=None
             )
-            row.saw(whole(peak.get("sampled_unreclaimable_bytes")))
+            row.saw(integer(peak.get("sampled_unreclaimable_bytes")))
         self._note(row, record, u, stack)
 
     def _note(
@@ -213,10 +211,7 @@ def longest(spans: Sequence[Span], most: int) -> list[Span]:
 
 def amount(record: dict[str, Any], *path: str) -> int | None:
     """A number of bytes from the record's snapshot: `amount(record, "job", "anon_bytes")`."""
-    node: Any = record.get("snapshot")
-    for key in path:
-        node = node.get(key) if isinstance(node, dict) else None
-    return whole(node)
+    return integer(at_path(record, ".".join(("snapshot", *path))))
 
 
 def _sum(one: int | None, more: int | None) -> int | None:

@@ -17,7 +17,7 @@ def summary(history: History) -> dict[str, Any]:
     return {
         "version": VERSION,
         "run": history.name,
-        "folder": str(history.evidence.folder),
+        "folder": str(history.evidence.path),
         "attempts": [_attempt(history, attempt) for attempt in history.attempts],
         "notes": history.notes,
     }

@@ -7,7 +7,6 @@ The slowest counts: nodes differ, and a limit that is too short costs a requeue.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.by_model import settle
+from experiment_utils.metrics_file import read_tail
+from experiment_utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -87,17 +88,17 @@ def _newest(runs_dir: Path) -> list[Path]:
 def _measured(folder: Path) -> _Measured | None:
     """Of one run; None where it tells nothing, or was damaged."""
     try:
-        run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        run = RunFolder(folder).run
         config, auto = run["config"], run["auto"]
         ranks = int(auto.get("world_size") or 1)
-        row = _last_row(folder / "metrics.csv")
-        if row is None or int(row["step"]) < LEAST_STEPS or float(row["seconds"]) <= 0:
+        row = read_tail(folder / "metrics.csv").last(("step", "tokens", "seconds"))
+        if row is None or row["step"] < LEAST_STEPS or row["seconds"] <= 0:
             return None
         slurm = config.get("slurm") or {}
         return _Measured(
             _kind(config["model"], config["arch"], config["training"], str(auto["device"]), ranks),
             tuple(slurm.get(name) for name in _HERE),
-            float(row["tokens"]) / float(row["seconds"]),
+            row["tokens"] / row["seconds"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -109,18 +110,3 @@ def _kind(
     """Equal for runs of one kind."""
     computed = [arch, training["seq_len"], training["precision"], device, ranks]
     return json.dumps([[model.get(name) for name in _MODEL], *computed], sort_keys=True)
-
-
-def _last_row(path: Path) -> dict[str, str] | None:
-    """The last whole row, from the end of the file."""
-    with path.open("rb") as file:
-        header = file.readline().decode()
-        start = file.tell()
-        size = file.seek(0, 2)
-        file.seek(max(start, size - _TAIL_BYTES))
-        tail = file.read().decode(errors="replace")
-    lines = [line for line in tail.split("\n")[:-1] if line]
-    if not lines:
-        return None
-    names, cells = next(csv.reader([header])), next(csv.reader([lines[-1]]))
-    return dict(zip(names, cells, strict=True))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.exit_status import DONE, FAILED, INTERRUPTED, agreed
 from experiment_utils.quantities import counted
+from experiment_utils.run_folder import RunFolder
 from slurm.finding import find_job, find_token_jobs, set_of, study_and_names
 from slurm.records import LOCAL, named_places, run_folders, typed_study
-from training.attempt.run_files import holder_of
 
 if TYPE_CHECKING:
     from slurm.submit.cancelling import Target
@@ -120,7 +120,7 @@ def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> 
         if truth.state == "unreadable":
             lines.append(f"{truth.name}: {truth.reason}. Whether it runs is not known; its owner can end it")
             continue
-        holder = holder_of(truth.folder)
+        holder = RunFolder(truth.folder).holder
         if truth.state not in ("running", "stalled") or holder is None or holder.is_gone():
             continue
         whose = (

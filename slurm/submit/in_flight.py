@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import seconds
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import (
     LOCAL,
@@ -199,9 +200,9 @@ def _had_its_turn(run: Path, submission: Submission) -> bool:
         status = read_status(run)
     except UserError:
         return False
-    beat = status.get("heartbeat_s")
+    beat = seconds(status.get("heartbeat_s"))
     has_ended = state_of(run) not in (None, "running")
-    return has_ended and isinstance(beat, int | float) and beat >= submission.created_s
+    return has_ended and beat is not None and beat >= submission.created_s
 
 
 def process_of(job_id: str) -> tuple[str, int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import at_path, is_number
 from slurm.outcome import Outcome
 from slurm.truth import study_truth
 from training.attempt.run_files import read_run
@@ -32,8 +33,7 @@ def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
 def _val_loss(folder: Path) -> float | None:
     """Its final one, nats a token."""
     try:
-        results = read_run(folder).get("results") or {}
+        found = at_path(read_run(folder), "results.val_loss")
     except UserError:
         return None
-    found = results.get("val_loss")
-    return found if isinstance(found, int | float) else None
+    return found if is_number(found) else None

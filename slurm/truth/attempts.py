@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.json_values import finite, integer, mapping, mappings, text
 from experiment_utils.quantities import format_duration
+from experiment_utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -39,45 +40,26 @@ class Attempt:
 def read_attempts(folder: Path) -> list[Attempt]:
     """Oldest first. Never raises: what is damaged or missing is left out."""
     found: dict[int, Attempt] = {}
-    for one in _list(folder / "run.json", "attempts"):
-        number = one.get("attempt")
-        if isinstance(number, int):
-            found[number] = Attempt(number, _number(one.get("started_s")), _text(one.get("host")), _job(one))
-    for one in _list(folder / "starts.json", "starts"):
-        number = one.get("attempt")
-        if not isinstance(number, int):
+    run = RunFolder(folder)
+    for one in run.attempts:
+        if (number := integer(one.get("attempt"))) is not None:
+            found[number] = Attempt(number, finite(one.get("started_s")), text(one.get("host")), _job(one))
+    for one in mappings(run.file("starts.json").value.get("starts")):
+        if (number := integer(one.get("attempt"))) is None:
             continue
         before = found.get(number, Attempt(number))
-        step = one.get("step_after")
         found[number] = Attempt(
             number,
-            before.started_s or _number(one.get("started_s")),
-            before.host or _text(one.get("host")),
-            _text(one.get("job_id")) or before.job,
-            step if isinstance(step, int) else None,
-            _text(one.get("reason")).partition(". Why: ")[0] or _text(one.get("state")) or None,
+            before.started_s or finite(one.get("started_s")),
+            before.host or text(one.get("host")),
+            text(one.get("job_id")) or before.job,
+            integer(one.get("step_after")),
+            text(one.get("reason")).partition(". Why: ")[0] or text(one.get("state")) or None,
         )
     return [found[number] for number in sorted(found)]
 
 
 def _job(attempt: dict[str, Any]) -> str | None:
-    told = attempt.get("slurm")
-    told = told if isinstance(told, dict) else {}
-    array, task = _text(told.get("SLURM_ARRAY_JOB_ID")), _text(told.get("SLURM_ARRAY_TASK_ID"))
-    return f"{array}_{task}" if array and task else _text(told.get("SLURM_JOB_ID")) or None
-
-
-def _list(path: Path, key: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))[key]
-        return [one for one in found if isinstance(one, dict)]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    job = mapping(attempt.get("slurm"))
+    array, task = text(job.get("SLURM_ARRAY_JOB_ID")), text(job.get("SLURM_ARRAY_TASK_ID"))
+    return f"{array}_{task}" if array and task else text(job.get("SLURM_JOB_ID")) or None

@@ -12,23 +12,22 @@ starts.json   each start of a job for it, by that job (slurm/in_job)
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.json_values import at_path, integer, mapping, seconds
 from experiment_utils.lock_file import Holder
+from experiment_utils.run_folder import ABSENT, FileContent, RunFolder
 from memory.ring import read_head
 from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, array_of, named_places, places
 from slurm.submitters import launcher_lives
 from training.attempt.made_by import Code, codes_of
-from training.attempt.run_files import STALLED_AFTER_S, holder_of
-from training.checkpoints import checkpoint_steps
+from training.attempt.run_files import STALLED_AFTER_S
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,13 @@ class Known:
 
     @property
     def attempt(self) -> int | None:
-        told = [one for one in (self.status.get("attempt"), self.outcome.get("attempt")) if _is_number(one)]
-        return max((int(one) for one in told if one is not None), default=None)
+        numbers = (integer(one.get("attempt")) for one in (self.status, self.outcome))
+        return max((one for one in numbers if one is not None), default=None)
 
     @property
     def heartbeat_s(self) -> float | None:
         """Unix time, on the clock of the node that the run is or was on."""
-        beat = self.status.get("heartbeat_s")
-        return float(beat) if _is_number(beat) else None
+        return seconds(self.status.get("heartbeat_s"))
 
     @property
     def job(self) -> str | None:
@@ -106,8 +104,7 @@ class Known:
         """That the last attempt was in, by the job's own word or its supervisor's environment."""
         if isinstance(self.start.get("job_id"), str):
             return str(self.start["job_id"])
-        told = self.outcome.get("environment")
-        told = told if isinstance(told, dict) else {}
+        told = mapping(self.outcome.get("environment"))
         array, task = str(told.get("SLURM_ARRAY_JOB_ID", "")), str(told.get("SLURM_ARRAY_TASK_ID", ""))
         if array.isdigit() and task.isdigit():
             return f"{array}_{task}"
@@ -117,10 +114,10 @@ class Known:
     @property
     def own_restarts(self) -> int | None:
         """Of its job before the last attempt, as that told; None where it is not known."""
-        if _is_number(self.start.get("restart")):
-            return int(self.start["restart"])
-        told = self.outcome.get("environment")
-        if not isinstance(told, dict) or not told.get("SLURM_JOB_ID"):
+        if (restart := integer(self.start.get("restart"))) is not None:
+            return restart
+        told = mapping(self.outcome.get("environment"))
+        if not told.get("SLURM_JOB_ID"):
             return None
         count = str(told.get("SLURM_RESTART_COUNT", "0"))
         return int(count) if count.isdigit() and len(count) < 9 else None
@@ -163,12 +160,8 @@ class Known:
 
 def oom_kills(outcome: dict[str, Any]) -> int:
     """How often the kernel killed for memory where the run was, while it ran."""
-    counts = []
-    for when in ("before", "after"):
-        counters = outcome.get(f"counters_{when}")
-        count = counters.get("oom_kill") if isinstance(counters, dict) else None
-        counts.append(int(count) if _is_number(count) else 0)
-    return max(0, counts[1] - counts[0])
+    before, after = (at_path(outcome, f"counters_{when}.oom_kill") for when in ("before", "after"))
+    return max(0, (integer(after) or 0) - (integer(before) or 0))
 
 
 def read_known(
@@ -187,13 +180,6 @@ def read_known(
         return Known(folder, unreadable=f"{error.path} cannot be read: {error.why}")
 
 
-def newest_step(folder: Path) -> int:
-    """Step of a run's newest checkpoint; 0 without one, or if they cannot be read."""
-    with suppress(atomic_files.Unreadable):
-        return max(checkpoint_steps(folder / "checkpoints"), default=0)
-    return 0
-
-
 def _read_known(
     folder: Path,
     submission_of: Callable[[Path, str], Submission | None],
@@ -202,29 +188,38 @@ def _read_known(
 ) -> Known:
     with os.scandir(folder):  # else a folder that cannot be listed looks like one without files
         pass
-    status, written_s = _object(folder / "status.json")
-    if status and not status.get("step"):  # an attempt that has not restored yet
-        step = newest_step(folder)
-        status |= {"step": step} if step else {}
-    outcome, _ = _object(folder / "outcome.json")
-    holder = holder_of(folder)
+    run = RunFolder(folder)
+    status, outcome = (dict(run.file(name).readable().value) for name in ("status.json", "outcome.json"))
+    if status and not status.get("step") and run.checkpoint_step:  # an attempt that has not restored yet
+        status["step"] = run.checkpoint_step
+    holder = run.holder
     if outcome and not _is_of_last_attempt(outcome, status, holder):
         outcome = {}
-    head = read_head(folder / "memory.ring") if status.get("state") == "running" and not outcome else None
+    head = read_head(run.ring_path) if status.get("state") == "running" and not outcome else None
     silent_s, sampled, unheard_s = _silence(
-        status, written_s, folder / "memory.ring", head and head[1], now_s
+        status, run.file("status.json").changed_s, run.ring_path, head and head[1], now_s
     )
     submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
     # of one that is done nothing more is asked than its job, which of workers no place tells
     is_asked = status.get("state") != "done" or (array is not None and array.how == "workers")
-    start = _last_start(folder) if place is not None and is_asked else {}
+    starts = (
+        run.file("starts.json").readable().value.get("starts") if place is not None and is_asked else None
+    )
+    names = () if status else ("status.json", "jobs.json", "starts.json", "outcome.json", "run.json")
+    damaged = tuple(name for name in names if _is_empty(run.file(name).readable()))
+    run_facts = run.file("run.json").readable().value
     return Known(
-        folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
-        () if status else _damaged(folder),
-        _modified_s(folder / "config.yaml"), _modified_s(folder / "memory.ring"),
-        _step(outcome or (head[0] if head is not None else {}), status),
-        tuple(codes_of(_object(folder / "run.json")[0])),
+        folder, status, outcome, holder, silent_s, sampled,
+        mapping(starts[-1]) if isinstance(starts, list) and starts else {},
+        submission, array, place, lost, unheard_s, damaged,
+        _modified_s(folder / "config.yaml"), _modified_s(run.ring_path),
+        _step(outcome or (head[0] if head is not None else {}), status), tuple(codes_of(run_facts)),
     )  # fmt: skip
+
+
+def _is_empty(file: FileContent) -> bool:
+    """Whether the file exists and holds nothing that can be read."""
+    return file.state != ABSENT and not file.value
 
 
 def newest_place(
@@ -258,12 +253,6 @@ def newest_place(
     return (*(newest or (None, None, None)), lost)
 
 
-def _damaged(folder: Path) -> tuple[str, ...]:
-    """Of the files that tell what became of a run, those that are there and hold nothing that can be read."""
-    names = ("status.json", "jobs.json", "starts.json", "outcome.json", "run.json")
-    return tuple(name for name in names if (folder / name).exists() and not _object(folder / name)[0])
-
-
 def _modified_s(path: Path) -> float | None:
     try:
         return path.stat().st_mtime
@@ -275,14 +264,14 @@ def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder:
     """Not of an attempt before, whose successor nobody supervises; nor of a second start, which found the
     lock taken and left while the first one goes on.
     """
-    told, ended_s = outcome.get("attempt"), outcome.get("ended_s")
-    attempt, beat_s = status.get("attempt"), status.get("heartbeat_s")
-    if _is_number(told) and _is_number(attempt) and told < attempt:
+    told, ended_s = integer(outcome.get("attempt")), seconds(outcome.get("ended_s"))
+    attempt, beat_s = integer(status.get("attempt")), seconds(status.get("heartbeat_s"))
+    if told is not None and attempt is not None and told < attempt:
         return False
     if status.get("state") != "running" or outcome.get("host") != status.get("host"):
         return True
     lives = holder is not None and holder.host == os.uname().nodename and not holder.is_gone()
-    return not lives and not (_is_number(ended_s) and _is_number(beat_s) and beat_s > ended_s + 1)
+    return not lives and (ended_s is None or beat_s is None or beat_s <= ended_s + 1)
 
 
 def _silence(
@@ -292,10 +281,10 @@ def _silence(
     sample is on that of the run; else what is younger counts, what was noted on our clock or the file on the
     file server's.
     """
-    beat = status.get("heartbeat_s")
-    if not _is_number(beat) or written_s is None:
+    beat = seconds(status.get("heartbeat_s"))
+    if beat is None or written_s is None:
         return None, False, None
-    by_files = max(0.0, min(now_s - float(beat), now_s - written_s))
+    by_files = max(0.0, min(now_s - beat, now_s - written_s))
     try:
         ring_s = now_s - ring.stat().st_mtime
     except OSError:
@@ -304,34 +293,12 @@ def _silence(
         return by_files, False, by_files
     unheard_s = max(0.0, min(by_files, ring_s, now_s - sample.time_s))
     sampled = ring_s < STALLED_AFTER_S
-    if sampled and sample.time_s >= float(beat):
-        return sample.time_s - float(beat), True, unheard_s
+    if sampled and sample.time_s >= beat:
+        return sample.time_s - beat, True, unheard_s
     return by_files, sampled, unheard_s
 
 
 def _step(facts: dict[str, Any], status: dict[str, Any]) -> str:
     """facts: as a supervisor wrote them down, in outcome.json or in memory.ring."""
-    environment = facts.get("environment")
     is_of_it = facts.get("attempt") in (None, status.get("attempt")) or not status
-    return str(environment.get("SLURM_STEP_ID", "")) if isinstance(environment, dict) and is_of_it else ""
-
-
-def _last_start(folder: Path) -> dict[str, Any]:
-    starts = _object(folder / "starts.json")[0].get("starts")
-    last = starts[-1] if isinstance(starts, list) and starts else None
-    return last if isinstance(last, dict) else {}
-
-
-def _object(path: Path) -> tuple[dict[str, Any], float | None]:
-    """The JSON object, empty where there is none; and when it was written."""
-    try:
-        with atomic_files.reading(path), open(path, "rb") as file:
-            written_s = os.fstat(file.fileno()).st_mtime
-            found = json.loads(file.read().decode(errors="replace"))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return {}, None
-    return (found, written_s) if isinstance(found, dict) else ({}, None)
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15
+    return str(mapping(facts.get("environment")).get("SLURM_STEP_ID", "")) if is_of_it else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.earlier_attempts import earlier_attempts
+from experiment_utils.run_folder import RunFolder
 from slurm.records import SLURM, places, read_submission
 from slurm.truth.attempts import read_attempts
 
@@ -37,7 +37,8 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
     attempt: only what is of this one, or may be.
     """
     own, first = [], 1
-    for place in (*earlier_attempts(folder), folder):
+    of_attempts = (*RunFolder(folder).attempt_folders(), folder)
+    for place in of_attempts:
         paths = sorted(place.glob("log*.txt"), key=_log_first)
         own += [LogFile(str(path.relative_to(folder)), path, first=first) for path in paths]
         if (place / "log.txt").exists() and place != folder:
@@ -49,8 +50,7 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
         number = None if shared else jobs.get(job)
         of_jobs.append(LogFile(title, path, number, repeats=True))
     boxes = []
-    boxes_of = (place.glob("memory.blackbox.*.txt") for place in (*earlier_attempts(folder), folder))
-    for path in [path for found in boxes_of for path in sorted(found)]:
+    for path in [path for place in of_attempts for path in sorted(place.glob("memory.blackbox.*.txt"))]:
         match = _BLACK_BOX.match(path.name)
         boxes.append(
             LogFile(f"{path.name}: stacks when memory was nearly out", path, int(match[1]) if match else None)

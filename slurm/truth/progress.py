@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.json_values import integer
+from experiment_utils.metrics_file import read_tail
 from memory.ring import Peak, read_peak
 
-_TAIL_BYTES = 6 << 10
+_COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     """Never raises. status, outcome: as they were read."""
     tokens_per_s, seconds_per_step = _pace(folder / "metrics.csv")
     highest = Peak(
-        u_bytes=_count(outcome.get("peak_unreclaimable_bytes")),
-        limit_bytes=_count(outcome.get("limit_bytes")),
-        own_bytes=_count(outcome.get("peak_own_bytes")),
+        u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
+        limit_bytes=integer(outcome.get("limit_bytes")),
+        own_bytes=integer(outcome.get("peak_own_bytes")),
         limit_at=outcome.get("limit_at"),
     )
     if highest.u_bytes is None:
@@ -56,12 +56,12 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     # U of a machine is also that of runs side by side, and of all else that goes on there
     own = highest.own_bytes if highest.limit_at == "host" else None
     peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
-    polled = _count(status.get("polled_limit_bytes"))
+    polled = integer(status.get("polled_limit_bytes"))
     if polled:  # no cgroup has it, and what is polled is RSS
         resident = highest.rss_bytes or read_peak(folder / "memory.ring").rss_bytes
         peak, limit = resident or peak, polled
     return Progress(
-        _count(status.get("step")), _count(status.get("total_steps")), tokens_per_s, seconds_per_step,
+        integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
         peak, limit,
     )  # fmt: skip
 
@@ -69,41 +69,15 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
 def _pace(path: Path) -> tuple[float | None, float | None]:
     """(tokens a second, seconds a step) of the last rows; seconds count through all attempts."""
     try:
-        with open(path, "rb") as file:
-            header = file.readline().decode(errors="replace").rstrip("\r\n").split(",")
-            begin = file.tell()
-            at = max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
-            file.seek(at)
-            if at > begin:  # a row that is cut within its first field has all of its fields
-                file.readline()
-            lines = file.read().decode(errors="replace").split("\n")
+        tail = read_tail(path)
     except OSError:
         return None, None
-    whole = lines[:-1]  # a kill cuts the last one short
-    first = next((row for line in whole if (row := _row(line, header)) is not None), None)
-    last = next((row for line in reversed(whole) if (row := _row(line, header)) is not None), None)
+    first, last = tail.first(_COLUMNS), tail.last(_COLUMNS)
     if first is None or last is None:
         return None, None
     if last["step"] == first["step"]:
         return last["tokens_per_s"], None
-    seconds, steps = last["seconds"] - first["seconds"], last["step"] - first["step"]
-    if seconds <= 0 or steps <= 0:
+    passed_s, steps = last["seconds"] - first["seconds"], last["step"] - first["step"]
+    if passed_s <= 0 or steps <= 0:
         return None, None
-    return (last["tokens"] - first["tokens"]) / seconds, seconds / steps
-
-
-def _row(line: str, header: list[str]) -> dict[str, float] | None:
-    parts = line.rstrip("\r").split(",")
-    if len(parts) != len(header):
-        return None
-    found = {}
-    for name in ("step", "tokens", "seconds", "tokens_per_s"):
-        try:
-            found[name] = float(parts[header.index(name)])
-        except ValueError:
-            return None
-    return found if all(map(math.isfinite, found.values())) else None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
+    return (last["tokens"] - first["tokens"]) / passed_s, passed_s / steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import seconds
 from memory.sacct import Row
 from memory.slurm_times import moment
 from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
@@ -95,8 +96,8 @@ def began_again(case: Case) -> bool:
     restarts = (case.row.restarts if case.row else None) or len(case.starts) - 1
     if case.known.own_restarts is not None and restarts > case.known.own_restarts:
         return True
-    ended_s = case.known.start.get("ended_s")
-    return isinstance(ended_s, int | float) and case.start_s is not None and case.start_s > ended_s
+    ended_s = seconds(case.known.start.get("ended_s"))
+    return ended_s is not None and case.start_s is not None and case.start_s > ended_s
 
 
 def its_turn_s(case: Case) -> float | None:
@@ -106,11 +107,11 @@ def its_turn_s(case: Case) -> float | None:
     """
     begun, array = case.known.start, case.known.array
     side_by_side_s = case.start_s if array is not None and array.how in ("pack", "ensemble") else None
-    started_s = begun.get("started_s")
-    if begun.get("end") is not None or not isinstance(started_s, int | float):
+    started_s = seconds(begun.get("started_s"))
+    if begun.get("end") is not None or started_s is None:
         return side_by_side_s
     is_of_this = case.start_s is None or started_s >= case.start_s - CLOCKS_APART_S
-    return float(started_s) if is_of_this else side_by_side_s
+    return started_s if is_of_this else side_by_side_s
 
 
 def is_over_in_its_job(case: Case) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from experiment_utils.run_folder import RunFolder
 from slurm.records import OF_THE_ORIGINAL, SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
-from slurm.truth.known import newest_step
 from slurm.truth.signs import is_over_in_its_job
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 from slurm.truth.words import no_output
@@ -71,7 +71,7 @@ def unreadable(case: Case) -> Verdict | None:
     if known.state is not None or not known.damaged or (known.job is not None and not case.has_ended):
         return None
     names = " and ".join(known.damaged)
-    step = newest_step(known.folder)
+    step = RunFolder(known.folder).checkpoint_step
     told = f"what became of it cannot be told: {names} cannot be read"
     kept = f"; its checkpoint of step {step:,} is there" if step else ""
     return Verdict("failed", _again(case, f"{told}{kept}"), known.damaged[0])

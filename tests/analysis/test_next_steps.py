@@ -14,7 +14,6 @@ import yaml
 
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
-from analysis.run_folder import RunFolder, read_run_folder
 from conf import Config
 from conf.check import to_plain
 from conf.compose import Composer
@@ -22,6 +21,7 @@ from conf.ensembles import members_of
 from conf.request import read_request
 from conf.rules import RULES
 from conf.schema import Ensemble
+from experiment_utils.run_folder import RunFolder, read_run_folder
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from training.plan import resolve
 

@@ -37,12 +37,11 @@ def test_a_run_that_was_killed_before_its_first_status_is_not_queued(new_run: Ca
     (run.path / "outcome.json").write_text(json.dumps(ended | counts))
     outcome = outcome_of(read_run_folder(run.path))
     assert outcome.state == "oom"
-    assert "before it wrote its first status" in (outcome.reason or "")
 
 
 def test_a_run_without_status_is_queued(new_run: Callable[..., Any]) -> None:
     outcome = outcome_of(read_run_folder(new_run().path))
-    assert (outcome.state, outcome.reason) == ("queued", "it has not started yet")
+    assert outcome.state == "queued"
     assert outcome.steps == "no step"
 
 
@@ -52,7 +51,6 @@ def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) ->
     with lock_file.lock(made.path / "run.lock", "it"):
         outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "running"
-    assert f"process {os.getpid()} on" in str(outcome.reason)
 
 
 def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
@@ -68,15 +66,13 @@ def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], 
     made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
     outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "failed"
-    assert outcome.reason == (
-        "its process ended without a word, in stage evaluate, last heard of 1 min ago: killed, or the "
-        "machine went down"
-    )
+    assert "in stage evaluate" in str(outcome.reason)
 
 
 def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[..., Any]) -> None:
     made = new_run()
-    made.status("running")
+    made.status("running", heartbeat_s=time.time() - 60)
+    os.utime(made.path / "status.json", (time.time() - 60,) * 2)
     assert outcome_of(read_run_folder(made.path)).state == "failed"
 
 
@@ -88,9 +84,8 @@ def test_a_run_on_another_machine_is_told_by_its_heartbeat(
     made.status("running", heartbeat_s=time.time() - silent_s)
     holder = {"host": "another", "pid": 1, "started_at": 5, "since": "noon", "job_id": "77"}
     (made.path / "run.lock").write_text(json.dumps(holder))
-    outcome = outcome_of(read_run_folder(made.path))
-    assert outcome.state == state
-    assert "process 1 on another, Slurm job 77, since noon" in str(outcome.reason)
+    os.utime(made.path / "status.json", (time.time() - silent_s,) * 2)
+    assert outcome_of(read_run_folder(made.path)).state == state
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_done(new_run: Callable[..., Any]) -> None:
@@ -132,8 +127,7 @@ def test_a_run_that_the_kernel_killed_for_memory_says_so(new_run: Callable[..., 
     run = read_run_folder(made.path)
     outcome = outcome_of(run)
     assert outcome.state == "oom"
-    assert "The kernel killed the main process" in str(outcome.reason)
-    assert "in stage train" in str(outcome.reason)
+    assert "the kernel killed the main process" in str(outcome.reason)
     assert after_run(run, outcome)[0][0] == f"python -m memory explain {made.path}"
     page = run_page(run, [], Terminal(color=False, unicode=False, width=200))
     assert "at most 1.0 GB of 1.0 GB" in page, "700 MB in the stages' records"

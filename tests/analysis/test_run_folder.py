@@ -29,14 +29,21 @@ def test_a_finished_run_reads_whole(done_run: Any) -> None:
     assert blank.count(False) == len(run.evals) == 10
     assert not blank[49]
     assert run.evals[-1]["loss"] == run.column("val_loss")[-1] == run.fact("results.val_loss")
-    assert len(run.memory) == 2 * (8 + 3 * 10 + 1)
+    assert len(run.stage_records) == 2 * (8 + 3 * 10 + 1)
     assert run.checkpoint_step == 500
     assert run.damage == []
 
 
 def test_an_empty_folder_reads_as_empty(tmp_path: Path) -> None:
     run = read_run_folder(tmp_path)
-    assert (run.status, run.run, run.config, run.metrics, run.evals, run.memory) == ({}, {}, {}, {}, [], [])
+    assert (run.status, run.run, run.config, run.metrics, run.evals, run.stage_records) == (
+        {},
+        {},
+        {},
+        {},
+        [],
+        [],
+    )
     assert run.column("train_loss") == []
     assert run.fact("data.tokens") is None
     assert run.checkpoint_step is None
@@ -62,16 +69,16 @@ def test_a_row_cut_at_any_byte_is_left_out(small_run: Any) -> None:
         assert len(run.damage) == (not content[:cut].endswith(b"\n"))
 
 
-@pytest.mark.parametrize("name", ["evals", "memory"])
-def test_a_record_cut_at_any_byte_is_left_out(small_run: Any, name: str) -> None:
+@pytest.mark.parametrize(("name", "file"), [("evals", "evals"), ("stage_records", "memory")])
+def test_a_record_cut_at_any_byte_is_left_out(small_run: Any, name: str, file: str) -> None:
     whole = getattr(read_run_folder(small_run.path), name)
-    path = small_run.path / f"{name}.jsonl"
+    path = small_run.path / f"{file}.jsonl"
     content = path.read_bytes()
     for cut in range(len(content) - 150, len(content) - 1):
         path.write_bytes(content[:cut])
         run = read_run_folder(small_run.path)
         assert getattr(run, name) == whole[:-1]
-        assert run.damage == [f"{name}.jsonl: 1 line passed over, torn or not numbers"]
+        assert run.damage == [f"{file}.jsonl: 1 line passed over, torn or not numbers"]
 
 
 def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: Any) -> None:
@@ -79,13 +86,13 @@ def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: An
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:3], lines[3][:40], *lines[4:]]) + "\n")
     run = read_run_folder(done_run.path)
-    assert len(run.memory) == len(lines) - 1
+    assert len(run.stage_records) == len(lines) - 1
     assert run.damage == ["memory.jsonl: 1 line passed over, torn or not numbers"]
 
 
 def test_records_of_another_kind_are_ignored(small_run: Any) -> None:
     whole = read_run_folder(small_run.path)
-    records, evaluations = whole.memory, whole.evals
+    records, evaluations = whole.stage_records, whole.evals
     with open(small_run.path / "memory.jsonl", "a") as file:
         for other in (
             {"event": "sample"},
@@ -98,15 +105,15 @@ def test_records_of_another_kind_are_ignored(small_run: Any) -> None:
     with open(small_run.path / "evals.jsonl", "a") as file:
         file.write(json.dumps(evaluations[0] | {"loss": None}) + "\n")
     run = read_run_folder(small_run.path)
-    assert (run.memory, run.evals) == (records, evaluations)
+    assert (run.stage_records, run.evals) == (records, evaluations)
 
 
 def test_a_line_ends_only_at_its_end(small_run: Any) -> None:
-    records = read_run_folder(small_run.path).memory
+    records = read_run_folder(small_run.path).stage_records
     odd = records[0] | {"facts": {"path": "a\u2028b\x85c"}}
     with open(small_run.path / "memory.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps(odd, ensure_ascii=False) + "\n")
-    assert read_run_folder(small_run.path).memory == [*records, odd]
+    assert read_run_folder(small_run.path).stage_records == [*records, odd]
 
 
 def test_what_is_not_known_is_ignored_and_what_is_missing_is_missed(new_run: Callable[..., Any]) -> None:
@@ -130,7 +137,7 @@ def test_a_json_file_that_is_damaged_is_told(done_run: Any, content: bytes) -> N
 
 def test_the_newest_attempt_is_the_one_that_counts(done_run: Any) -> None:
     done_run.memory(attempt=2, cycles=1)
-    newest = read_run_folder(done_run.path).last_attempt_memory
+    newest = read_run_folder(done_run.path).last_stage_records
     assert {record["attempt"] for record in newest} == {2}
     assert len(newest) == 2 * (8 + 3 + 1)
 

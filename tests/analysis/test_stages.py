@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def test_stages_that_ran_more_than_once_are_added_up(done_run: Any) -> None:
-    rows = {row.name: row for row in stage_rows(read_run_folder(done_run.path).memory)}
+    rows = {row.name: row for row in stage_rows(read_run_folder(done_run.path).stage_records)}
     assert list(rows)[:3] == ["start", "load_tokenizer", "open_dataset"]
     assert (rows["train"].times, rows["train"].seconds) == (10, 62.5)
     assert rows["train"].anon_change_bytes == 7.5 * MB
@@ -30,11 +30,11 @@ def test_stages_that_ran_more_than_once_are_added_up(done_run: Any) -> None:
 def test_the_stage_that_a_run_was_lost_in_did_not_end(new_run: Callable[..., Any]) -> None:
     made = new_run()
     made.memory(killed_in="build_optimizer")
-    rows = stage_rows(read_run_folder(made.path).memory)
+    rows = stage_rows(read_run_folder(made.path).stage_records)
     assert [row.name for row in rows if not row.ended] == ["build_optimizer"]
     assert rows[-1].anon_change_bytes is None
     book = StageBook()
-    for record in read_run_folder(made.path).memory:
+    for record in read_run_folder(made.path).stage_records:
         book.add(record)
     assert (book.spans[-1].name, book.spans[-1].end_s) == ("build_optimizer", None)
 
@@ -52,8 +52,8 @@ def test_records_of_the_real_recorder(tmp_path: Path) -> None:
             raise ValueError("no")
     run = read_run_folder(tmp_path)
     assert run.damage == []
-    assert len(run.memory) == 8
-    rows = {row.name: row for row in stage_rows(run.memory)}
+    assert len(run.stage_records) == 8
+    rows = {row.name: row for row in stage_rows(run.stage_records)}
     assert [(row.name, row.depth) for row in rows.values()] == [
         ("outer", 0), ("inner", 1), ("beside", 0), ("fails", 0),
     ]  # fmt: skip
@@ -63,12 +63,12 @@ def test_records_of_the_real_recorder(tmp_path: Path) -> None:
     assert rows["fails"].error == "ValueError: no"
     assert (rows["fails"].peak_bytes or 0) > 64 * MB
     book = StageBook()
-    for record in run.memory:
+    for record in run.stage_records:
         book.add(record)
     assert [(span.name, span.path, span.thread) for span in book.spans] == [
         ("outer", ("outer",), None), ("inner", ("outer", "inner"), None), ("beside", ("beside",), "helper"),
         ("fails", ("fails",), None),
     ]  # fmt: skip
     for span in book.spans:
-        begin, end = (record["elapsed_s"] for record in run.memory if record["stage"] == span.name)
+        begin, end = (record["elapsed_s"] for record in run.stage_records if record["stage"] == span.name)
         assert (span.begin_s, span.end_s) == (begin, end)

@@ -14,13 +14,13 @@ from rich.text import Text
 from analysis import read_run_folder, render_run, render_sweep
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import outcome_of
-from analysis.run_folder import RunFolder
 from analysis.summary import run_page
 from analysis.sweep import best_row, sweep_page, sweep_row
 from analysis.terminal import Terminal
 from conf.arguments import read_arguments
 from conf.compose import Composer
 from conf.request import read_request
+from experiment_utils.run_folder import RunFolder
 
 GOLDEN = Path(__file__).parent / "golden"
 NEW_RUN = Callable[..., Any]
@@ -68,7 +68,7 @@ def test_page_of_a_run_that_was_cancelled_in_its_second_attempt(new_run: NEW_RUN
 
 def test_page_of_a_run_that_has_not_started(new_run: NEW_RUN) -> None:
     page = run_page(relative(new_run()), [], Terminal())
-    assert "queued: it has not started yet" in page
+    assert "queued: it has not been started yet" in page
     assert "Loss" not in page
 
 

@@ -11,8 +11,8 @@ import pytest
 from supervised import outcome_in, python, supervise
 
 from analysis.export.series import Series
-from analysis.run_folder import read_run_folder
-from memory.earlier_attempts import earlier_attempts, keep_earlier
+from experiment_utils.run_folder import RunFolder, read_run_folder
+from memory.earlier_attempts import keep_earlier
 from memory.report.history import read_history
 from slurm.truth.log_files import lines_of, log_files
 from training.micro_batch import died_for_memory
@@ -51,14 +51,14 @@ def numbers(folder: Path) -> list[tuple[int, int, int, float]]:
 def test_old_run_folder_reads_as_before(in_one_file: Path) -> None:
     assert numbers(in_one_file) == [(1, 12, 12, 26.94), (2, 14, 14, 40.42)]
     run = read_run_folder(in_one_file)
-    assert (len(run.memory), len(run.last_attempt_memory), run.supervised["attempt"]) == (26, 14, 2)
+    assert (len(run.stage_records), len(run.last_stage_records), run.outcome["attempt"]) == (26, 14, 2)
 
 
 def test_both_forms_have_the_same_records(in_one_file: Path, in_folders: Path) -> None:
     assert [one[:3] for one in numbers(in_folders)] == [one[:3] for one in numbers(in_one_file)]
     old, new = read_run_folder(in_one_file), read_run_folder(in_folders)
-    assert new.memory == old.memory
-    assert new.last_attempt_memory == old.last_attempt_memory
+    assert new.stage_records == old.stage_records
+    assert new.last_stage_records == old.last_stage_records
     points = [list(Series(folder, []).new(is_over=True)) for folder in (in_one_file, in_folders)]
     assert points[0] == points[1]
 
@@ -125,7 +125,7 @@ def test_supervisor_keeps_outcome_and_samples_of_the_attempt_before(tmp_path: Pa
     supervise(tmp_path, python("raise SystemExit(3)"), attempt=1)
     supervise(tmp_path, python("raise SystemExit(4)"), attempt=1)  # a start that was never recorded
     assert outcome_in(tmp_path)["exit_code"] == 4
-    assert list(earlier_attempts(tmp_path)) == []
+    assert RunFolder(tmp_path).attempt_folders() == []
     supervise(tmp_path, python("pass"), attempt=2)
     place = tmp_path / "attempts" / "1"
     assert (outcome_in(tmp_path)["exit_code"], outcome_in(place)["exit_code"]) == (0, 4)

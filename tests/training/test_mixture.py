@@ -129,8 +129,8 @@ class TestRun:
         results = read_run(folder)["results"]
         assert results["val_loss"] == val["loss"]
         assert set(results["test_losses"]) == {"test/long", "test/short"}
-        from analysis.run_folder import read_run_folder
         from analysis.summary import render_run
+        from experiment_utils.run_folder import read_run_folder
 
         assert [one["source"] for one in read_run_folder(folder).evals] == ["val"] * 3
         page = render_run(folder, color=False)

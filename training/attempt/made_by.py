@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiment_utils.json_values import is_number
+
 _SHORT = 7
 _NAMED = 3
 
@@ -55,7 +57,7 @@ def _code(attempt: Any) -> Code | None:
     return Code(
         hash=told["hash"],
         commit=commit if isinstance(commit, str) and told.get("dirty") is False else None,
-        started_s=started_s if isinstance(started_s, int | float) else math.inf,
+        started_s=started_s if is_number(started_s) else math.inf,
     )
 
 

@@ -14,6 +14,7 @@ from conf import Config
 from conf.run_identity import run_name
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
+from experiment_utils.run_folder import ABSENT, DAMAGED, WHOLE, RunFolder, read_file
 
 log = logging.getLogger("training")
 
@@ -38,24 +39,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it was damaged, is gone or cannot be read.
     """
-    import yaml
-
-    path = folder / "config.yaml"
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
-    try:
-        with atomic_files.reading(path):
-            found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-        why = "no keys in it"
-    except (FileNotFoundError, NotADirectoryError) as error:
-        found, why = None, error.strerror or str(error)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        found, why = None, " ".join(str(error).split())
-    if not isinstance(found, dict):
+    found = read_file(folder / "config.yaml").readable()
+    if found.state != WHOLE:
+        why = " ".join(found.why.split())
         raise UserError(
-            f"{path} cannot be read: {why}. The command that the run was started or submitted with, typed "
-            "again, writes it anew"
+            f"{found.path} cannot be read: {why}. The command that the run was started or submitted with, "
+            "typed again, writes it anew"
         )
-    return found
+    return found.value
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -64,10 +55,8 @@ def read_status(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it is there and cannot be read.
     """
-    try:
-        return atomic_files.read_object(folder / "status.json") or {}
-    except ValueError:
-        return {}
+    found = read_file(folder / "status.json").readable()
+    return found.value if found.state == WHOLE else {}
 
 
 def state_of(folder: Path) -> str | None:
@@ -75,17 +64,9 @@ def state_of(folder: Path) -> str | None:
     state = read_status(folder).get("state")
     if state != "running":
         return state
-    holder = holder_of(folder)
+    holder = RunFolder(folder).holder
     gone = holder.is_gone() if holder is not None else not (folder / "run.lock").exists()
     return "failed" if gone else state
-
-
-def holder_of(folder: Path) -> lock_file.Holder | None:
-    """The process that runs in the folder, here or elsewhere; None: none. A damaged lock tells nothing."""
-    try:
-        return lock_file.read_holder(folder / "run.lock", f"the run folder {folder}")
-    except UserError:
-        return None
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -94,20 +75,19 @@ def read_run(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it was damaged, or cannot be read.
     """
-    path = folder / "run.json"
-    try:
-        found = atomic_files.read_object(path) or {}
-        for key, kind in (("attempts", list), ("auto", dict), ("results", dict)):
-            if not isinstance(found.get(key) or kind(), kind):
-                raise ValueError(f"{key} is {found[key]!r}")
-        return found
-    except ValueError as error:
+    found = read_file(folder / "run.json").readable()
+    kinds = {"attempts": list, "auto": dict, "results": dict}
+    wrong = (key for key, kind in kinds.items() if not isinstance(found.value.get(key) or kind(), kind))
+    why = next((f"{key} is {found.value[key]!r}" for key in wrong), found.why)
+    if why and found.state != ABSENT:
+        path = found.path
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
-            f"{path} was damaged ({error}). The checkpoints beside it are still good. Move it aside: {aside} "
+            f"{path} was damaged ({why}). The checkpoints beside it are still good. Move it aside: {aside} "
             "and type the command again: the run goes on from its newest checkpoint and writes the file "
             "anew. Only the record of its earlier attempts is lost; every `auto` is settled anew"
-        ) from error
+        )
+    return found.value
 
 
 def next_attempt(folder: Path) -> int:
@@ -195,10 +175,9 @@ class Status:
         self.attempt = attempt
         self._is_written = is_written
         self._path = folder / "status.json"
-        try:
-            atomic_files.read_object(self._path)
-        except ValueError as error:
-            log.warning("%s was damaged (%s) and is written anew", self._path, error)
+        found = read_file(self._path).readable()
+        if found.state == DAMAGED:
+            log.warning("%s was damaged (%s) and is written anew", self._path, found.why)
         self._fields: dict[str, Any] = {
             "version": RUN_FOLDER_VERSION,
             "state": "running",

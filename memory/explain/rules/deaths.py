@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import cheapest_first, more_memory, no_workers, run_with_us, smaller_steps
 from memory.explain.facts import Facts
@@ -14,7 +15,6 @@ from memory.explain.rules.machine import was_the_machine
 from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, place, rise
 from memory.explain.testimony import Said, by_kernel, by_the_run
 from memory.explain.trend import Rise
-from memory.explain.values import mapping, number
 from memory.explain.victims import how_surely_ours, victim_of
 from memory.explain.wordings import (
     ASKED_FOR,
@@ -120,8 +120,8 @@ def named_by_kernel(facts: Facts) -> Iterator[Finding]:
     said = by_kernel(facts)
     if said is None or not said.match["what"].startswith("Memory cgroup"):
         return
-    pid, name = number(int(said.match["pid"][:12])), said.match["name"] or ""
-    main = number(facts.outcome.get("pid"))
+    pid, name = unsigned(int(said.match["pid"][:12])), said.match["name"] or ""
+    main = unsigned(facts.outcome.get("pid"))
     if facts.outlived_kills and pid != main:
         return
     yield Finding(
@@ -163,7 +163,7 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
     """An allocation was refused, and the program said so: a limit of address space, or no overcommit."""
     said = by_the_run(facts, MEMORY_ERROR)
     limits = {
-        name: number(mapping(facts.outcome.get("rlimits")).get(name)) for name in ("as_bytes", "data_bytes")
+        name: unsigned(mapping(facts.outcome.get("rlimits")).get(name)) for name in ("as_bytes", "data_bytes")
     }
     limits_known = isinstance(facts.outcome.get("rlimits"), dict)
     words = {"as_bytes": "RLIMIT_AS (ulimit -v)", "data_bytes": "RLIMIT_DATA (ulimit -d)"}
@@ -209,7 +209,7 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
         confidence="possible" if killed else said.at_most(surely),
         verdict="memory_error",
         cause="rlimit" if standing else None,
-        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.exit_code else None,
+        victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.exit_code else None,
         evidence=all_of(
             f"{said.line} ({facts.log_name})", ended_line(facts),
             f"{' and '.join(standing)} (outcome.json)" if standing else None, *before_the_end(facts),
@@ -232,7 +232,7 @@ def _own_heap(facts: Facts, said: Said, whose: str, option: str, most_mb: int) -
         confidence="possible" if killed else said.at_most("certain" if is_over else "likely"),
         verdict="memory_error",
         cause="rlimit",
-        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.exit_code else None,
+        victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.exit_code else None,
         evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts), *before_the_end(facts)),
         advice=(larger,) if has_room else more_memory(facts),
     )
@@ -272,7 +272,7 @@ def _asked_for(line: str) -> int | None:
     if match is None:
         return None
     plain = match["bytes"] or match["rust"]
-    return number(int(plain[:18])) if plain else amount_bytes(match["amount"], match["unit"])
+    return unsigned(int(plain[:18])) if plain else amount_bytes(match["amount"], match["unit"])
 
 
 def _need(facts: Facts, wanted: int | None) -> int | None:

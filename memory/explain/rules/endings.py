@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from experiment_utils.json_values import mapping, mappings, text, unsigned
 from memory.explain.advice import go_on, run_with_us
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
@@ -23,7 +24,6 @@ from memory.explain.telling import (
     stage_line,
 )
 from memory.explain.testimony import by_the_run
-from memory.explain.values import mapping, mappings, number, text
 from memory.explain.wordings import (
     ANOTHER_DIED,
     CRASH_TOLD,
@@ -80,7 +80,7 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
     asking = [entry for entry in passed if text(entry.get("signal")) in _ASKING]
     of_timeout = [entry for entry in asking if text(entry.get("from_name")) == "timeout"]
     sent = (of_timeout or asking or [{}])[-1]
-    from_pid = number(sent.get("from_pid"))
+    from_pid = unsigned(sent.get("from_pid"))
     sender = text(sent.get("from_name"))
     told = f"{text(sent.get('signal'))} came to the supervisor" if sent else None
     if told and from_pid:
@@ -98,7 +98,7 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
         confidence="certain" if (asked or killed_after) and is_known and not out_of_time else "likely",
         verdict="timeout" if out_of_time else "terminated",
         cause="none",
-        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+        victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.outcome else None,
         evidence=all_of(
             ended_line(facts), f"{told} (outcome.json)" if told else None,
             f"the run says: {facts.reason} (status.json)" if facts.reason else None,
@@ -117,7 +117,7 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
     daemon = last_line_with(OOM_DAEMON, facts.log)
     of_child = not facts.signal_is_certain
     who = "A process of it" if of_child else "It"
-    victim = Victim(not of_child, number(facts.outcome.get("pid")) if not of_child else None)
+    victim = Victim(not of_child, unsigned(facts.outcome.get("pid")) if not of_child else None)
     if facts.kills is None and facts.limit_at in ("", "host") and not daemon:
         yield _killed_by_nobody_knows(facts, who, victim)
         return
@@ -292,7 +292,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
             else "possible" if unsure else "likely",
             verdict="failed",
             cause="none",
-            victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+            victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.outcome else None,
             evidence=all_of(
                 ended_line(facts), f"{crash_told} ({facts.log_name})" if crash_told else None,
                 f"the run says: {reason} (status.json)" if reason and reason not in (last or "") else None,
@@ -300,7 +300,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
                 counted, counters_line(facts), peak_line(facts), stage_line(facts),
             ),
             advice=_after_an_answer(facts) if answering
-            else (Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.folder}/log.txt')}"),)
+            else (Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.path}/log.txt')}"),)
             if facts.is_ours else (),
         )  # fmt: skip
 
@@ -318,7 +318,7 @@ def _by_its_own_error(facts: Facts) -> str:
         own = f"It ended with exit code {facts.exit_code}: its own"
         return f"{own}, or that of a process that {facts.signal} ended"
     limits = mapping(facts.outcome.get("rlimits"))
-    standing = [name for name in ("as_bytes", "data_bytes") if number(limits.get(name))]
+    standing = [name for name in ("as_bytes", "data_bytes") if unsigned(limits.get(name))]
     last = last_error(facts.log)
     if last is not None and not _tells_of_more(last):
         return "It ended by an error of its own, not for memory"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.constants import CUDA_CONTEXT
 from memory.explain.advice import run_with_us, smaller_steps
@@ -13,7 +14,6 @@ from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.telling import all_of, ended_line, stage_line
 from memory.explain.testimony import Said, by_the_run
-from memory.explain.values import mapping, number
 from memory.explain.wordings import GPU_OOM, HOST_PINNED, GpuMessage, gpu_message
 
 _OTHER_REASONS = re.compile("CUBLAS_STATUS_NOT_INITIALIZED")
@@ -56,7 +56,7 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
         else said.at_most(surely),
         verdict="oom_gpu",
         cause=cause,
-        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+        victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.outcome else None,
         evidence=all_of(
             f"{oom.line} ({facts.log_name})", _balance(oom, recorded), ended_line(facts), stage_line(facts),
         ),
@@ -79,7 +79,7 @@ def _host_pinned(facts: Facts, said: Said, oom: GpuMessage) -> Finding:
         "an error of an earlier call was reported late",
         confidence=said.at_most("likely"),
         verdict="memory_error",
-        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+        victim=Victim(True, unsigned(facts.outcome.get("pid"))) if facts.outcome else None,
         evidence=all_of(f"{oom.line} ({facts.log_name})", ended_line(facts), stage_line(facts)),
         advice=(
             Advice("see what limits locked memory and memory of the job", "ulimit -l; python -m memory"),
@@ -93,8 +93,8 @@ def _recorded(facts: Facts) -> GpuMessage | None:
     """The device as the last stage recorded it; None where no record has one."""
     for record in reversed(facts.records):
         gpu = mapping(mapping(record.get("snapshot")).get("gpu"))
-        total, free = number(gpu.get("total_bytes")), number(gpu.get("free_bytes"))
-        allocated, reserved = number(gpu.get("allocated_bytes")), number(gpu.get("reserved_bytes"))
+        total, free = unsigned(gpu.get("total_bytes")), unsigned(gpu.get("free_bytes"))
+        allocated, reserved = unsigned(gpu.get("allocated_bytes")), unsigned(gpu.get("reserved_bytes"))
         if total is None or allocated is None or reserved is None:
             continue
         others = 0 if free is None else max(0, total - free - reserved - CUDA_CONTEXT.in_bytes)
@@ -111,7 +111,7 @@ def _leak(facts: Facts) -> str | None:
     """Growth on the device by step, as the run itself found it at its last look."""
     looks = (mapping(record.get("leak")) for record in reversed(facts.records))
     leak = mapping(next((look for look in looks if look), {}).get("gpu"))
-    slope = number(leak.get("slope_bytes_per_step"))
+    slope = unsigned(leak.get("slope_bytes_per_step"))
     if leak.get("is_leak") is not True or not slope:
         return None
     return f"tensors on it grew by {format_bytes(slope)} a step (memory.jsonl)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.json_values import seconds
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import cheapest_first, is_other_program, may_use_torch, more_memory, smaller_steps
 from memory.explain.facts import Facts
@@ -19,7 +20,6 @@ from memory.explain.telling import (
     stage_line,
 )
 from memory.explain.trend import last_rise
-from memory.explain.values import seconds
 
 _LIBRARIES_BYTES = 32 << 20
 """What an interpreter maps of its own: where no more of files was seen mapped, it may be no file."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import more_memory, streamed
 from memory.explain.facts import Facts
@@ -14,7 +15,6 @@ from memory.explain.finding import Advice, Finding
 from memory.explain.script import read_while_growing, script_lines, script_text
 from memory.explain.telling import all_of, is_worth, rise, rise_line, stack_line, stage_line
 from memory.explain.trend import last_rise
-from memory.explain.values import mapping, number
 
 LOADS = re.compile(
     r"np\.load\(|numpy\.load\(|fromfile\(|\.read\(\)|read_bytes\(|read_text\(|readlines\(|json\.load|pickle\.load"
@@ -241,12 +241,12 @@ def _files(facts: Facts) -> list[tuple[str, int]]:
     """Files that the run read, as far as is told: its data, facts of its stages, words of its command."""
     found: list[tuple[str, int]] = []
     data = mapping(facts.evidence.run.get("data"))
-    size = number(data.get("file_bytes"))
+    size = unsigned(data.get("file_bytes"))
     if size:
         found.append((str(data.get("path") or "the token file"), size))
     for record in facts.open_stages:
         told = mapping(record.get("facts"))
-        size = number(told.get("file_bytes")) or number(told.get("bytes"))
+        size = unsigned(told.get("file_bytes")) or unsigned(told.get("bytes"))
         if size:
             found.append((str(told.get("path") or told.get("file") or "the file"), size))
     found += _sized(facts.command[1:50])
@@ -267,6 +267,6 @@ def _sized(words: Iterable[str]) -> list[tuple[str, int]]:
 
 def _windows(facts: Facts) -> int | None:
     """Of an epoch."""
-    tokens = number(mapping(facts.evidence.run.get("data")).get("train_tokens"))
-    seq_len = number(facts.setting("training.seq_len"))
+    tokens = unsigned(mapping(facts.evidence.run.get("data")).get("train_tokens"))
+    seq_len = unsigned(facts.setting("training.seq_len"))
     return tokens // seq_len if tokens and seq_len else None

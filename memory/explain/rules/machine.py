@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.json_values import text
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import cheapest_first, more_memory
 from memory.explain.facts import Facts
@@ -20,7 +21,6 @@ from memory.explain.telling import (
     rise,
 )
 from memory.explain.testimony import by_kernel
-from memory.explain.values import text
 from memory.explain.victims import how_surely_ours, neighbours_share, of_others, victim_of
 
 _FAR = 0.8

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from experiment_utils.json_values import mapping, text, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
@@ -13,7 +14,6 @@ from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.script import script_lines
 from memory.explain.telling import all_of, ended_line, rise_line, stack_line, stage_line
 from memory.explain.testimony import by_the_run
-from memory.explain.values import mapping, number, text
 from memory.explain.wordings import BUS_ERROR, DISK_FULL, SHM_FULL
 from memory.samples import Sample
 
@@ -50,7 +50,7 @@ def shm_full(facts: Facts) -> Iterator[Finding]:
 
     in_worker = "worker" in f"{words} {bus_line}".lower() or "DataLoader worker" in facts.log
     of_child = in_worker or (bus and text(facts.outcome.get("signal")) != "SIGBUS")
-    victim = Victim(not of_child, number(facts.outcome.get("pid")) if not of_child else None)
+    victim = Victim(not of_child, unsigned(facts.outcome.get("pid")) if not of_child else None)
     evidence = all_of(
         ended_line(facts), f"{words or bus_line} ({facts.log_name})" if words or bus_line else None, told,
         stage_line(facts), stack_line(facts),
@@ -120,11 +120,11 @@ def shm_full(facts: Facts) -> Iterator[Finding]:
 
 def stale_files(facts: Facts) -> Iterator[Finding]:
     """Files that a killed run left in /dev/shm stay there, and stay charged."""
-    before = number(mapping(facts.outcome.get("dev_shm")).get("used_before_bytes"))
+    before = unsigned(mapping(facts.outcome.get("dev_shm")).get("used_before_bytes"))
     points = facts.series("shmem_bytes")
     first = points[0][1] if points else None
     against = min(
-        filter(None, (facts.limit_bytes, number(mapping(facts.outcome.get("dev_shm")).get("total_bytes")))),
+        filter(None, (facts.limit_bytes, unsigned(mapping(facts.outcome.get("dev_shm")).get("total_bytes")))),
         default=0,
     )
     if before is None or not against or before < max(32 << 20, 0.2 * against):
@@ -236,7 +236,7 @@ def fullest(facts: Facts) -> tuple[int | None, int | None, float | None]:
     told = mapping(facts.outcome.get("dev_shm"))
     found = [(s.dev_shm_used_bytes, s.dev_shm_total_bytes) for s in facts.samples]
     found += [
-        (number(told.get(f"used_{when}_bytes")), number(told.get("total_bytes")))
+        (unsigned(told.get(f"used_{when}_bytes")), unsigned(told.get("total_bytes")))
         for when in ("before", "after")
     ]
     known = [(used / total, used, total) for used, total in found if used is not None and total]

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 
+from experiment_utils.json_values import text
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import below_the_poll, cheapest_first, more_memory, raise_mem
 from memory.explain.facts import Facts
@@ -23,7 +24,6 @@ from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
 from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, peak_of_limit
 from memory.explain.testimony import by_slurm
-from memory.explain.values import text
 from memory.explain.victims import victim_of
 from memory.explain.wordings import POLLED, SLURM_ENDS, SLURM_OOM
 from memory.sacct import Job, Row, count_nodes

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from experiment_utils.json_values import seconds
 from memory.explain.advice import go_on
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.rules.endings import TIMED_OUT
 from memory.explain.telling import all_of, counters_line, ended_line, peak_line, stage_line
-from memory.explain.values import seconds
 from memory.sacct import real_limit
 
 _GRACE_S = 90.0

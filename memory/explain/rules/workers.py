@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiment_utils.json_values import unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of, rise_line
-from memory.explain.values import number
 from memory.samples import Sample
 
 _SPAWNED_BYTES = 24 << 20
@@ -86,7 +86,7 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
         return
     if count < 3 and sizes[0] < _SPAWNED_BYTES:
         return
-    told = number(facts.setting("dataset.num_workers"))
+    told = unsigned(facts.setting("dataset.num_workers"))
     shares = _shared(top) > 0.3 * sum(sizes)
     yield Finding(
         rule="many_workers",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.reading.facts import facts_of
-from analysis.run_folder import RunFolder
+from experiment_utils.run_folder import RunFolder
 
 
 def test_they_are_what_the_run_wrote(done_run: Any) -> None:

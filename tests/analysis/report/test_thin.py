@@ -10,7 +10,6 @@ import pytest
 from made_sweeps import make_one
 
 from analysis.reading import Run, curve, read_study
-from analysis.report import thin
 from analysis.report.thin import TRAIN, VAL, thin_curves
 
 
@@ -56,38 +55,12 @@ def test_a_torn_row_costs_no_other(tmp_path: Path, ending: str) -> None:
     assert after[TRAIN].y[:100] == before[TRAIN].y
 
 
-def test_a_torn_row_amid_others_is_left_to_the_patient_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torn_row_amid_others_is_left_out(tmp_path: Path) -> None:
     run = run_of(tmp_path, 100)
     lines = run.curve_file.read_text().splitlines(keepends=True)
     lines[50] = "50,20\n"
     run.curve_file.write_text("".join(lines))
-    asked: list[str] = []
-    patient = thin.curve
-
-    def asking(run: Run, names: list[str]) -> dict[str, np.ndarray]:
-        asked.append(run.name)
-        return patient(run, names)
-
-    monkeypatch.setattr(thin, "curve", asking)
     assert len(thin_curves(run, 200)[TRAIN].y) == 99
-    assert asked == [run.name]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        "1,4096,5.5,,,,,,,",
-        "1,4096,5.5,4.5,,1.2,,0.1,2,3",
-        "1,4096,nan,4.5,.01,+1.2,inf,1e-3,2,",
-        "1,4096,5.5,,1,2,3,4,5,6",
-    ],
-)
-def test_blanks_and_what_is_not_finite_read_as_the_patient_reader_reads_them(row: str) -> None:
-    found = thin._numbers(f"{row}\n2,8192,5,5,5,5,5,5,5,5\n{row}\n".encode())
-    wanted = [float(field or "nan") for field in row.split(",")]
-    np.testing.assert_array_equal(found, [*wanted, 2, 8192, *[5] * 8, *wanted])
 
 
 def test_a_stretch_with_nan_is_nan(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from made_runs import sample_of, write_ring
 
-from slurm.truth.progress import _TAIL_BYTES, read_progress
+from experiment_utils.metrics_file import _TAIL_BYTES
+from slurm.truth.progress import read_progress
 
 MB = 1 << 20
 HEADER = "step,tokens,train_loss,seconds,tokens_per_s\n"
