@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from experiment_utils.arguments import find_run as find_run_of_memory
-from experiment_utils.arguments import is_folder, path_of
-from experiment_utils.arguments import root_of as root_of_memory
+from experiment_utils import arguments
+from experiment_utils.arguments import is_folder, path_of, root_of
 from experiment_utils.atomic_files import Unreadable, reading
 from experiment_utils.errors import UserError
 from slurm.records import (
@@ -33,14 +32,6 @@ _OF_A_SET = re.compile(r"\.(.+)\.slurm")
 _DATASETS = Path("Datasets")
 
 
-def root_of(runs_dir: str | None = None) -> Path:
-    """`runs_dir`, else HIGHWATER_RUNS_DIR, else `runs` where the user stands."""
-    try:
-        return root_of_memory(runs_dir)
-    except UserError as error:
-        raise UserError(str(error)) from error
-
-
 def find_run(given: str, runs_dir: str | None = None) -> Path:
     """A run's folder, as `python -m memory` finds it; a job id means the run that the job is for.
 
@@ -48,17 +39,18 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         UserError: there is none, or there are several; names them.
     """
     try:
-        found = find_run_of_memory(given, runs_dir)
+        found = arguments.find_run(given, runs_dir)
     except UserError as error:
         of_job = find_job(given, runs_dir)
         if of_job is None:
-            raise UserError(str(error)) from error
+            raise
         study, names = of_job
         if len(names) > 1:
             listed = ", ".join(str(study / name) for name in names[:_LISTED])
             more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             raise UserError(
-                f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them"
+                f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them",
+                code="several-runs",
             ) from error
         found = study / names[0]
     if not is_run_folder(found):
@@ -66,7 +58,9 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         more = (
             f"; it is a study of {len(inside)} runs: give one of them, such as {inside[0]}" if inside else ""
         )
-        raise UserError(f"{given}: {found} is no run folder: it has no config.yaml{more}")
+        raise UserError(
+            f"{given}: {found} is no run folder: it has no config.yaml{more}", code="no-run-folder"
+        )
     return found
 
 
@@ -124,7 +118,7 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
     if run is not None:
         return study, [run.name]
     if not run_folders(study) and not named_places(study):
-        raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
+        raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it", code="no-runs")
     return study, []
 
 

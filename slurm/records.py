@@ -284,16 +284,15 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
         UserError: there is none; names those that there are.
     """
     is_path = given in (".", "..") or given.startswith(("./", "../"))
-    try:
-        root = root_of(runs_dir)
-        for path in (path_of(given),) if is_path else (root / given, path_of(given)):
-            if is_folder(path):
-                return path
-    except UserError as error:
-        raise UserError(str(error)) from error
+    root = root_of(runs_dir)
+    for path in (path_of(given),) if is_path else (root / given, path_of(given)):
+        if is_folder(path):
+            return path
     there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
-    raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+    raise UserError(
+        f"{given}: no such study: expected a folder, or a name under {root}; {told}", code="no-such-study"
+    )
 
 
 def _has_runs(study: Path) -> bool:
