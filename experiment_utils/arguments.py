@@ -26,7 +26,9 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         UserError: no run or several runs match; lists them.
     """
     if not given:
-        raise UserError("RUN is empty: expected a run's folder, its name, or part of its identity")
+        raise UserError(
+            "RUN is empty: expected a run's folder, its name, or part of its identity", code="no-such-run"
+        )
     path = path_of(given)
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent
@@ -34,7 +36,7 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         for name in sorted(_FILES_TO_READ):
             file = folder / name
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
-                raise UserError(_no_permission(file))
+                raise UserError(_no_permission(file), code="not-readable")
         return folder
     root, folders = root_of(runs_dir), run_folders(runs_dir)
     named = sorted(
@@ -48,10 +50,14 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths")
+        raise UserError(
+            f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths",
+            code="several-runs",
+        )
     raise UserError(
         f"{given}: no such run: expected the path of a run's folder, its name under {root}, or the beginning "
-        "of its identity (the last part of its name)"
+        "of its identity (the last part of its name)",
+        code="no-such-run",
     )
 
 
@@ -66,7 +72,9 @@ def path_of(given: str) -> Path:
         return path.resolve() if path.name in ("", "..") else path
     except RuntimeError:
         user = given.partition("/")[0]
-        raise UserError(f"{given}: there is no user {user[1:]}, or one without a home") from None
+        raise UserError(
+            f"{given}: there is no user {user[1:]}, or one without a home", code="no-such-user"
+        ) from None
 
 
 def is_folder(path: Path) -> bool:
@@ -79,7 +87,7 @@ def is_folder(path: Path) -> bool:
     if kind is None or not stat.S_ISDIR(kind):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UserError(_no_permission(path))
+        raise UserError(_no_permission(path), code="not-readable")
     return True
 
 
@@ -102,7 +110,7 @@ def _kind(path: Path) -> int | None:
     try:
         return path.stat().st_mode
     except PermissionError:
-        raise UserError(_no_permission(path)) from None
+        raise UserError(_no_permission(path), code="not-readable") from None
     except (OSError, ValueError):  # a name that no file can have, too
         return None
 

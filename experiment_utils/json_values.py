@@ -32,8 +32,9 @@ def finite(value: object) -> float | None:
 
 def integer(value: object) -> int | None:
     """An int that fits into 63 bits."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_int and abs(value) < _LARGEST else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if abs(value) < _LARGEST else None
 
 
 def unsigned(value: object) -> int | None:
