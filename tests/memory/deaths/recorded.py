@@ -12,11 +12,11 @@ Paths in it are relative to that folder, so that they lead to the same files whe
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
 import re
+import struct
 import sys
 import tarfile
 import time
@@ -36,6 +36,9 @@ ROOT = Path(__file__).resolve().parents[3]
 ARCHIVE = ROOT / "tests" / "golden" / "deaths.tar.xz"
 ANSWERS = ARCHIVE.with_name("deaths.json")
 _CHECKOUT = "checkout"
+_BLOCKS = ".blocks"
+_BLOCK_BYTES = 4096
+_PLACE = struct.Struct("<q")
 _READ_OF_CONFIG = re.compile(r"^(SLURM_VERSION|JobAcctGather\w*|CgroupPlugin)\s*=")
 
 
@@ -116,20 +119,25 @@ def unpack(folder: Path) -> list[Path]:
     if ARCHIVE.exists():
         with tarfile.open(ARCHIVE) as archive:
             archive.extractall(folder, filter="data")
-    for path in folder.rglob("*.ring.gz"):
-        _write_sparse(path.with_suffix(""), gzip.decompress(path.read_bytes()))
+    for path in folder.rglob(f"*.ring{_BLOCKS}"):
+        _write_blocks(path.with_suffix(""), path.read_bytes())
         path.unlink()
     return sorted(folder.iterdir())
 
 
-def _write_sparse(path: Path, content: bytes) -> None:
-    """Write without the blocks of zeros: a ring is 3 MB, and nearly all of it zeros."""
+def _blocks(content: bytes) -> bytes:
+    """A ring without its blocks of zeros, nearly all of its 3 MB: its size, then positions and blocks."""
+    places = [at for at in range(0, len(content), _BLOCK_BYTES) if any(content[at : at + _BLOCK_BYTES])]
+    kept = b"".join(_PLACE.pack(at) + content[at : at + _BLOCK_BYTES] for at in places)
+    return _PLACE.pack(len(content)) + kept
+
+
+def _write_blocks(path: Path, kept: bytes) -> None:
     with open(path, "wb") as file:
-        file.truncate(len(content))
-        for at in range(0, len(content), 4096):
-            if (block := content[at : at + 4096]).strip(b"\0"):
-                file.seek(at)
-                file.write(block)
+        file.truncate(*_PLACE.unpack_from(kept))
+        for begin in range(_PLACE.size, len(kept), _PLACE.size + _BLOCK_BYTES):
+            file.seek(*_PLACE.unpack_from(kept, begin))
+            file.write(kept[begin + _PLACE.size : begin + _PLACE.size + _BLOCK_BYTES])
 
 
 def pack(folder: Path) -> None:
@@ -145,8 +153,8 @@ def pack(folder: Path) -> None:
     with tarfile.open(temporary, "w:xz", preset=9) as archive:
         for path in sorted(folder.rglob("*")):
             if path.suffix == ".ring":
-                packed = gzip.compress(path.read_bytes(), mtime=0)
-                found = tarfile.TarInfo(f"{path.relative_to(folder)}.gz")
+                packed = _blocks(path.read_bytes())
+                found = tarfile.TarInfo(f"{path.relative_to(folder)}{_BLOCKS}")
                 found.size = len(packed)
                 archive.addfile(plain(found), io.BytesIO(packed))
             else:
