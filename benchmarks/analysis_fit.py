@@ -54,7 +54,7 @@ def write(folder: Path, rows: list[dict[str, float]]) -> Path:
     return folder
 
 
-@benchmark(rounds=(5, 1), draws=(1000, 10))
+@benchmark(rounds=(5, 1), draws=(1000, 20))
 def measured(chosen: Any) -> Any:
     with tempfile.TemporaryDirectory() as place:
         one = [write(Path(place) / "power", [power(number) for number in range(11)]), "--x", "flops"]

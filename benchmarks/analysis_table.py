@@ -137,7 +137,7 @@ def measured(chosen: Any) -> Any:
             "warm": partial(seconds_of_command, ours),
         }
         found = in_turns(cases, chosen.rounds)  # whatever the order, a cold call leaves the index
-        index_bytes = index.stat().st_size
+        index_bytes = index.stat().st_size if index.exists() else 0  # a small study has none
     seconds = summaries({name: found[name] for name in ("cold", "warm", *peers)})
     facts = {"peers": versions, "runs": chosen.runs, "rows": chosen.rows, "goals_s": GOALS}
     return facts | {"index_bytes": index_bytes, "seconds": seconds}

@@ -55,8 +55,8 @@ def run(
 
     Args:
         code: exit status that is expected; None: any.
-        look: called with the process id every `every_s` seconds while the process lives; a look takes at
-            most a twentieth of a core.
+        look: called with the process id every `every_s` seconds while the process lives; above 0.1 s it takes
+            at most a twentieth of a core.
         errors: stderr is part of the output.
     Raises:
         RuntimeError: another exit status, with the end of the output.
@@ -76,7 +76,7 @@ def run(
             while look is not None and not done.wait(pause):
                 started = time.perf_counter()
                 look(process.pid)
-                pause = every_s if every_s < 0.1 else max(every_s, 20 * (time.perf_counter() - started))
+                pause = every_s if every_s <= 0.1 else max(every_s, 20 * (time.perf_counter() - started))
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()

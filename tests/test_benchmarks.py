@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -76,24 +77,37 @@ def test_command_that_fails_is_an_error_with_its_output() -> None:
     assert run([sys.executable, "-c", "raise SystemExit(3)"], code=3).output == ""
 
 
+HOLD = """
+import os, subprocess, sys
+is_child = len(sys.argv) > 1
+held = bytearray(os.urandom(1 << 20)) * (120 if is_child else 60)
+file = os.memfd_create("x"); os.write(file, memoryview(held)[:40 << 20])
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+grandchild = ["sh", "-c", f"{sys.executable} {sys.argv[0]} child; true"]
+child = None if is_child else subprocess.Popen(grandchild, **pipes)
+if child: child.stdout.readline()
+print("ready", flush=True); sys.stdin.read()
+if child: child.communicate()
+"""
+
+
 def test_memory_of_all_processes_is_seen(tmp_path: Path) -> None:
-    code = (
-        "import os, subprocess, sys, time\n"
-        "is_child = len(sys.argv) > 1\n"
-        "held = bytearray(os.urandom(1 << 20)) * (120 if is_child else 60)\n"
-        "file = os.memfd_create('x'); os.write(file, memoryview(held)[:40 << 20])\n"
-        "if is_child: print('ready', flush=True); sys.stdin.read(); sys.exit()\n"
-        "pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}\n"
-        "grandchild = ['sh', '-c', f'{sys.executable} {sys.argv[0]} child; true']\n"
-        "child = subprocess.Popen(grandchild, **pipes)\n"
-        "child.stdout.readline(); time.sleep(1.5); child.communicate()\n"
-    )
-    (tmp_path / "hold.py").write_text(code)
-    look = MemoryLook()
-    assert run([sys.executable, "hold.py"], cwd=tmp_path, look=look).wall_s > 1.4
+    (tmp_path / "hold.py").write_text(HOLD)
+    look, pipe = MemoryLook(), subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "hold.py"], cwd=tmp_path, stdin=pipe, stdout=pipe)
+    assert process.stdout is not None
+    process.stdout.readline()
+    look(process.pid)
+    process.communicate()
     assert 60 < look.parent / 2**20 < 110
     assert 120 < look.worker / 2**20 < 170
     assert 60 + 120 + 2 * 40 < look.peak / 2**20 < 330
+
+
+def test_command_is_looked_at_while_it_lives() -> None:
+    seen: list[int] = []
+    run([sys.executable, "-c", "import time; time.sleep(1)"], look=seen.append, every_s=0.1)
+    assert len(set(seen)) == 1
 
 
 CHILD = """
