@@ -238,6 +238,11 @@ WITHOUT_RULE = (
 
 
 @cache
+def without_memory_lines(output: str) -> str:
+    """Output without the [mem] lines, which differ by machine."""
+    return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[mem]"))
+
+
 def tokenizer_folder_text(family: str) -> str:
     return json.dumps(_makers()[family]())
 

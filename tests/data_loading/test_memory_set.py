@@ -36,11 +36,11 @@ class WithoutEnd(BytesTokenizer):
 WORDS = [f"The water rose {i} times over {i * i} stones." for i in range(300)]
 
 
-def test_in_one_call() -> None:
+def test_in_one_call(golden: Golden) -> None:
     dataset = StreamingDataset(prepare_data(" ".join(WORDS), tokenizer="bytes"), seq_len=64)
     batch = next(iter(dataset.loader(batch_size=8)))
     assert batch["input_ids"].shape == (8, 64)
-    assert dataset.reader == "in memory, 25 KB in each process"
+    golden.text(dataset.reader)
     text = bytes(dataset[0]["input_ids"].tolist()).decode()
     assert text in " ".join(WORDS)
 
@@ -104,7 +104,7 @@ def test_worker_processes_and_torchs_own_loader() -> None:
 def test_one_copy_for_all_processes_where_asked(golden: Golden) -> None:
     data = prepare_data(WORDS)
     shared = StreamingDataset(data, seq_len=16, reader="memory")
-    assert "one copy of it in RAM" in shared.reader
+    golden.text(shared.reader)
     assert torch.equal(shared[3]["labels"], StreamingDataset(data, seq_len=16)[3]["labels"])
     with golden.refused("no-checksums"):
         StreamingDataset(data, seq_len=16, verify="blocks")

@@ -45,7 +45,7 @@ def test_are_disjoint_and_together_the_set(
     try:
         splits = split_set(n, starts, val, test, sources)
     except UserError as error:
-        assert "cannot be" in str(error)  # noqa: PT017 - small sets have not so much to spare
+        assert error.code in ("too-few-tokens", "held-out-too-many")  # noqa: PT017
         return
     ranges = sorted([*splits.train, *splits.val, *splits.test], key=lambda part: part.start)
     assert ranges[0].start == 0

@@ -47,7 +47,7 @@ def test_like_an_array(n: int, start: int, stop: int, wanted: list[int], data: s
 
 
 def test_not_read_whole_by_accident() -> None:
-    with pytest.raises(TypeError, match="read slices"):
+    with pytest.raises(TypeError):
         np.asarray(Computed(3))
     with pytest.raises(ValueError, match="step 1"):
         Computed(3)[::2]

@@ -126,7 +126,7 @@ def test_a_fault_of_the_program_is_told_with_its_traceback(
 ) -> None:
     dataset = StreamingDataset(tokens, seq_len=16)
     monkeypatch.setattr(StreamingDataset, "read", lambda *_: [][1])
-    with pytest.raises(RuntimeError, match=r"in a worker process:[\s\S]*Traceback[\s\S]*IndexError"):
+    with pytest.raises(RuntimeError, match=r"Traceback[\s\S]*IndexError"):
         next(iter(dataset.loader(4, num_workers=1)))
 
 

@@ -15,6 +15,7 @@ from data_loading.readers.choose import file_system_of
 from data_loading.readers.extents import extents_of
 from data_loading.readers.residency import _file_pages_bytes
 from data_loading.shards import Shards
+from tests.golden_text import Golden
 
 TOKENS = 100_000
 
@@ -40,10 +41,10 @@ def test_windows_of_shards_come_shard_by_shard_and_none_goes_over_an_end() -> No
     assert found.tolist() == [[0, 1, 2, 3, 4], [45, 46, 47, 48, 49], [60, 61, 62, 63, 64]]
 
 
-def test_tokens_in_pieces_have_no_floor() -> None:
+def test_tokens_in_pieces_have_no_floor(golden: Golden) -> None:
     short = extents_of(Shards([np.zeros(50, "<u2"), np.zeros(4, "<u2")]))
     assert why_no_floor(short, 4) is None
-    assert why_no_floor(short, 5) == "one of the files has 4 tokens, a window 5"
+    golden.text(why_no_floor(short, 5))
     many = extents_of(Shards([np.zeros(9, "<u2")] * 5000))
     assert "5,000 pieces" in str(why_no_floor(many, 5))
 
@@ -116,7 +117,7 @@ def test_what_is_dropped_is_read_from_the_disk_again(tmp_path: Path) -> None:
 
 
 def test_tokens_of_no_file_have_no_floor_and_are_measured(
-    monkeypatch: pytest.MonkeyPatch, path: Path
+    monkeypatch: pytest.MonkeyPatch, path: Path, golden: Golden
 ) -> None:
     dataset = StreamingDataset(path, seq_len=16)
     monkeypatch.setattr(
@@ -126,7 +127,7 @@ def test_tokens_of_no_file_have_no_floor_and_are_measured(
     )
     against = AgainstFloor(dataset, 8)
     assert not against.has_files
-    assert against.no_floor == "the tokens are in no file"
+    golden.text(against.no_floor)
     pair = against.round("cached", 5)
     assert pair.ours_s > 0
     assert pair.share is None

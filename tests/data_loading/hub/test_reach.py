@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +62,9 @@ class TestMaterialize:
         with golden.refused("output-differs", numbers=False):
             materialize("hf://./mine", "bytes", workers=0)
 
-    def test_no_such_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_no_such_name(self, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
         assert command.main(["materialize", "finewebs"]) == 2
-        assert "finewebs: expected hf://ORG/NAME[:CONFIG][@REVISION], or one of fineweb, " in (
-            capsys.readouterr().err
-        )
+        golden.text(capsys.readouterr().err, numbers=False)
 
     @pytest.mark.slow
     def test_from_a_hub(self, tmp_path: Path) -> None:
@@ -98,15 +95,14 @@ class TestUnreachable:
         assert "Traceback" not in made.stderr
         return made.stderr
 
-    def test_nothing_answers(self, tmp_path: Path) -> None:
+    def test_nothing_answers(self, tmp_path: Path, golden: Golden) -> None:
         told = self.refused(tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
-        assert "hf://org/name cannot be read: http://127.0.0.1:9 cannot be reached" in told
-        assert re.search(r"tried for \d\.\d s", told), "the hub's own client tries for much longer"
+        golden.text(told, numbers=False)
         assert all(name in told for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "save_to_disk"))
 
-    def test_offline(self, tmp_path: Path) -> None:
+    def test_offline(self, tmp_path: Path, golden: Golden) -> None:
         told = self.refused(tmp_path, HF_HUB_OFFLINE="1")
-        assert "hf://org/name was not asked for: HF_HUB_OFFLINE is set" in told
+        golden.text(told, numbers=False)
 
 
 def test_a_listing_tells_contents_apart(tmp_path: Path) -> None:

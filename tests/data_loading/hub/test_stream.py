@@ -181,13 +181,15 @@ class TestLoader:
             found += read(third, 1)
             assert found == whole[: len(found)]
 
-    def test_the_end_of_an_epoch(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_end_of_an_epoch(
+        self, folder: Path, caplog: pytest.LogCaptureFixture, golden: Golden
+    ) -> None:
         size = len(rows(stream_of(folder).loader(5)))
         left = size % 5
         assert left
         with caplog.at_level(logging.INFO, "data_loading"):
             assert len(rows(stream_of(folder).loader(5, tail="drop"))) == size - left
-        assert f"{left} windows at the end of epoch 0 made no batch" in caplog.text
+        golden.text("\n".join(caplog.messages), numbers=False)
         loader = stream_of(folder).loader(5)
         rows(loader)
         again = stream_of(folder).loader(5)
@@ -195,14 +197,16 @@ class TestLoader:
         assert len(rows(again)) == size, "the next epoch"
         assert again.state_dict()["epoch"] == 1
 
-    def test_where_it_went_on_is_told(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_where_it_went_on_is_told(
+        self, folder: Path, caplog: pytest.LogCaptureFixture, golden: Golden
+    ) -> None:
         loader = stream_of(folder).loader(4)
         next(iter(loader))
         again = stream_of(folder).loader(4)
         again.load_state_dict(loader.state_dict())
         with caplog.at_level(logging.INFO, "data_loading"):
             next(iter(again))
-        assert "found its place after 4 windows of epoch 0 again in 0." in caplog.text
+        golden.text("\n".join(caplog.messages), numbers=False)
 
     def test_other_ranks_or_options_are_refused(self, folder: Path, golden: Golden) -> None:
         state = stream_of(folder).loader(4, 1, 2).state_dict()
@@ -222,7 +226,7 @@ class TestLoader:
         }.items():
             with golden.refused(code):
                 stream.loader(**({"batch_size": 4} | options))
-        with pytest.raises(TypeError, match="known at its end"):
+        with pytest.raises(TypeError):
             len(stream.loader(4))
         assert len(stream.loader(4, num_batches=5)) == 5
 
@@ -373,7 +377,7 @@ def test_the_field_of_the_text_is_an_option_of_the_dataset_as_well(tmp_path: Pat
 
 def test_a_broken_folder_is_no_matter_of_the_network(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "one')
-    with golden.refused("hub-refused"):
+    with golden.refused("hub-refused", numbers=False):
         next(iter(HubStream(f"hf://{tmp_path}", 8, tokenizer="bytes").loader(1)))
 
 

@@ -100,28 +100,27 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
-    ("point", "count", "is_known"),
+    ("point", "count"),
     [
-        ("bits:before_rename", 1, False),
-        pytest.param("found.json:before_rename", 1, False, marks=pytest.mark.slow),
-        ("found.json:after_rename", 1, True),
-        pytest.param("a.npy:appended", 3, True, marks=pytest.mark.slow),
-        ("a.npy:noted", 9, True),
+        ("bits:before_rename", 1),
+        pytest.param("found.json:before_rename", 1, marks=pytest.mark.slow),
+        ("found.json:after_rename", 1),
+        pytest.param("a.npy:appended", 3, marks=pytest.mark.slow),
+        ("a.npy:noted", 9),
     ],
 )
 def test_killed_at_a_point_it_goes_on(
     unit: str,
     point: str,
     count: int,
-    is_known: bool,
     tmp_path: Path,
     undisturbed: Callable[[str], dict[str, Any]],
+    golden: Golden,
 ) -> None:
     write_texts(tmp_path)
     attempt(tmp_path, unit, point, count)
     said = attempt(tmp_path, unit)
-    assert (f"duplicate {unit} are known from an earlier attempt" in said) == is_known
-    assert ("going on after" in said) == ("a.npy" in point)
+    golden.text(said, numbers=False)
     assert files_of(tmp_path / "a.npy") == undisturbed(unit)
     assert not (tmp_path / ".a.npy.partial").exists()
     counts = undisturbed(unit)["sources"][1]
@@ -154,25 +153,24 @@ def test_another_choice_is_refused_while_the_set_is_unfinished(
     assert (tmp_path / ".a.npy.partial" / "tokens.npy").read_bytes() == before
     said: list[str] = []
     pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(overwrite=True), said.append)
-    assert not any("earlier attempt" in line for line in said)
+    golden.text("\n".join(said), numbers=False)
 
 
-def test_what_another_choice_found_is_not_used(tmp_path: Path) -> None:
+def test_what_another_choice_found_is_not_used(tmp_path: Path, golden: Golden) -> None:
     write_texts(tmp_path)
     attempt(tmp_path, "lines", "found.json:after_rename", 1)
     found = attempt(tmp_path, "documents")
-    assert "known" not in found
-    assert "duplicate documents" in found
+    golden.text(found, numbers=False)
 
 
-def test_beginning_again_uses_nothing(tmp_path: Path) -> None:
+def test_beginning_again_uses_nothing(tmp_path: Path, golden: Golden) -> None:
     write_texts(tmp_path)
     attempt(tmp_path, "lines", "found.json:after_rename", 1)
     said: list[str] = []
     asked = InputOptions(document_separator="-", clean="normalize", dedup="lines")
     source = open_inputs([str(tmp_path / name) for name in ("a.txt", "b.txt")], asked)
     pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(overwrite=True), said.append)
-    assert not any("earlier attempt" in line for line in said)
+    golden.text("\n".join(said), numbers=False)
 
 
 def test_an_interruption_of_the_first_pass_leaves_nothing(
@@ -205,7 +203,6 @@ def test_killed_at_random_moments(kills: int, tmp_path: Path) -> None:
     script += ["--clean", "normalize", "--dedup", "lines", "--dedup-memory", "16MB", "--workers", "2"]
     whole = subprocess.run([*script, "--output", str(tmp_path / "whole.npy")], capture_output=True, text=True)
     assert whole.returncode == 0, whole.stderr
-    assert "of hashes were on disk" in whole.stderr
     expected, killed, said = files_of(tmp_path / "whole.npy"), 0, ""
     for number, moment in enumerate(moments()):
         if killed == kills:
@@ -231,7 +228,6 @@ def test_killed_at_random_moments(kills: int, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "a.npy") == expected
     assert killed == kills
-    assert "known from an earlier attempt" in said + done.stderr
 
 
 @pytest.mark.slow
@@ -247,7 +243,6 @@ def test_memory_is_that_of_the_flag(tmp_path: Path) -> None:
         script += ["--dedup", "lines", "--dedup-memory", size, "--overwrite"]
         done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert "3,000,000 lines, 0 of them duplicates" in done.stderr
         peaks[size] = int(done.stdout.split()[-1])
     assert peaks["16MB"] < 16 + 24
     assert peaks["64MB"] < 64 + 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import signal
 import subprocess
 import sys
@@ -94,7 +93,7 @@ def test_an_engine_that_does_not_take_the_tokenizer(
     folder = tokenizer_folder("wordpiece")
     result, said = make(text, folder)
     assert result.manifest["engine"]["name"] == "huggingface"
-    assert any("fastokens does not take" in line for line in said)
+    golden.text("\n".join(said), numbers=False)
     with golden.refused("engine-refused"):
         pretokenize(
             TextFile(text), read_tokenizer(folder, "wordpiece"), text.with_name("c.npy"),
@@ -105,15 +104,13 @@ def test_an_engine_that_does_not_take_the_tokenizer(
 
 @pytest.mark.slow
 def test_a_reference_that_dies_is_asked_again_before_the_work(
-    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     expected, _ = make(text, gpt2, "b.npy")
     monkeypatch.setattr(comparison, "_Encode", Dying)
     result, said = make(text, gpt2)
     (warning,) = [line for line in said if "WARNING" in line]
-    assert re.search(
-        r"comparing engine fastokens .* ended with exit status 7\. They are compared again", warning
-    )
+    golden.text(warning, numbers=False)
     assert result.path.read_bytes() == expected.path.read_bytes()
     assert result.manifest == expected.manifest
 
@@ -127,12 +124,10 @@ def test_a_comparison_that_is_killed_is_made_once_more(
     monkeypatch.setattr(parity, "Trial", Mortal)
     result, said = make(text, gpt2, workers=0)
     (warning,) = [line for line in said if "WARNING" in line]
-    assert re.search(
-        r"was killed by SIGKILL.*; it held \d.* when last seen\. What it was to compare", warning
-    )
+    golden.text(warning, numbers=False)
     assert result.path.read_bytes() == expected.path.read_bytes()
     monkeypatch.setattr(parity, "Trial", Doomed)
-    with golden.refused("comparison-died"):
+    with golden.refused("comparison-died", numbers=False):
         make(text, gpt2, "c.npy", workers=0)
     assert not text.with_name("c.npy").exists()
 
@@ -191,7 +186,7 @@ def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
 
 @pytest.mark.slow
 def test_an_engine_that_was_proven_is_not_compared_again(
-    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     """After a kill; unless it is another version now."""
     whole, _ = make(text, gpt2, "b.npy")
@@ -207,7 +202,7 @@ def test_an_engine_that_was_proven_is_not_compared_again(
     assert chosen_before(facts, tokenizer, "gigatoken") is None
     monkeypatch.setattr(making, "choose_engine", None)
     result, said = make(text, gpt2)
-    assert any("going on after" in line for line in said)
+    golden.text("\n".join(said), numbers=False)
     assert result.path.read_bytes() == whole.path.read_bytes()
     assert result.manifest == whole.manifest
 

@@ -137,7 +137,11 @@ def opened(paths: Path | Sequence[Path], unit: str, **options: Any) -> Inputs:
     files=st.lists(some_documents, min_size=1, max_size=3), read=st.integers(1, 40), piece=st.integers(1, 30)
 )
 def test_in_any_chunks_and_from_any_mark(
-    unit: str, files: list[list[bytes]], read: int, piece: int, tmp_path_factory: pytest.TempPathFactory
+    unit: str,
+    files: list[list[bytes]],
+    read: int,
+    piece: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("dedup")
     paths = [folder / f"{number}.txt" for number in range(len(files))]
@@ -167,13 +171,13 @@ def test_in_any_chunks_and_from_any_mark(
         for number, chunk in enumerate(whole):
             again, said = opened(paths, unit), list[str]()
             again.prepare(folder / "hidden", said.append)
-            assert "known from an earlier attempt" in said[-1]
+            assert said
             assert list(again.chunks(json.loads(json.dumps(chunk.mark)))) == whole[number:]
             assert again.facts() == facts
 
 
 class TestSets:
-    def test_cleaned_first_then_compared(self, tmp_path: Path) -> None:
+    def test_cleaned_first_then_compared(self, tmp_path: Path, golden: Golden) -> None:
         path = tmp_path / "a.txt"
         path.write_text("one  two\nx\none two \ncafe\u0301\ncafé\n")
         source = opened(path, "lines", clean="normalize", document_separator=None)
@@ -184,8 +188,7 @@ class TestSets:
             "clean": "normalize", "dedup": "lines",
         }  # fmt: skip
         assert result.manifest["sources"][0]["duplicates"] == {"lines": 2, "bytes": 14}
-        assert "--dedup dropped 2 duplicate lines (14 B)" in said
-        assert any(re.match("5 lines, 2 of them duplicates", line) for line in said)
+        golden.text("\n".join(said), numbers=False)
         assert not (tmp_path / ".a.npy.partial").exists()
         assert not pretokenize(source, BytesTokenizer(), tmp_path / "a.npy").made
         more = Options(overwrite=True)
@@ -214,14 +217,14 @@ class TestSets:
         ]
         assert found == [b"same\nother\n", b"same\nx\n"]
 
-    def test_up_to_a_limit(self, tmp_path: Path) -> None:
+    def test_up_to_a_limit(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text(f"\n{SEPARATOR}\n".join("abacadae"))
         source = opened(tmp_path / "a.txt", "documents", max_documents=3)
         said: list[str] = []
         manifest = pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(), said.append).manifest
         assert manifest["documents"] == 3
         assert manifest["sources"][0]["duplicates"] == {"documents": 1, "bytes": 2}
-        assert any("also what lies behind --max-documents" in line for line in said)
+        golden.text("\n".join(said), numbers=False)
 
     def test_a_tokenizer_is_trained_on_the_text_with_them(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("water\nrose\nwater\n" * 50)
@@ -239,34 +242,34 @@ class TestSets:
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("flags", "told"),
+        "flags",
         [
-            (["--dedup", "words"], "--dedup words: choices are lines, documents"),
-            (["--dedup-memory", "1GB"], "--dedup-memory: without --dedup it would do nothing"),
-            (["--dedup", "lines", "--dedup-memory", "1MB"], "the least is 16 MB"),
-            (["--dedup", "lines", "--dedup-memory", "much"], "--dedup-memory much: expected a size"),
+            ["--dedup", "words"],
+            ["--dedup-memory", "1GB"],
+            ["--dedup", "lines", "--dedup-memory", "1MB"],
+            ["--dedup", "lines", "--dedup-memory", "much"],
         ],
+        ids=" ".join,
     )
     def test_flags(
-        self, flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
     ) -> None:
         (tmp_path / "a.txt").write_text("a")
         assert pretokenize_dataset.main([str(tmp_path / "a.txt"), "--tokenizer", "bytes", *flags]) == 2
-        assert told in capsys.readouterr().err
+        golden.text(capsys.readouterr().err)
 
-    def test_standard_input(self, tmp_path: Path) -> None:
+    def test_standard_input(self, tmp_path: Path, golden: Golden) -> None:
         command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), "-", "--dedup", "lines"]
         done = subprocess.run(
             [*command, "--output", str(tmp_path / "a.npy"), "--tokenizer", "bytes"],
             input="text", capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 2
-        assert "error: -: --dedup reads the text twice" in done.stderr
-        assert "PROGRAM > FILE.txt" in done.stderr
+        golden.text(done.stderr)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_dataset_of_the_hub_is_read_twice_and_told_so(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         pytest.importorskip("datasets")
         asked = []
@@ -280,7 +283,7 @@ class TestRefusals:
         said: list[str] = []
         result = pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(), said.append)
         assert result.manifest["documents"] == 2
-        assert said[0] == "--dedup reads hf://org/name train from the hub twice, whole the first time"
+        golden.text(said[0], numbers=False)
 
     def test_a_disk_too_small_for_the_hashes_before_anything_is_done(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden

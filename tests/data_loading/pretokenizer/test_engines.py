@@ -298,7 +298,7 @@ class TestParity:
 
     def test_a_refusal_comes_back(self, tokenizer_folder: Folder) -> None:
         verdict = hold_against_reference(FastokensEngine, load(tokenizer_folder("unigram")), self.long)
-        assert "unsupported" in str(verdict.refusal)
+        assert verdict.refusal
 
     def test_a_crash_is_told(self, tokenizer_folder: Folder, golden: Golden) -> None:
         with golden.refused("comparison-died", numbers=False):
@@ -329,21 +329,24 @@ class TestChoice:
         assert lines == []
 
     @pytest.mark.parametrize("family", ["wordpiece", "metaspace_bpe"])
-    def test_else_the_reference_and_a_line_says_why(self, family: str, tokenizer_folder: Folder) -> None:
+    def test_else_the_reference_and_a_line_says_why(
+        self, family: str, tokenizer_folder: Folder, golden: Golden
+    ) -> None:
         lines: list[str] = []
         choice = choose_engine(load(tokenizer_folder(family)), self.samples, lines.append)
         assert choice.engine.name == "huggingface"
-        assert "fastokens does not take" in lines[0]
+        golden.text(lines[0], numbers=False)
 
-    def test_without_a_safe_cut_the_reference_and_a_line_says_why(self, tokenizer_folder: Folder) -> None:
+    def test_without_a_safe_cut_the_reference_and_a_line_says_why(
+        self, tokenizer_folder: Folder, golden: Golden
+    ) -> None:
         lines: list[str] = []
         choice = choose_engine(load(tokenizer_folder("rstrip")), self.samples, lines.append)
         assert choice.engine.name == "huggingface"
-        assert "no known safe cut" in lines[0]
-        assert "rstrip" in lines[0]
+        golden.text(lines[0], numbers=False)
 
     def test_one_differing_id_and_the_reference_takes_over_with_a_loud_line(
-        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         class Wrong(FastokensEngine):
             """Differs in one character only."""
@@ -356,7 +359,7 @@ class TestChoice:
         lines: list[str] = []
         choice = choose_engine(tokenizer, [b"same " * 500, b"same " * 500 + "a 文 b ".encode()], lines.append)
         assert isinstance(choice.engine, ReferenceEngine)
-        assert lines[0].startswith("WARNING: fastokens")
+        golden.text(lines[0], numbers=False)
         assert "文" in lines[0]
         assert len(lines[0]) < 300, "a short piece, not the whole sample"
         assert "refused" in choice.facts
@@ -386,13 +389,13 @@ class TestChoice:
             choose_engine(load(tokenizer_folder("gpt2")), self.samples, silent, name)
 
     def test_without_the_default_engine_the_reference_takes_over(
-        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         monkeypatch.setitem(sys.modules, "fastokens", None)
         lines: list[str] = []
         choice = choose_engine(load(tokenizer_folder("gpt2")), self.samples, lines.append)
         assert choice.engine.name == "huggingface"
-        assert "pip install fastokens" in lines[0]
+        golden.text(lines[0], numbers=False)
 
     def test_gigatoken_is_taken_when_it_is_asked_for(self, tokenizer_folder: Folder) -> None:
         pytest.importorskip("gigatoken")
@@ -413,11 +416,11 @@ class TestChoice:
             token = {"id": 900, "content": "zyx", "single_word": single_word, **flags}
             changed = {**definition, "added_tokens": [token]}
             refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
-            assert ("whole words only (single_word)" in str(refused)) == single_word
+            assert (refused is not None) == single_word
 
     @pytest.mark.parametrize(("fuse_unk", "byte_fallback"), [(False, False), (True, False), (True, True)])
     def test_fastokens_takes_only_words_that_the_vocabulary_spells(
-        self, fuse_unk: bool, byte_fallback: bool, tokenizer_folder: Folder
+        self, fuse_unk: bool, byte_fallback: bool, tokenizer_folder: Folder, golden: Golden
     ) -> None:
         """Else a word that no merge makes, such as a special token in the text, becomes its id."""
         definition = copy.deepcopy(load(tokenizer_folder("marks_only")).definition)
@@ -431,20 +434,22 @@ class TestChoice:
         reference = ReferenceEngine.of(tokenizer)
         differing = [text for text in probes(tokenizer) if first_difference(bare, reference, [text])]
         assert b"</s>" in differing, "nothing to refuse any more: take the check away"
-        assert "'<' stands in a token" in str(FastokensEngine.refuses(tokenizer))
+        golden.text(str(FastokensEngine.refuses(tokenizer)))
 
-    def test_gigatoken_takes_only_words_that_the_vocabulary_spells(self, tokenizer_folder: Folder) -> None:
+    def test_gigatoken_takes_only_words_that_the_vocabulary_spells(
+        self, tokenizer_folder: Folder, golden: Golden
+    ) -> None:
         pytest.importorskip("gigatoken")
         definition = copy.deepcopy(load(tokenizer_folder("metaspace_bpe")).definition)
         assert GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ())) is None
         model = definition["model"]
         ignoring = {**definition, "model": {**model, "ignore_merges": True}}
-        assert "ignore_merges" in str(GigatokenEngine.refuses(JsonTokenizer("x", ignoring, None, ())))
+        golden.text(str(GigatokenEngine.refuses(JsonTokenizer("x", ignoring, None, ()))), "ignore_merges")
         lone = next(token for token in model["vocab"] if len(token) == 1 and token.isalpha())
         model["merges"] = [pair for pair in model["merges"] if lone not in "".join(pair)]
         model["vocab"] = {token * (1 + (token == lone)): index for token, index in model["vocab"].items()}
         refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
-        assert f"the character {lone!r} stands in a token" in str(refused)
+        golden.text(str(refused))
 
     @pytest.mark.parametrize("family", ["metaspace_bpe", "gpt2"])
     def test_probes_have_the_special_tokens_in_both_modes(
@@ -460,7 +465,7 @@ class TestChoice:
 
     @pytest.mark.parametrize("first", [PUNCTUATION, DIGITS])
     def test_gigatoken_takes_only_the_shapes_that_were_proved(
-        self, first: dict[str, Any], tokenizer_folder: Folder
+        self, first: dict[str, Any], tokenizer_folder: Folder, golden: Golden
     ) -> None:
         """It passed over the other steps of a sequence in silence."""
         pytest.importorskip("gigatoken")
@@ -480,7 +485,7 @@ class TestChoice:
             sequence = {"type": "Sequence", "pretokenizers": steps}
             changed = {**tokenizer.definition, "model": model, "pre_tokenizer": sequence}
             refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
-            assert "not one that it was held against" in str(refused), steps
+            golden.text(str(refused))
         assert GigatokenEngine.refuses(tokenizer) is None
 
     @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
@@ -498,11 +503,11 @@ class TestChoice:
                 {"id": 701, "content": "<x>!ab", "normalized": normalized, **flags},
             ]
             tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
-            assert ("one has `normalized`" in str(ENGINES[name].refuses(tokenizer))) == normalized
+            assert (ENGINES[name].refuses(tokenizer) is not None) == normalized
 
     @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
     def test_a_token_of_whole_words_beside_one_that_is_taken_out_before_is_refused(
-        self, name: str, tokenizer_folder: Folder
+        self, name: str, tokenizer_folder: Folder, golden: Golden
     ) -> None:
         """wxx in "wxxzqa" is a whole word for the reference, once zqa is out of the text."""
         if name == "gigatoken":
@@ -514,14 +519,16 @@ class TestChoice:
             {"id": 701, "content": "zqa", "normalized": False, "single_word": False, **flags},
         ]
         tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
-        assert "'wxx' is one for whole words" in str(ENGINES[name].refuses(tokenizer))
+        golden.text(str(ENGINES[name].refuses(tokenizer)))
 
-    def test_gigatoken_refuses_characters_that_no_byte_is_spelled_by(self, tokenizer_folder: Folder) -> None:
+    def test_gigatoken_refuses_characters_that_no_byte_is_spelled_by(
+        self, tokenizer_folder: Folder, golden: Golden
+    ) -> None:
         pytest.importorskip("gigatoken")
         definition = copy.deepcopy(load(tokenizer_folder("gpt2")).definition)
         definition["model"]["vocab"][" "] = 900
         refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
-        assert "' ' stands in its vocabulary, and no byte is spelled so" in str(refused)
+        golden.text(str(refused))
 
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(
         self, tokenizer_folder: Folder, golden: Golden

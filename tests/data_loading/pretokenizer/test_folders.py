@@ -46,11 +46,8 @@ def test_links_are_followed(folder: Path) -> None:
     assert names(opened(folder)) == ["a.txt", "b.txt"]
 
 
-def test_what_is_left_out_is_counted_in_one_line(folder: Path) -> None:
-    told = notes(opened(folder))
-    assert "\n" not in told
-    for part in ("4 files", ".md 2", ".json 1", "no suffix 1", "1 broken link", "1 hidden"):
-        assert part in told
+def test_what_is_left_out_is_counted_in_one_line(folder: Path, golden: Golden) -> None:
+    golden.text(notes(opened(folder)))
 
 
 def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
@@ -67,12 +64,12 @@ def test_text_field_takes_files_with_fields(folder: Path) -> None:
     assert ".json" not in notes(source)
 
 
-def test_pattern_takes_all_that_it_matches(folder: Path) -> None:
+def test_pattern_takes_all_that_it_matches(folder: Path, golden: Golden) -> None:
     assert sorted(names(opened(folder / "sub" / "*.md"))) == ["x.md", "y.md"]
     (folder / "gone.txt").unlink()
     source = opened(folder / "**")
     assert sorted(names(source)) == ["README", "a.txt", "b.txt", "x.json", "x.md", "y.md"]
-    assert "other kinds" not in notes(source)
+    golden.text(notes(source))
 
 
 def test_loop_is_refused(folder: Path, golden: Golden) -> None:
@@ -81,9 +78,9 @@ def test_loop_is_refused(folder: Path, golden: Golden) -> None:
         opened(folder)
 
 
-def test_link_to_itself_is_a_broken_link(folder: Path) -> None:
+def test_link_to_itself_is_a_broken_link(folder: Path, golden: Golden) -> None:
     (folder / "self").symlink_to("self")
-    assert "2 broken links" in notes(opened(folder))
+    golden.text(notes(opened(folder)))
 
 
 def test_folder_that_cannot_be_read_is_refused(
@@ -101,9 +98,9 @@ def test_folder_that_cannot_be_read_is_refused(
         opened(folder)
 
 
-def test_rows_read_as_text_are_noted(tmp_path: Path) -> None:
+def test_rows_read_as_text_are_noted(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "x.csv").write_text("id,text\n1,a\n")
-    assert "jsonl" in notes(opened(tmp_path / "x.csv"))
+    golden.text(notes(opened(tmp_path / "x.csv")))
 
 
 def test_sums_over_files_are_taken_once(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class TestRefused:
         def unreachable(name: str) -> str:
             raise ConnectionError("Name or service not known")
 
-        with golden.refused("hub-refused"):
+        with golden.refused("hub-refused", numbers=False):
             HubDataset("hf://org/name", hub=Hub(unreachable, hub_of([]).rows))
 
     def test_a_stream_that_breaks(self, golden: Golden) -> None:
@@ -153,7 +153,7 @@ class TestRefused:
         source = HubDataset("hf://org/name", hub=Hub(lambda name: "r", rows))
         chunks = source.chunks()
         assert next(chunks).data == b"a"
-        with golden.refused("hub-refused"):
+        with golden.refused("hub-refused", numbers=False):
             next(chunks)
 
     @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ sys.exit(pretokenize_dataset.main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_the_command_says_it_in_bounded_memory(
-    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+    tmp_path: Path, tokenizer_folder: Callable[[str], Path], golden: Golden
 ) -> None:
     with open(tmp_path / "a.jsonl", "wb") as file:
         file.write(b'{"text": "')
@@ -106,4 +106,4 @@ def test_the_command_says_it_in_bounded_memory(
             cwd=ROOT, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert done.returncode == 2, done.stderr
-        assert "a.jsonl: line 1 (from byte 0 on) is more than 64 MB long" in done.stderr
+        golden.text(done.stderr, numbers=False)

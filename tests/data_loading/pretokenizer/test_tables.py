@@ -78,14 +78,14 @@ def test_rows_are_documents_and_each_a_place_to_go_on(
 
 
 @both
-def test_a_set_of_it(suffix: str, tmp_path: Path) -> None:
+def test_a_set_of_it(suffix: str, tmp_path: Path, golden: Golden) -> None:
     path = write(tmp_path / f"a{suffix}", ["é", None, "", "x y"])
     said: list[str] = []
     source = open_inputs([str(path)], InputOptions())
     result = pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(), said.append)
     assert np.load(tmp_path / "a.npy").tolist() == [*"é".encode(), 256, *b"x y", 256]
     assert (result.manifest["sources"][0]["nulls"], result.manifest["documents"]) == (1, 2)
-    assert any("left out 1" in line for line in said)
+    golden.text("\n".join(said), numbers=False)
     assert not pretokenize(source, BytesTokenizer(), tmp_path / "a.npy").made
 
 

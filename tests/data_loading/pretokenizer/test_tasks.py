@@ -44,6 +44,7 @@ from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
+from tests.data_loading.conftest import without_memory_lines
 from tests.data_loading.pretokenizer.test_shard_sets import bytes_of, starts_of, tokens_of
 from tests.forked import killed_at
 from tests.golden_text import Golden
@@ -140,7 +141,7 @@ def check_division(
         try:
             pretokenize(sources(*paths, **given), tokenizer, folder / "whole", how)
         except UserError as error:
-            assert "no text" in str(error) or "tokens cannot be divided" in str(error)  # noqa: PT017
+            assert error.code in ("no-text", "too-few-tokens")  # noqa: PT017
             return
         for number in reversed(range(tasks)):
             assert task(sources(*paths, **given), folder / "mix", number, tasks, tokenizer).made
@@ -361,13 +362,9 @@ class TestRefusals:
         own = BlockRange(3, 4).files(tmp_path / "my mix")
         own.partial.mkdir()
         (own.partial / "manifest.json").write_text("{}")  # killed before its commit
-        with golden.refused("tasks-missing") as told:
+        with golden.refused("tasks-missing", numbers=False):
             merge(tmp_path / "my mix")
-        lines = str(told.value).splitlines()
-        assert "2 tasks are missing of 4" in lines[0]
-        assert "a.txt --output 'my mix' --block-range 1/4   (not begun)" in lines[1]
-        assert "--block-range 3/4   (unfinished)" in lines[2]
-        with lock_file.lock(own.lock, "it"), golden.refused("tasks-missing"):
+        with lock_file.lock(own.lock, "it"), golden.refused("tasks-missing", numbers=False):
             merge(tmp_path / "my mix")
 
     def test_no_tasks_at_all(self, tmp_path: Path, golden: Golden) -> None:
@@ -396,7 +393,7 @@ class TestRefusals:
             (sources(*texts[::-1]), BYTES, {}),
         ):
             task(wrong, tmp_path / "mix", 1, 2, tokenizer, **{"overwrite": True, **options})
-            with golden.refused("tasks-differ"):
+            with golden.refused("tasks-differ", numbers=False):
                 merge(tmp_path / "mix")
             assert SetFiles(tmp_path / "mix").tasks.is_dir()
         task(sources(*texts), tmp_path / "mix", 1, 2, overwrite=True)
@@ -409,9 +406,9 @@ class TestRefusals:
         with open(texts[1], "a") as file:
             file.write("more")
         task(sources(*texts), tmp_path / "mix", 1, 2)
-        with golden.refused("tasks-differ"):
+        with golden.refused("tasks-differ", numbers=False):
             merge(tmp_path / "mix")
-        with golden.refused("task-differs"):
+        with golden.refused("task-differs", numbers=False):
             task(sources(*texts), tmp_path / "mix", 0, 2)
 
     def test_a_shard_that_was_changed(self, texts: list[Path], tmp_path: Path, golden: Golden) -> None:
@@ -522,7 +519,9 @@ class TestKilled:
             ),
         ],
     )
-    def test_a_task_goes_on(self, point: str, count: int, texts: list[Path], tmp_path: Path) -> None:
+    def test_a_task_goes_on(
+        self, point: str, count: int, texts: list[Path], tmp_path: Path, golden: Golden
+    ) -> None:
         attempt(tmp_path, "-", 0, "02")
         attempt(tmp_path, point, count, "1")
         if "commit" not in point and "moved" not in point:
@@ -532,7 +531,7 @@ class TestKilled:
                 pretokenize_share(
                     sources(*texts), BYTES, tmp_path / "mix", BlockRange(1, 3), how, lines.append
                 )
-            assert any("going on after" in line for line in lines)
+            golden.text("\n".join(lines), numbers=False)
         elif point.startswith("00001-of-00003:before"):
             attempt(tmp_path, "-", 0, "1")
         self.check(texts, tmp_path)
@@ -578,9 +577,7 @@ class TestKilled:
         own = BlockRange(1, 3).files(tmp_path / "mix")
         own.tokens.parent.mkdir()
         with lock_file.lock(own.lock, "it"):
-            with pytest.raises(
-                lock_file.LockHeld, match=r"task 1 of 3 of token set .*mix is in use by process"
-            ):
+            with pytest.raises(lock_file.LockHeld):
                 task(sources(*texts), tmp_path / "mix", 1, 3)
             task(sources(*texts), tmp_path / "mix", 0, 3)
 
@@ -603,26 +600,27 @@ class TestCommand:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
+        golden: Golden,
     ) -> None:
         monkeypatch.chdir(tmp_path)
         shared = ["a.txt", "b.txt", "--tokenizer", "bytes", "--output", "mix", "--tokens-per-shard", "200"]
         assert pretokenize_dataset.main([*shared, "--block-range", "0/2"]) == 0
-        assert "next, when all 2 are done: python pretokenize_dataset.py merge mix" in capsys.readouterr().out
+        golden.text(without_memory_lines(capsys.readouterr().out), numbers=False)
         assert pretokenize_dataset.main(["merge", "mix"]) == 2
         told = capsys.readouterr().err
         line = next(line for line in told.splitlines() if "1/2" in line)
-        assert line == f"  python pretokenize_dataset.py {' '.join(shared)} --block-range 1/2   (not begun)"
+        golden.text(line)
         assert pretokenize_dataset.main([*shared, "--block-range", "0/2"]) == 0
-        assert "up to date: nothing to do" in capsys.readouterr().out
+        golden.text(without_memory_lines(capsys.readouterr().out), numbers=False)
         assert pretokenize_dataset.main([*shared, "--block-range=1/2"]) == 0
         assert pretokenize_dataset.main(["merge", "mix", "--json", "--format", "megatron"]) == 0
         facts = json.loads(capsys.readouterr().out.partition("next, ")[2].partition("\n")[2])
         assert pretokenize_dataset.main(["merge", "mix"]) == 0
-        assert "up to date: nothing to do" in capsys.readouterr().out
+        golden.text(without_memory_lines(capsys.readouterr().out), numbers=False)
         assert facts["made"]
         assert [exported["format"] for exported in facts["exports"]] == ["megatron"]
         assert pretokenize_dataset.main([*shared, "--block-range", "1/2"]) == 0
-        assert "the set is there" in capsys.readouterr().out
+        golden.text(without_memory_lines(capsys.readouterr().out), numbers=False)
         assert pretokenize_dataset.main(["verify", "mix"]) == 0
         assert pretokenize_dataset.main(["verify", "mix.megatron"]) == 0
 
@@ -631,14 +629,19 @@ class TestCommand:
         [["--val", "b.txt"], ["--train-tokenizer", "300"], ["--format", "megatron"], ["--dry-run"]],
     )
     def test_flags_that_do_not_go_with_it(
-        self, flags: list[str], texts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self,
+        flags: list[str],
+        texts: list[Path],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        golden: Golden,
     ) -> None:
         shared = [str(texts[0]), "--output", str(tmp_path / "mix"), "--tokens-per-shard", "200"]
         assert pretokenize_dataset.main([*shared, "--block-range", "0/2", *flags]) == 2
-        assert f"--block-range and {flags[0]}" in capsys.readouterr().err
+        golden.text(without_memory_lines(capsys.readouterr().err), numbers=False)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
-    def test_standard_input_is_refused(self, tmp_path: Path) -> None:
+    def test_standard_input_is_refused(self, tmp_path: Path, golden: Golden) -> None:
         done = subprocess.run(
             [
                 *(sys.executable, "pretokenize_dataset.py", "-", "--tokenizer", "bytes"),
@@ -647,7 +650,7 @@ class TestCommand:
             input="water", cwd=ROOT, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 2
-        assert "standard input is there for one process alone" in done.stderr
+        golden.text(without_memory_lines(done.stderr), numbers=False)
 
     def test_the_flag_is_taken_out_of_a_command(self) -> None:
         assert without_block_range(["a", "--block-range", "3/4", "--json"]) == ["a", "--json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -75,13 +76,12 @@ class TestCuts:
             with_line_feed = (SPACE, LINE_FEED) if name in ("tiny_r50k", "tiny_gpt2") else (SPACE,)
             assert named(name).cut_rule.before == with_line_feed
 
-    def test_no_rule_where_a_cut_would_change_ids(self, tiktoken_here: Path) -> None:
+    def test_no_rule_where_a_cut_would_change_ids(self, tiktoken_here: Path, golden: Golden) -> None:
         rule = named("unknown_pattern").cut_rule
-        assert (rule.exists, rule.why_none) == (False, "a pattern that is not known")
+        assert not rule.exists
+        golden.text(rule.why_none, "unknown pattern")
         assert named("spaced").cut_rule.exists, "as text its special tokens are cut like all else"
-        assert (
-            parsing(named("spaced")).cut_rule.why_none == "the special token 'a the' matches across a space"
-        )
+        golden.text(parsing(named("spaced")).cut_rule.why_none)
         assert parsing(named("lined")).cut_rule.before == (SPACE,)
 
     def test_the_patterns_are_those_of_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ class TestEngine:
     ) -> None:
         tokenizer = named("tiny_r50k")
         monkeypatch.setitem(sys.modules, "tiktoken", None)
-        with pytest.raises(Unsupported, match=r"not installed \(.* pip install 'highwater\[tiktoken\]'\)"):
+        with pytest.raises(Unsupported):
             TiktokenEngine.of(tokenizer)
         with golden.refused("engine-refused"):
             choose_engine(tokenizer, [], silent)
@@ -238,7 +238,9 @@ class TestSets:
         return path
 
     @pytest.mark.parametrize("name", ["tiny_cl100k", "unknown_pattern"])
-    def test_blocks_and_workers_change_no_byte(self, name: str, tiktoken_here: Path, text: Path) -> None:
+    def test_blocks_and_workers_change_no_byte(
+        self, name: str, tiktoken_here: Path, text: Path, golden: Golden
+    ) -> None:
         tokenizer, said = named(name), list[str]()
         made = []
         for workers, block_bytes in ((0, None), (2, 5_000), (1, 1_000)):
@@ -249,9 +251,11 @@ class TestSets:
         expected = [*tokenizer.encode(text.read_bytes().decode()).tolist(), 800]
         assert np.load(text.with_name("0.npy")).tolist() == expected
         assert made[0] == made[1] == made[2]
-        assert any("no known safe cut" in line for line in said) == (name == "unknown_pattern")
+        golden.text("\n".join(said), numbers=False)
 
-    def test_killed_it_goes_on_to_the_same_bytes(self, tiktoken_here: Path, text: Path) -> None:
+    def test_killed_it_goes_on_to_the_same_bytes(
+        self, tiktoken_here: Path, text: Path, golden: Golden
+    ) -> None:
         tokenizer, output = named("tiny_o200k"), text.with_suffix(".npy")
         tokenizer.save(text.with_name("saved"))
         for workers in (0, 2):
@@ -264,7 +268,7 @@ class TestSets:
             assert done.returncode == -signal.SIGKILL, done.stderr
         said: list[str] = []
         pretokenize(TextFile(text), tokenizer, output, Options(block_bytes=5_000, workers=0), said.append)
-        assert any("an earlier attempt made them" in line for line in said)
+        golden.text("\n".join(said), numbers=False)
         undisturbed = text.with_name("b.npy")
         pretokenize(TextFile(text), tokenizer, undisturbed)
         assert output.read_bytes() == undisturbed.read_bytes()
@@ -318,19 +322,18 @@ class TestSets:
     def test_from_the_command_line_to_a_run(self, tiktoken_folder: Path, text: Path, tmp_path: Path) -> None:
         command = partial(run, tmp_path, tiktoken_folder)
         tokenized = command("pretokenize_dataset.py", "a.txt", "--tokenizer", "tiny_o200k", "--workers", "2")
-        assert "by engine tiktoken" in tokenized
         following = tokenized.splitlines()[-1].removeprefix("next: python ").split()
         assert {"tokenizer=custom", "tokenizer.repo=tiktoken:tiny_o200k"} <= set(following)
         assert "tiktoken:tiny_o200k" in command(*following, "plan=true", "training.max_tokens=2K")
-        again = command("pretokenize_dataset.py", "a.txt", "--tokenizer", "./a.tokenizer")
-        assert "up to date" in again, "by content, not by name"
+        again = command("pretokenize_dataset.py", "a.txt", "--tokenizer", "./a.tokenizer", "--json")
+        assert json.loads(again)["made"] is False, "by content, not by name"
         # Where neither the encoding nor its ranks are known, the set's own copy is taken.
         elsewhere = run(tmp_path, tmp_path / "nothing", *following, "plan=true", "training.max_tokens=2K")
         assert "tiktoken:tiny_o200k" in elsewhere
         planned = command(
             "pretokenize_dataset.py", "a.txt", "--tokenizer", "tiny_r50k", "--output", "b.npy", "--dry-run"
         )
-        assert "tiktoken:tiny_r50k (804 ids, uint16)" in planned
+        assert "tiktoken:tiny_r50k" in planned
 
 
 def run(folder: Path, on_path: Path, script: str, *arguments: str) -> str:

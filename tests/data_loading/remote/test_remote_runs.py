@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
+from tests.golden_text import Golden
 
 
 def run(root: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -49,19 +50,15 @@ def test_a_run_learns_what_it_learns_from_the_set_lying_here(
 
 @pytest.mark.slow
 def test_what_cannot_be_had_is_told_before_the_run(
-    make_set: Callable[..., Path], bucket: Any, tmp_path: Path, root: Path
+    make_set: Callable[..., Path], bucket: Any, tmp_path: Path, root: Path, golden: Golden
 ) -> None:
     upload(bucket, make_set(60_000, 7_000), "c4")
-    for arguments, expected in (
-        (["dataset.path=s3://sets/nothing"], "s3://sets/nothing: no token set there"),
-        (["dataset.path=s3://sets/c4", "dataset.disk_budget=20K"], "is too small for s3://sets/c4"),
-        (["dataset.path=s3://sets/c4", "dataset.val_path=here.npy"], "Give both as addresses"),
-        (
-            ["dataset.path=s3://sets/c4", "dataset.disk_budget=80K", "dataset.val_fraction=0.7", "plan=true"],
-            "that stay (val, test)",
-        ),
+    for arguments in (
+        ["dataset.path=s3://sets/nothing"],
+        ["dataset.path=s3://sets/c4", "dataset.disk_budget=20K"],
+        ["dataset.path=s3://sets/c4", "dataset.val_path=here.npy"],
+        ["dataset.path=s3://sets/c4", "dataset.disk_budget=80K", "dataset.val_fraction=0.7", "plan=true"],
     ):
         done = run(root, tmp_path, *arguments)
         assert done.returncode == 2
-        assert expected in done.stderr
-        assert "Traceback" not in done.stderr
+        golden.text(done.stderr)
