@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,23 @@ def _composer(
     if config_dir is not None or config_name != "config" or list(searchpath):
         return Composer(config_dir, config_name, [*searchpath])
     if not _COMPOSER:
-        _COMPOSER.append(Composer())
+        _COMPOSER.append(_Kept())
     return _COMPOSER[0]
+
+
+class _Kept(Composer):
+    """Its answers about Hydra's own part depend on the groups that are chosen, not on values of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hydra_parts: dict[tuple[Any, ...], Any] = {}
+
+    def hydra_part(self, choices: Mapping[str, str], arguments: list[str]) -> Any:
+        key = (*sorted(choices.items()), *arguments)
+        if key not in self._hydra_parts:
+            self._hydra_parts[key] = super().hydra_part(choices, arguments)
+        node, problems = self._hydra_parts[key]
+        return node, [*problems]
 
 
 def _request(

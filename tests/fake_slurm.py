@@ -104,7 +104,7 @@ elif name == "squeue":
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
                 words["%o"], words["%Z"], words["%r"] = job["script"], job["cwd"], job.get("reason", "None")
                 first, *rest = option("format").split("%")
-                print(first + "".join(words["%" + one[0]] + one[1:] for one in rest))
+                print(first + "".join(words.get(f"%{{one[0]}}", f"%{{one[0]}}") + one[1:] for one in rest))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")
