@@ -13,14 +13,13 @@ from analysis.outcome import Outcome, diverged, time_was_over
 from conf import Config
 from conf.budget import resolve_budget
 from conf.check import check, to_plain
-from conf.differences import leaves
 from conf.help import options_of
 from conf.keys import groups
 from conf.overrides import typed_at
 from conf.rules import BUDGETS
 from conf.schema import field_of
 from experiment_utils.errors import UserError
-from experiment_utils.json_values import is_number
+from experiment_utils.json_values import is_number, leaves
 from experiment_utils.run_folder import RunFolder
 from slurm.records import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
@@ -182,16 +181,16 @@ def _typed(run: RunFolder) -> dict[str, str]:
     config, _ = check(run.config, rules=(), is_saved=True)
     choices = _choices(config)
     typed = dict(choices)
-    wanted = dict(leaves(to_plain(_settled(config, run))))
+    wanted = leaves(to_plain(_settled(config, run)))
     so_far = _composed(choices)
-    settled = dict(leaves(to_plain(_settled(so_far, run))))
+    settled = leaves(to_plain(_settled(so_far, run)))
     # the budget comes last: what is filled in depends on the other keys
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
         if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path]:
             continue
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
-        settled = dict(leaves(to_plain(_settled(so_far, run))))
+        settled = leaves(to_plain(_settled(so_far, run)))
     # Another size, rate or seed is no branch of the run that this one began with, and is trained by itself.
     kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
     in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)} | _study_of(run)

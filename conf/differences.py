@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from conf.check import to_plain
 from conf.overrides import typed_at
 from conf.schema import Config
 from conf.sizes import size_name
-
-
-def leaves(plain: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(config path, value) of every key of nested plain values."""
-    for name, value in plain.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
+from experiment_utils.json_values import leaves
 
 
 def changes(
     before: Mapping[str, Any], now: Mapping[str, Any], counts: Callable[[str], bool]
 ) -> dict[str, tuple[Any, Any]]:
     """Config path to (old, new) of the keys that count and differ; a value that is not there is None."""
-    old, new = dict(leaves(before)), dict(leaves(now))
+    old, new = leaves(before), leaves(now)
     return {
         path: (old.get(path), new.get(path))
         for path in {**old, **new}
@@ -38,7 +30,7 @@ def varying(configs: Sequence[Config], counts: Callable[[str], bool]) -> dict[st
     What follows from a group's option, which has a column of its own, is left out, and so is what
     follows from the name of a model's size.
     """
-    flat = [dict(leaves(to_plain(config))) for config in configs]
+    flat = [leaves(to_plain(config)) for config in configs]
     columns: dict[str, list[str]] = {}
     for path in flat[0] if flat else ():
         values = [typed_at(path, one.get(path)) for one in flat]

@@ -39,8 +39,9 @@ def integer(value: object) -> int | None:
 
 def unsigned(value: object) -> int | None:
     """A count or a number of bytes: 0 or more; a fraction is cut off."""
-    found = finite(value)
-    return int(value) if found is not None and 0 <= found < _LARGEST else None  # type: ignore[call-overload]
+    if not is_number(value) or not 0 <= value < _LARGEST:
+        return None
+    return int(value)
 
 
 def seconds(value: object) -> float | None:
@@ -82,6 +83,17 @@ def at_path(value: object, path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def leaves(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path to value, for every value of nested objects."""
+    found: dict[str, Any] = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            found.update([(f"{name}.{path}", one) for path, one in leaves(inner).items()])
+        else:
+            found[name] = inner
+    return found
 
 
 def csv_number(field: str | None) -> float | None:

@@ -28,6 +28,8 @@ ATTEMPTS = "attempts"
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
 _MOST_BYTES = 16 << 20
 """A longer line is no record: a file without line ends is not kept in memory."""
+_MOST_NESTED = 5_000
+"""YAML marks that can open a level. libyaml recurses for each, and some 10,000 levels end the process."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +324,8 @@ def _parse_yaml(content: bytes) -> Any:
         import yaml
     except ImportError as error:
         raise ValueError("PyYAML is not installed") from error
+    if sum(map(content.count, (b"[", b"{", b"- ", b"? "))) > _MOST_NESTED:
+        raise ValueError("nested too deeply")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
     try:
         value = yaml.load(content.decode(), Loader=loader)

@@ -67,3 +67,15 @@ def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> by
 def read_plain_text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     """The same as text; what is no UTF-8 is replaced."""
     return read_plain(path, most_bytes).decode("utf-8", "replace")
+
+
+def read_end(path: str | os.PathLike[str], most_bytes: int, begin: int = 0) -> bytes:
+    """The last bytes of a file, none of them before offset `begin`, which counts 0 if the file is shorter.
+
+    Raises:
+        OSError: as `plain_only`.
+    """
+    with open(path, "rb", opener=plain_only) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(begin if begin <= size else 0, size - most_bytes))
+        return file.read()

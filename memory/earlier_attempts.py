@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable
 
+from experiment_utils.safe_read import read_end, read_plain
 from memory.ring import read_head
 
 FOLDER = "attempts"
@@ -42,22 +43,10 @@ def _attempt_of(path: str) -> int | None:
             head = read_head(path)
             found = head[0] if head else {}
         else:
-            found = json.loads(_last_line(path) if path.endswith(".jsonl") else _whole(path))
+            lines = read_end(path, _LAST_LINE_BYTES).split(b"\n")[:-1]
+            whole = (line for line in reversed(lines) if line.startswith(b"{") and line.endswith(b"}"))
+            found = json.loads(next(whole, b"") if path.endswith(".jsonl") else read_plain(path, 1 << 20))
         attempt = found.get("attempt")
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return attempt if isinstance(attempt, int) and attempt > 0 else None
-
-
-def _whole(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(1 << 20)
-
-
-def _last_line(path: str) -> bytes:
-    """The last whole one."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _LAST_LINE_BYTES))
-        lines = file.read().split(b"\n")[:-1]
-    return next((line for line in reversed(lines) if line.startswith(b"{") and line.endswith(b"}")), b"")

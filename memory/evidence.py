@@ -14,7 +14,7 @@ from typing import Any
 
 from experiment_utils.json_values import at_path, integer, mapping, seconds, text
 from experiment_utils.run_folder import RunFolder
-from experiment_utils.safe_read import plain_only
+from experiment_utils.safe_read import read_end
 from memory.kept_records import KeptRecords
 from memory.ring import Ring, read_ring
 from memory.supervision.outcome import LOGS
@@ -171,10 +171,7 @@ def _pid(record: dict[str, Any]) -> int | None:
 
 def _end_of(path: Path, begin: int = 0) -> str:
     try:
-        with open(path, "rb", opener=plain_only) as file:
-            size = file.seek(0, 2)
-            file.seek(max(begin if begin <= size else 0, size - LOG_END_BYTES))
-            return file.read().decode(errors="replace")
+        return read_end(path, LOG_END_BYTES, begin).decode(errors="replace")
     except OSError:
         return ""
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from experiment_utils.run_folder import RunFolder
-from experiment_utils.safe_read import plain_only
+from experiment_utils.safe_read import read_end
 from memory.kernel_files import list_folder, read_file, read_long_file
 from memory.living_task import living_task
 from memory.ring import read_ring
@@ -254,10 +254,7 @@ def _as_polled(sample: Sample, limit_bytes: int) -> Sample:
 def _stage(path: Path) -> str | None:
     """The innermost stage that has begun and not ended, of the last attempt."""
     try:
-        with open(path, "rb", opener=plain_only) as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
-            lines = file.read().splitlines()
+        lines = read_end(path, _TAIL_BYTES).splitlines()
     except OSError:
         return None
     ended: dict[tuple[Any, Any], int] = {}

@@ -231,8 +231,8 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
 
 def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
     """The array of a place; None if it does not name the run, as in a copy of a run's folder."""
-    arrays = (one for one in submission.arrays if one.number == place.array)
-    return next((one for one in arrays if any(run.name in names for names in one.tasks)), None)
+    name, arrays = run.name, (one for one in submission.arrays if one.number == place.array)
+    return next((one for one in arrays if any(name in names for names in one.tasks)), None)
 
 
 def add_place(run: Path, place: Place) -> None:

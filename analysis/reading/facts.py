@@ -12,7 +12,7 @@ from typing import Any
 
 from conf.schema import Model
 from conf.sizes import size_name
-from experiment_utils.json_values import csv_number
+from experiment_utils.json_values import csv_number, leaves
 from experiment_utils.metrics_file import last_value, read_tail
 from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import codes_of
@@ -35,22 +35,11 @@ def facts_of(folder: Path) -> dict[str, Any]:
     """
     run = RunFolder(folder)
     written = run.run.get("config")
-    config = _flat(written if isinstance(written, dict) else run.config)
+    config = leaves(written if isinstance(written, dict) else run.config)
     values = {
         **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run), **_of_memory(run)
     }  # fmt: skip
     return {"values": values, "config": config, "damage": run.damage}
-
-
-def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """As `conf.differences.leaves` has it, in a fourth of its time."""
-    found: dict[str, Any] = {}
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            found.update([(f"{name}.{path}", one) for path, one in _flat(value).items()])
-        else:
-            found[name] = value
-    return found
 
 
 def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:

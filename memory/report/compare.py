@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment_utils.json_values import mapping
+from experiment_utils.json_values import leaves, mapping
 from memory.evidence import Evidence
 from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
@@ -173,19 +172,12 @@ def _config_differences(a: Evidence, b: Evidence) -> dict[str, tuple[str, str]] 
     one, other = (mapping(run.run.get("config")) or run.config for run in (a, b))
     if not one or not other:
         return None
-    left, right = _flat(one), _flat(other)
+    left, right = ({path: _shown(value) for path, value in leaves(run).items()} for run in (one, other))
     keys = [key for key in dict.fromkeys([*left, *right]) if key.split(".")[0] not in _WHERE_IT_RUNS]
     found = {key: (left.get(key, "-"), right.get(key, "-")) for key in keys}
     differ = [(key, pair) for key, pair in found.items() if pair[0] != pair[1]]
     return dict(differ[:DIFFERENCES])
 
 
-def _flat(node: Mapping[Any, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in node.items():
-        path = f"{above}{key}"
-        if isinstance(value, dict) and value:
-            found |= _flat(value, f"{path}.")
-        else:
-            found[path] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return found
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

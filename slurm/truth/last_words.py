@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from experiment_utils.safe_read import read_end
 from memory.explain.wordings import NODE_LOST, POLLED, SLURM_OOM
 from slurm.records import SLURM
 from slurm.truth.known import Known
@@ -133,9 +134,6 @@ def _short(line: str) -> str:
 def tail(path: Path, size: int = _TAIL_BYTES) -> str:
     """The end of a file; empty where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - size))
-            return file.read().decode(errors="replace")
+        return read_end(path, size).decode(errors="replace")
     except OSError:
         return ""

@@ -17,13 +17,14 @@ from typing import Any
 from conf import Config
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.run_folder import ATTEMPTS
 from training.attempt.code_record import changes_since, code_of_attempt
 from training.attempt.code_version import ROOT, Change, code_version
 from training.attempt.run_files import read_config, read_run, read_status, run_folder, run_lock
 
 log = logging.getLogger("training")
 
-ATTEMPTS, PENDING = "attempts", "again.json"
+PENDING = "again.json"
 _STAYS = re.compile(
     r"\..*|attempts|again\.json|code|config\.yaml|jobs\.json|run\.json|run\.lock|starts\.json|rank\d+"
 )
