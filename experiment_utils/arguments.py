@@ -24,7 +24,9 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         UserError: there is none, or there are several; names them.
     """
     if not given:
-        raise UserError("RUN is empty: expected a run's folder, its name, or part of its identity")
+        raise UserError(
+            "RUN is empty: expected a run's folder, its name, or part of its identity", code="no-such-run"
+        )
     path = path_of(given)
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent
@@ -32,7 +34,7 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         for name in sorted(_READ_OF_A_RUN):
             file = folder / name
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
-                raise UserError(_not_for_us(file))
+                raise UserError(_not_for_us(file), code="not-readable")
         return folder
     root, folders = root_of(runs_dir), run_folders(runs_dir)
     named = sorted(
@@ -46,10 +48,14 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths")
+        raise UserError(
+            f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths",
+            code="several-runs",
+        )
     raise UserError(
         f"{given}: no such run: expected the path of a run's folder, its name under {root}, or the beginning "
-        "of its identity (the last part of its name)"
+        "of its identity (the last part of its name)",
+        code="no-such-run",
     )
 
 
@@ -64,7 +70,9 @@ def path_of(given: str) -> Path:
         return path.resolve() if path.name in ("", "..") else path
     except RuntimeError:
         user = given.partition("/")[0]
-        raise UserError(f"{given}: there is no user {user[1:]}, or one without a home") from None
+        raise UserError(
+            f"{given}: there is no user {user[1:]}, or one without a home", code="no-such-user"
+        ) from None
 
 
 def is_folder(path: Path) -> bool:
@@ -77,7 +85,7 @@ def is_folder(path: Path) -> bool:
     if kind is None or not stat.S_ISDIR(kind):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UserError(_not_for_us(path))
+        raise UserError(_not_for_us(path), code="not-readable")
     return True
 
 
@@ -100,7 +108,7 @@ def _kind(path: Path) -> int | None:
     try:
         return path.stat().st_mode
     except PermissionError:
-        raise UserError(_not_for_us(path)) from None
+        raise UserError(_not_for_us(path), code="not-readable") from None
     except (OSError, ValueError):  # a name that no file can have, too
         return None
 

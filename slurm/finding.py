@@ -49,7 +49,8 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
             listed = ", ".join(str(study / name) for name in names[:_LISTED])
             more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             raise UserError(
-                f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them"
+                f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them",
+                code="several-runs",
             ) from error
         found = study / names[0]
     if not is_run_folder(found):
@@ -57,7 +58,9 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         more = (
             f"; it is a study of {len(inside)} runs: give one of them, such as {inside[0]}" if inside else ""
         )
-        raise UserError(f"{given}: {found} is no run folder: it has no config.yaml{more}")
+        raise UserError(
+            f"{given}: {found} is no run folder: it has no config.yaml{more}", code="no-run-folder"
+        )
     return found
 
 
@@ -115,7 +118,7 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
     if run is not None:
         return study, [run.name]
     if not run_folders(study) and not named_places(study):
-        raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
+        raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it", code="no-runs")
     return study, []
 
 

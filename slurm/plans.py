@@ -153,6 +153,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
         "hydra.launcher.jobs",
         f"{jobs} side by side need {format_bytes(needed)}{where}, {format_bytes(available)} are free. "
         f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
+        code="too-many-jobs",
     )
 
 

@@ -290,7 +290,9 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
             return path
     there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
-    raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+    raise UserError(
+        f"{given}: no such study: expected a folder, or a name under {root}; {told}", code="no-such-study"
+    )
 
 
 def _has_runs(study: Path) -> bool:

@@ -107,7 +107,7 @@ def _locked(runs_dir: Path, how: int) -> Iterator[None]:
             file = held.enter_context(open(runs_dir / f"{SNAPSHOTS}.lock", "a"))
         except OSError as error:
             what = f"cannot write {error.filename}: {error.strerror}. Choose another place with runs_dir="
-            raise UserError(Problem("runs_dir", what)) from error
+            raise UserError(Problem("runs_dir", what, "runs-dir-not-writable")) from error
         try:
             fcntl.flock(file, how)
         except BlockingIOError:
@@ -129,11 +129,12 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
     """
     runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
     if os.pathsep in str(runs_dir):
-        raise UserError(f"{runs_dir}: {NO_PATHSEP}")
+        raise UserError(f"{runs_dir}: {NO_PATHSEP}", code="path-separator")
     if runs_dir == root:
         raise UserError(
             f"runs_dir={runs_dir} is where the code lies, and jobs get a copy of that: each copy would hold "
-            "all runs before it. Choose a folder inside it or another place: runs_dir=runs"
+            "all runs before it. Choose a folder inside it or another place: runs_dir=runs",
+            code="runs-dir-is-code",
         )
     moving: dict[str, None] = {}
     try:
@@ -145,11 +146,13 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
     except OSError as error:
         raise UserError(
             f"cannot copy the code of {root} to {runs_dir / SNAPSHOTS}: {error.strerror}"
-            f"{f' ({error.filename})' if error.filename else ''}. Choose another place with runs_dir="
+            f"{f' ({error.filename})' if error.filename else ''}. Choose another place with runs_dir=",
+            code="snapshot-not-written",
         ) from error
     raise UserError(
         f"{', '.join(moving)} of {root} changed while the code was copied. Wait until that is over and try "
-        f"again; what is no code is left alone where .gitignore names it"
+        f"again; what is no code is left alone where .gitignore names it",
+        code="code-changed",
     )
 
 
@@ -313,5 +316,6 @@ def _check_size(root: Path, names: Iterable[str], limit_bytes: int, *, by_git: b
     mend = "Name what is no code in .gitignore" if by_git else "Move what is no code elsewhere"
     raise UserError(
         f"the code of {root} is {format_bytes(total)}, and a copy for jobs is at most "
-        f"{format_bytes(limit_bytes)}. Its largest files: {told}. {mend}; data belong in Datasets/"
+        f"{format_bytes(limit_bytes)}. Its largest files: {told}. {mend}; data belong in Datasets/",
+        code="code-too-large",
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from experiment_utils.exit_status import exit_status
+
+Shown = Callable[..., str]
 
 
 def typed(*arguments: str) -> int:

@@ -120,7 +120,7 @@ class MemoryPlan:
         if self.problem is None:
             return list(self.advice)
         if refuse:
-            raise UserError(Problem(self.problem.where, f"{self.problem.what}. {ALL_THE_SAME}"))
+            raise UserError(dataclasses.replace(self.problem, what=f"{self.problem.what}. {ALL_THE_SAME}"))
         return [f"started all the same (memory.refuse=false), but {self.problem.what}", *self.advice]
 
 
@@ -328,6 +328,7 @@ class MemoryNeeds:
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
             f"{format_bytes(limit)} {where}{held}. {remedy}",
+            code="needs-more-memory",
         )
 
     def nearest(self, micro_batch: int) -> tuple[str, int] | None:

@@ -48,6 +48,8 @@ from experiment_utils.errors import UserError
 from memory import stage
 
 Log = Callable[[str], None]
+CONTINUES = "going on after"
+"""Beginning of the log line of a job that resumes; tests look for it."""
 _MANY_SHARDS = 10_000
 _BYTES_PER_TOKEN = 4
 """Of ordinary text; a few of other kinds have more."""
@@ -180,7 +182,7 @@ class _Target:
         self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (job.nothing, [])
         if is_continued:
             job.log(
-                f"going on after {self.earlier.written.tokens:,} tokens, "
+                f"{CONTINUES} {self.earlier.written.tokens:,} tokens, "
                 f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
             )
         self.progress, self.kept_tokens = self.earlier, self.earlier.written.tokens

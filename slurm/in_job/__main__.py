@@ -69,7 +69,8 @@ def check_snapshot(submission: Submission) -> None:
     if submission.snapshot and not here.is_relative_to(Path(submission.snapshot).resolve()):
         raise UserError(
             f"this job runs {here}, which lies outside of the code that was submitted, "
-            f"{submission.snapshot}. Is that there on this machine? Does slurm.setup change PYTHONPATH?"
+            f"{submission.snapshot}. Is that there on this machine? Does slurm.setup change PYTHONPATH?",
+            code="outside-snapshot",
         )
 
 

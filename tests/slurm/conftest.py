@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from made_studies import FakeSlurm
+from slurm_command import Shown, told
+
+from tests.golden_text import Golden
 
 if TYPE_CHECKING:
     from tests.local_slurm import Cluster
@@ -38,3 +41,15 @@ def its_clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None
     """squeue, sacct, ... of this process ask the cluster on this machine."""
     for name, value in slurm_cluster.variables.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str], golden: Golden) -> Shown:
+    """Output of `python -m slurm ...`, pinned; numbers=False for sizes of the disk."""
+
+    def pinned(*arguments: str, numbers: bool = True) -> str:
+        text = told(capsys, *arguments)
+        golden.text(text, numbers=numbers)
+        return text
+
+    return pinned

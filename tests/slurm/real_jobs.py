@@ -68,13 +68,13 @@ class Sent:
                 raise AssertionError(f"while waiting for {why}: {truth}\n{self.told()}")
             time.sleep(0.3)
 
-    def until_told(self, state: str, words: str) -> None:
-        """Wait until `status` tells this state, and these words as its reason or in it."""
+    def until_told(self, state: str, name: str = "") -> None:
+        """Wait until `status` shows this state, and this host or user in its reason."""
         until_s = time.monotonic() + SOON_S
         while (truth := self.truth).state != state:
             assert time.monotonic() < until_s, f"waited for {state}: {truth}\n{self.told()}"
             time.sleep(0.3)
-        assert words in (truth.reason or ""), f"{truth}\n{self.told()}"
+        assert name in (truth.reason or ""), f"{truth}\n{self.told()}"
 
     def until_training(self, step: int = 1) -> None:
         self.until(lambda: (self.status.get("step") or 0) >= step, f"step {step}")

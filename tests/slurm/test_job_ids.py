@@ -9,6 +9,7 @@ from made_studies import FakeSlurm, MadeStudy
 
 from experiment_utils.errors import UserError
 from slurm.finding import find_job, find_run, study_and_names
+from tests.golden_text import Golden
 
 NAMES = ["32d-a", "32d-b", "32d-c"]
 
@@ -42,7 +43,7 @@ def test_what_is_no_job_of_ours(study: Path, given: str) -> None:
         find_run(given)
 
 
-def test_a_run_is_found_by_its_job(study: Path) -> None:
+def test_a_run_is_found_by_its_job(study: Path, golden: Golden) -> None:
     assert find_run("4242_1").resolve() == study / NAMES[1]
-    with pytest.raises(UserError, match="a job of 3 runs"):
+    with golden.refused("several-runs"):
         find_run("4242")

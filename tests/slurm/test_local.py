@@ -26,6 +26,7 @@ from experiment_utils.errors import UserError
 from slurm.in_job.starts import Start, note_start
 from slurm.local import Interrupted, LocalRuns, RunFailed, run_one
 from slurm.sweep import run_sweep
+from tests.golden_text import Golden
 from training.attempt.run_files import read_status
 
 STAND_IN = """
@@ -43,7 +44,7 @@ def leave(state, code, reason=None, val_loss=None):
     sys.exit(code)
 todo = config["notes"] if config["seed"] == 1 or config["notes"] in ("wait", "meet") else ""
 if todo == "fail":
-    leave("failed", 1, "the loss is no longer finite")
+    leave("failed", 1, "diverged")
 if todo == "crash":
     sys.exit("the last words")
 if todo == "kill":
@@ -162,44 +163,46 @@ def test_one_failure_does_not_stop_the_rest(
     runs = sweep("seed=0,1,2", "notes=fail")
     assert states(runs) == ["done", "failed", "done"]
     failed = list(runs.outcomes.values())[1]
-    assert (failed.exit_code, failed.reason, failed.val_loss) == (1, "the loss is no longer finite", None)
+    assert (failed.exit_code, failed.reason, failed.val_loss) == (1, "diverged", None)
     assert "[2/3] failed 32d-lr0.003-seed1-" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("notes", "state", "reason"),
-    [
-        ("crash", "never_started", "the last words"),
-        ("kill", "failed", "killed by SIGKILL"),
-        ("bus", "failed", "killed by SIGBUS, most likely because a token file was truncated"),
-    ],
+    [("crash", "never_started", "last words"), ("kill", "failed", "SIGKILL"), ("bus", "failed", "SIGBUS")],
 )
 def test_a_run_that_says_nothing_more(
-    sweep: Callable[..., LocalRuns], notes: str, state: str, reason: str
+    sweep: Callable[..., LocalRuns], notes: str, state: str, reason: str, golden: Golden
 ) -> None:
     runs = sweep("seed=0,1", f"notes={notes}", "hydra.launcher.jobs=2", "memory.supervise=false")
     assert sorted(states(runs)) == ["done", state]
     (failed,) = (outcome for outcome in runs.outcomes.values() if outcome.state == state)
-    assert str(failed.reason).startswith(reason)
+    assert reason in str(failed.reason)
+    golden.text(str(failed.reason))
 
 
 def test_equal_runs_run_once(
-    sweep: Callable[..., LocalRuns], place: Path, caplog: pytest.LogCaptureFixture
+    sweep: Callable[..., LocalRuns], place: Path, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     runs = sweep("optimizer.lr=1e-3,0.001", "seed=0,0")
     assert len(runs.outcomes) == 1
     assert begun(place) == 1
-    assert "is asked for 4 times: it runs once" in caplog.text
+    (folder,) = runs.outcomes
+    (message,) = (line for line in caplog.messages if line.startswith(folder.name))
+    golden.text(message.replace(folder.name, "RUN"))
 
 
-def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(sweep: Callable[..., LocalRuns]) -> None:
+def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(
+    sweep: Callable[..., LocalRuns], golden: Golden
+) -> None:
     first = sweep("seed=0,1")
     folder = next(iter(first.outcomes))
     (folder / "status.json").unlink()
     with lock_file.lock(folder / "run.lock", "the run folder"):
         runs = sweep("seed=0,1")
     assert sorted(states(runs)) == ["done", "failed"]
-    assert f"in use by process {os.getpid()}" in str(runs.outcomes[folder].reason)
+    assert str(os.getpid()) in str(runs.outcomes[folder].reason)
+    golden.text(str(runs.outcomes[folder].reason).replace(folder.name, "RUN"), numbers=False)
 
 
 def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path) -> None:
@@ -217,13 +220,9 @@ def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path
 def test_what_an_earlier_attempt_said_is_not_told_of_a_later_one(place: Path) -> None:
     (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
     folder = run_one(run.config, command=stand_in).folder
-    (place / "stand_in.py").write_text("import sys; sys.exit('run.json was damaged')")
+    (place / "stand_in.py").write_text("import sys; sys.exit('damaged')")
     outcome = run_one(run.config, command=stand_in, quiet=True)
-    assert (outcome.folder, outcome.state, outcome.reason) == (
-        folder,
-        "never_started",
-        "run.json was damaged",
-    )
+    assert (outcome.folder, outcome.state, outcome.reason) == (folder, "never_started", "damaged")
 
 
 def test_a_damaged_run_folder_does_not_stop_the_rest(sweep: Callable[..., LocalRuns], place: Path) -> None:
@@ -350,8 +349,9 @@ def test_what_another_sweeper_asks_for_is_checked(
 ) -> None:
     file = foreign_sweeper / "hydra" / "sweeper" / "descent.yaml"
     file.write_text(file.read_text().replace("1.0", "-1.0"))
-    with pytest.raises(UserError, match=r"optimizer\.lr: must be above 0"):
+    with pytest.raises(UserError) as error:
         sweep("hydra/sweeper=descent", config_dir=foreign_sweeper)
+    assert {problem.where for problem in error.value.problems} == {"optimizer.lr"}
     assert not (place / "runs").exists()
 
 
@@ -378,7 +378,7 @@ def test_hydras_own_sweeper_gives_up_at_a_failure_and_what_ran_is_told(
 def test_one_run_by_itself(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
     outcome = run_one(run.config, command=stand_in)
-    assert (outcome.exit_code, outcome.state, outcome.reason) == (1, "failed", "the loss is no longer finite")
+    assert (outcome.exit_code, outcome.state, outcome.reason) == (1, "failed", "diverged")
     assert json.dumps(outcome.to_json())
     assert read_status(outcome.folder)["state"] == "failed"
 

@@ -31,10 +31,10 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path: Path) -> None:
     started.terminate()
     assert started.wait(timeout=100) == 1
     status = read_status(folder)
-    assert (status["state"], status["reason"]) == ("cancelled", "stopped by SIGTERM")
+    assert status["state"] == "cancelled"
     (checkpoint,) = (folder / "checkpoints").glob("step-*")
     assert int(checkpoint.name[5:]) == status["step"] == int(metrics_without_clock(folder)[-1]["step"])
     outcomes = [json.loads((place / "outcome.json").read_text()) for place in (folder, folder / "rank1")]
     assert [(told["exit_code"], told["attempt"]) for told in outcomes] == [(1, 1), (1, 1)]
-    assert "stopped by SIGTERM" in (folder / "log.rank1.txt").read_text()
+    assert "SIGTERM" in (folder / "log.rank1.txt").read_text()
     assert (folder / "rank1" / "memory.ring").is_file()

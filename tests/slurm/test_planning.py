@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,26 @@ from tiny_run import tiny_config
 
 from conf import Config
 from slurm.cluster import Cluster
-from slurm.planning import ID, SNAPSHOT, plan_for_cluster, render
+from slurm.planning import ID, SNAPSHOT, ClusterPlan, plan_for_cluster, render
 from slurm.records import SLURM
 from slurm.submit.arrays import arrays_of
 from slurm.submit.room import MAX_ARRAY_SIZE
 from slurm.submit.script import script
+from tests.golden_text import Golden
 from tests.slurm.submit.conftest import one_room
 from training.attempt.begin import create_run
 
 GB = 1 << 30
+
+
+def without_scripts(found: ClusterPlan) -> str:
+    return render(dataclasses.replace(found, scripts=[(count, "SCRIPT") for count, _ in found.scripts]))
+
+
+def room_for(found: ClusterPlan) -> int | None:
+    """Number of runs that the queue has room for, as the plan warns; None: no warning."""
+    warned = [warning for warning in found.warnings if "MaxSubmitJobs" in warning]
+    return int(re.findall(r"\d+", warned[0])[0]) if warned else None
 
 
 @pytest.fixture
@@ -34,7 +46,7 @@ def _nothing_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slurm.planning.in_flight", lambda study, names: {})
 
 
-def test_each_run_once_with_what_it_asks_for(configs: list[Config]) -> None:
+def test_each_run_once_with_what_it_asks_for(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])  # tokenizes
     found = plan_for_cluster([with_slurm(config, time="2h", mem=GB) for config in configs],
                              cluster=recorded("20.11"))  # fmt: skip
@@ -51,12 +63,12 @@ def test_each_run_once_with_what_it_asks_for(configs: list[Config]) -> None:
         "<2",
         "-",
     ]
-    assert "2 runs to submit" in text
-    assert "at most 4 CPU hours" in text
-    assert "SUBMISSION and SNAPSHOT are named when it is submitted" in text
+    golden.text(without_scripts(found), numbers=False)
 
 
-def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_asked_for_again(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     plan = planned(configs[0])
     assert plan.identity is not None
     folder = create_run(plan.config, plan.identity)
@@ -64,11 +76,12 @@ def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch
     found = plan_for_cluster(configs, cluster=recorded("20.11"))
     assert [run.state for run in found.runs] == ["done", None]
     assert [count for count, _ in found.scripts] == [1]
-    assert "1 run to submit" in render(found)
-    assert "there already: 1 done" in render(found)
+    assert found.to_json()["sum"]["there_already"] == 1
     (folder / "status.json").write_text("{}")
     monkeypatch.setattr("slurm.planning.in_flight", lambda study, names: dict.fromkeys(names, "queued"))
-    assert "there already: 1 queued" in render(plan_for_cluster(configs, cluster=recorded("20.11")))
+    found = plan_for_cluster(configs, cluster=recorded("20.11"))
+    assert [run.state for run in found.runs] == ["queued", None]
+    golden.text(without_scripts(found), numbers=False)
 
 
 def test_what_is_done_is_asked_for_again_if_it_begins_again(configs: list[Config]) -> None:
@@ -90,8 +103,7 @@ def test_room_for_what_comes_at_the_end_is_kept_where_it_is_sent(
     planned(configs[0])
     configs = [dataclasses.replace(config, then="analysis", wait=wait) for config in configs]
     monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: room))
-    told = render(plan_for_cluster(configs, cluster=recorded("20.11")))
-    assert (f"room for {fit} of 2 runs now" in told) == (fit < 2)
+    assert room_for(plan_for_cluster(configs, cluster=recorded("20.11"))) == (fit if fit < 2 else None)
 
 
 @pytest.mark.parametrize(("room", "fit"), [(0, 0), (1, 1), (2, None)])
@@ -100,14 +112,11 @@ def test_a_queue_without_room_for_all_of_them_is_told(
 ) -> None:
     planned(configs[0])
     monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: room))
-    told = render(plan_for_cluster(configs, cluster=recorded("20.11")))
-    warned = f"warning: the queue has room for {fit} of 2 runs now (MaxSubmitJobs)"
-    assert (warned in told) == (fit is not None)
-    assert ("MaxSubmitJobs" in told) == (fit is not None)
+    assert room_for(plan_for_cluster(configs, cluster=recorded("20.11"))) == fit
 
 
 def test_studies_of_one_sweep_are_told_with_all_of_their_runs(
-    configs: list[Config], monkeypatch: pytest.MonkeyPatch
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     """Runs of the same name in two studies: each was told once, and one sbatch for them."""
     planned(configs[0])
@@ -118,12 +127,10 @@ def test_studies_of_one_sweep_are_told_with_all_of_their_runs(
     monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: 3))
     found = plan_for_cluster([*configs, *other], cluster=recorded("20.11"))
     assert [count for count, _ in found.scripts] == [2, 2]
-    told = render(found)
-    assert "4 runs to submit" in told
-    assert "warning: the queue has room for 3 of 4 runs now" in told
+    assert (len(found.missing), room_for(found)) == (4, 3)
+    golden.text("\n".join(found.warnings))
     with_an_end = [dataclasses.replace(config, then="analysis") for config in [*configs, *other]]
-    told = render(plan_for_cluster(with_an_end, cluster=recorded("20.11")))
-    assert "warning: the queue has room for 2 of 4 runs now" in told, "and the end of the first"
+    assert room_for(plan_for_cluster(with_an_end, cluster=recorded("20.11"))) == 2, "one is for the first end"
 
 
 def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:
@@ -156,15 +163,13 @@ def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("cpu_build")
-def test_an_array_for_each_class_of_resources(configs: list[Config]) -> None:
+def test_an_array_for_each_class_of_resources(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])
     other = with_slurm(configs[1], mem=3 * GB)
     found = plan_for_cluster([configs[0], other], cluster=recorded("20.11"))
     assert [count for count, _ in found.scripts] == [1, 1]
     assert "#SBATCH --mem=3072M" in found.scripts[1][1]
-    ways = [line for line in render(found).splitlines() if line.startswith(("--mem ", "time: "))]
-    assert [way.partition(" estimate")[0] for way in ways[:2]] == ["--mem 512 MB:", "--mem 3.0 GB: slurm.mem"]
-    assert ways[2].startswith("time: the partition's default")
+    golden.text(without_scripts(found), numbers=False)
 
 
 def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -> None:
@@ -172,47 +177,47 @@ def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -
     found = plan_for_cluster(
         [with_slurm(config, partition="bach") for config in configs], cluster=recorded("20.11")
     )
-    assert "It would be refused: slurm.partition: no partition `bach`; nearest: batch" in render(found)
+    assert [problem.where for problem in found.refused] == ["slurm.partition"]
 
 
-def test_more_runs_than_are_submitted_unasked_would_be_refused(configs: list[Config]) -> None:
+def test_more_runs_than_are_submitted_unasked_would_be_refused(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])
     found = plan_for_cluster(
         [with_slurm(config, confirm=len(configs) - 1) for config in configs], cluster=recorded("20.11")
     )
-    assert len(configs) > 1
-    assert f"It would be refused: slurm.confirm: {len(configs)} runs would be submitted" in render(found)
+    assert [problem.where for problem in found.refused] == ["slurm.confirm"]
+    golden.text(str(found.refused[0]))
 
 
 def test_a_tree_with_changes_would_be_refused(
-    configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     planned(configs[0])
     monkeypatch.setattr("slurm.planning.ROOT", tmp_path)  # of no commit at all
     found = plan_for_cluster([with_slurm(configs[0], require_clean=True)], cluster=recorded("20.11"))
-    assert f"It would be refused: slurm.require_clean: {tmp_path} is no git tree" in render(found)
+    assert [problem.where for problem in found.refused] == ["slurm.require_clean"]
+    golden.text(str(found.refused[0]))
 
 
-def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config]) -> None:
+def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])
-    text = render(plan_for_cluster([with_slurm(configs[0], mem=GB // 100)], cluster=recorded("20.11")))
-    assert "would not be started" in text
-    assert "that slurm.mem allows" in text
+    found = plan_for_cluster([with_slurm(configs[0], mem=GB // 100)], cluster=recorded("20.11"))
+    golden.text(without_scripts(found), numbers=False)
 
 
 def test_a_gpu_that_only_the_nodes_have_is_no_need(configs: list[Config]) -> None:
     training = dataclasses.replace(configs[0].training, device="cuda")
     config = with_slurm(dataclasses.replace(configs[0], training=training), gpus_per_node=1, mem=GB)
-    text = render(plan_for_cluster([config], cluster=Cluster()))
-    assert "where a GPU is" not in text
+    found = plan_for_cluster([config], cluster=Cluster())
+    text = render(found)
+    assert not found.runs[0].plan.needs
     assert "#SBATCH --gres=gpu:1" in text
 
 
-def test_without_a_cluster_it_still_plans(configs: list[Config]) -> None:
-    text = render(plan_for_cluster(configs, cluster=Cluster(notes=("there is no Slurm on this machine",))))
-    assert "no cluster was asked, so nothing was held against its limits" in text
-    assert "not tokenized yet" in text
-    assert text.count("sbatch, for 2 runs") == 1 or text.count("sbatch, for 3 runs") == 1
+def test_without_a_cluster_it_still_plans(configs: list[Config], golden: Golden) -> None:
+    found = plan_for_cluster(configs, cluster=Cluster(notes=("no Slurm",)))
+    assert len(found.scripts) == 1
+    golden.text(without_scripts(found), numbers=False)
 
 
 def test_as_json(configs: list[Config]) -> None:

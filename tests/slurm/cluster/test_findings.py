@@ -14,6 +14,7 @@ from slurm.__main__ import main
 from slurm.cluster import Cluster
 from slurm.cluster.findings import FAILS, FINE, MIND, Finding, findings
 from slurm.commands.doctor import render
+from tests.golden_text import Golden
 
 
 @pytest.fixture(autouse=True)
@@ -51,30 +52,24 @@ def test_memory_that_is_limited_by_polling(tmp_path: Path) -> None:
     assert "pread" in one.do
 
 
-def test_memory_that_nothing_limits_or_shares_out(tmp_path: Path) -> None:
+def test_memory_that_nothing_limits_or_shares_out(tmp_path: Path, golden: Golden) -> None:
     config = "SLURM_VERSION = 22.05.8\nTaskPlugin = task/none\nSelectTypeParameters = CR_CPU\n"
     told = found(recorded("20.11", config=Answer(0, config)), tmp_path)["memory"]
-    assert any("no limit is kept (TaskPlugin=task/none)" in one.what for one in told)
-    assert any("not shared out (CR_CPU)" in one.what for one in told)
+    golden.text("\n".join(one.what for one in told))
     config = "SLURM_VERSION = 22.05.8\nTaskPlugin = task/affinity,task/cgroup\nCgroupPlugin = cgroup/v2\n"
     assert only(found(recorded("20.11", config=Answer(0, config)), tmp_path)["memory"]).level == FINE
 
 
-def test_preemption(tmp_path: Path) -> None:
-    told = only(found(recorded("20.11"), tmp_path)["preemption"])
-    assert "no preempt_send_user_signal); SIGTERM comes up to 60 s before" in told.what
-    assert only(found(recorded("24.11"), tmp_path)["preemption"]).level == FINE
-    assert only(found(recorded("25.11"), tmp_path)["preemption"]).what == "jobs are not preempted"
-    cancelled = found(recorded("23.11"), tmp_path)["preemption"]
-    assert any("cancelled, not requeued" in one.what for one in cancelled)
+def test_preemption(tmp_path: Path, golden: Golden) -> None:
+    for version in ("20.11", "23.11", "24.11", "25.11"):
+        told = found(recorded(version), tmp_path)["preemption"]
+        golden.text("\n".join(f"{one.level}: {one.what}" for one in told), version)
 
 
-def test_requeue_arrays_and_limits(tmp_path: Path) -> None:
+def test_requeue_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
     assert "JobRequeue=0" in only(found(recorded("23.02"), tmp_path)["requeue"]).what
-    assert "up to 40,001 runs" in only(found(recorded("23.02"), tmp_path)["arrays"]).what
-    assert "200 of account waterlab" in only(found(recorded("20.11"), tmp_path)["MaxSubmitJobs"]).what
-    of_partition = only(found(recorded("24.11"), tmp_path)["MaxSubmitJobs"]).what
-    assert "30,000 of partition smallcpu" in of_partition
+    for version, key in (("23.02", "arrays"), ("20.11", "MaxSubmitJobs"), ("24.11", "MaxSubmitJobs")):
+        golden.text(only(found(recorded(version), tmp_path)[key]).what, version)
     none = recorded("20.11", config=Answer(0, "SLURM_VERSION = 22.05.8\nMaxArraySize = 0\n"))
     assert only(found(none, tmp_path)["arrays"]).level == MIND
 
@@ -97,22 +92,24 @@ def test_a_user_without_an_account_where_one_is_needed(tmp_path: Path) -> None:
     assert only(found(cluster, tmp_path)["accounts"]).level == FAILS
 
 
-def test_folders(tmp_path: Path) -> None:
+def test_folders(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "file").write_text("")
     told = found(recorded("20.11"), tmp_path / "runs" / "not" / "there")
-    assert any("temporary folder of this machine" in one.what for one in told["runs_dir"])
+    golden.text("\n".join(one.what for one in told["runs_dir"] if one.level != FINE))
     local = dataclasses.replace(recorded("20.11"), settings={"SlurmctldHost[0]": "box(127.0.0.1)"})
     assert only(found(local, tmp_path)["runs_dir"]).level in (FINE, MIND)
     assert "home" not in found(local, tmp_path)
 
 
-def test_where_there_is_no_slurm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_there_is_no_slurm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     monkeypatch.setattr("slurm.cluster.findings.shutil.which", lambda name: None)
     monkeypatch.setattr("slurm.commands.doctor.read_cluster", lambda: Cluster(notes=("there is none",)))
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert "there is no Slurm on this machine" in told
     assert "hydra/launcher=local" in told
+    golden.text(told)
     assert main(["doctor", "--json"]) == 1
     plain = json.loads(capsys.readouterr().out)
     assert plain["cluster"]["here"] is False
@@ -120,6 +117,5 @@ def test_where_there_is_no_slurm(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_a_controller_that_does_not_answer(tmp_path: Path) -> None:
-    cluster = Cluster(notes=("scontrol did not answer within 10 s",))
-    one = only(found(cluster, tmp_path)["controller"])
-    assert "scontrol did not answer within 10 s" in one.what
+    cluster = Cluster(notes=("note",))
+    assert "note" in only(found(cluster, tmp_path)["controller"]).what

@@ -17,6 +17,7 @@ from slurm.cluster import Cluster, ask
 from slurm.cluster.reach import carried_limits, of_this_machine_alone, other_python, unreachable
 from slurm.cluster.refuse import problems
 from slurm.cluster.sbatch_words import directives, is_unanswered, meaning
+from tests.golden_text import Golden
 
 GB = 1 << 30
 
@@ -31,6 +32,10 @@ def refused(folder: Path, cluster: Cluster, **values: Any) -> dict[str, str]:
     return {problem.where: problem.what for problem in found}
 
 
+def lines(found: dict[str, str]) -> str:
+    return "\n".join(f"{where}: {what}" for where, what in found.items())
+
+
 def test_what_the_cluster_takes_is_not_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, recorded("20.11")) == {}
     assert (
@@ -41,55 +46,56 @@ def test_what_the_cluster_takes_is_not_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, recorded("20.11"), partition="scavenge", cpus_per_task=10, **wanted) == {}
 
 
-def test_everything_at_once(tmp_path: Path) -> None:
+def test_everything_at_once(tmp_path: Path, golden: Golden) -> None:
     found = refused(
         tmp_path, recorded("20.11"), account="waterlap", qos="lang", nodes=17, mem=200 * GB, time="4-0",
         cpus_per_task=50, gpus_per_node=1, constraint="skylakes", options=["--array=1-3", "--mem=3G", "huh"],
     )  # fmt: skip
-    assert "no account of ada `waterlap`; nearest: waterlab" in found["slurm.account"]
-    assert "no quality of service `lang`; nearest: long" in found["slurm.qos"]
-    assert "17 are asked for, partition batch has 16 nodes; slurm.partition=scavenge" in found["slurm.nodes"]
-    assert (
-        "200 GB of a node are asked for, a job in partition batch gets 187 GB at most" in found["slurm.mem"]
+    keys = (
+        "account",
+        "qos",
+        "nodes",
+        "mem",
+        "time",
+        "cpus_per_task",
+        "gpus_per_node",
+        "constraint",
+        "options",
     )
-    assert "slurm.partition=scavenge would take it" in found["slurm.mem"]
-    assert "4-00:00:00 is more than partition batch allows, 3-00:00:00" in found["slurm.time"]
+    assert set(found) == {f"slurm.{key}" for key in keys}
     assert "slurm.time=3-00:00:00" in found["slurm.time"]
-    assert "50 CPUs of a node are asked for, a job in partition batch gets 40" in found["slurm.cpus_per_task"]
-    assert "partition batch has no GPUs; slurm.partition=scavenge" in found["slurm.gpus_per_node"]
-    assert "partition batch has none; nearest: skylake" in found["slurm.constraint"]
+    golden.text(lines(found))
 
 
 def test_time_without_end_is_more_than_any_limit(tmp_path: Path) -> None:
     found = refused(tmp_path, recorded("20.11"), qos="lang", time="UNLIMITED")
-    assert "UNLIMITED is more than partition batch allows, 3-00:00:00" in found["slurm.time"]
     assert "slurm.time=3-00:00:00" in found["slurm.time"]
 
 
-def test_cores_of_runs_side_by_side(tmp_path: Path) -> None:
+def test_cores_of_runs_side_by_side(tmp_path: Path, golden: Golden) -> None:
     """The key that was typed is the one that is told."""
     found = refused(tmp_path, recorded("20.11"), pack=50)
-    assert "50 CPUs of a node are asked for, 1 for each of 50 runs" in found["slurm.pack"]
+    golden.text(lines(found))
     assert "slurm.cpus_per_task" in refused(tmp_path, recorded("20.11"), pack=2, cpus_per_task=50)
 
 
-def test_runs_that_share_a_job_have_one_rank(tmp_path: Path) -> None:
+def test_runs_that_share_a_job_have_one_rank(tmp_path: Path, golden: Golden) -> None:
     """A second task would start each of them a second time, or wait for a rank that never comes."""
     cluster = recorded("20.11")
     for values in ({"pack": 2}, {"workers": 1}):
         found = refused(tmp_path, cluster, tasks_per_node=2, **values)
-        assert "runs that share a job have one rank each" in found["slurm.tasks_per_node"]
+        golden.text(lines(found))
         assert "slurm.nodes" in refused(tmp_path, cluster, nodes=2, **values)
         assert refused(tmp_path, cluster, **values) == {}
         two_gpus = {"gpus_per_node": 2, "partition": "scavenge"}
         assert refused(tmp_path, cluster, **two_gpus, **values) == {}, "auto is one then"
 
 
-def test_unknown_partition(tmp_path: Path) -> None:
-    found = refused(tmp_path, recorded("20.11"), partition="bach")
-    assert found == {"slurm.partition": "no partition `bach`; nearest: batch (all: batch scavenge)"}
-    found = refused(tmp_path, recorded("23.11"))
-    assert found == {"slurm.partition": "this cluster has no default partition; choices: gpu"}
+def test_unknown_partition(tmp_path: Path, golden: Golden) -> None:
+    for version, partition in (("20.11", "bach"), ("23.11", None)):
+        found = refused(tmp_path, recorded(version), partition=partition)
+        assert list(found) == ["slurm.partition"]
+        golden.text(lines(found))
 
 
 def test_of_several_partitions_one_is_enough(tmp_path: Path) -> None:
@@ -97,43 +103,39 @@ def test_of_several_partitions_one_is_enough(tmp_path: Path) -> None:
     assert "slurm.gpus_per_node" in refused(tmp_path, recorded("20.11"), partition="batch", gpus_per_node=1)
 
 
-def test_gpus_by_type_and_number(tmp_path: Path) -> None:
+def test_gpus_by_type_and_number(tmp_path: Path, golden: Golden) -> None:
     cluster = recorded("23.11")
     assert refused(tmp_path, cluster, partition="gpu", gpus_per_node=4) == {}
     assert "types: a100 nvidia_a100_1g.5gb" in str(
         refused(tmp_path, cluster, partition="gpu", gpus_per_node=1, gpu_type="h100")["slurm.gpu_type"]
     )
     found = refused(tmp_path, cluster, partition="gpu", gpus_per_node=8, gpu_type="a100", cpus_per_task=1)
-    assert "8 a100 GPUs of a node are asked for, a node of partition gpu has 4 at most" in str(found)
+    golden.text(lines(found))
     assert (
         "slurm.gpus_per_node=1"
         in refused(tmp_path, cluster, partition="gpu", gpu_type="a100")["slurm.gpu_type"]
     )
 
 
-def test_no_node_has_all_of_it(tmp_path: Path) -> None:
+def test_no_node_has_all_of_it(tmp_path: Path, golden: Golden) -> None:
     wanted = {"partition": "gpu", "gpus_per_node": 4, "constraint": "plain", "mem": 700 * GB}
     found = refused(tmp_path, recorded("23.11"), **wanted)
-    assert "no node of partition gpu has all of it: 700 GB of a node" in found["slurm.partition"]
+    golden.text(lines(found))
     assert "8 x 96 CPUs, 375 GB, 4 GPU" in found["slurm.partition"]
 
 
-def test_who_may_use_a_partition(tmp_path: Path) -> None:
-    found = refused(tmp_path, recorded("24.11"), partition="a100dl", account="m2_water", qos="smallcpu")
-    assert found["slurm.account"] == "m2_water may not use partition a100dl; who may: ki-team ki-lab"
-    assert found["slurm.qos"] == "smallcpu may not use partition a100dl; who may: normal"
-    found = refused(tmp_path, recorded("24.11"), partition="smallcpu", account="ki-team", qos="smallcpu")
-    assert found["slurm.account"] == "ki-team may not use partition smallcpu"
-    assert found["slurm.qos"] == "smallcpu is not open to account ki-team; choices: normal"
+def test_who_may_use_a_partition(tmp_path: Path, golden: Golden) -> None:
+    for partition, account in (("a100dl", "m2_water"), ("smallcpu", "ki-team")):
+        found = refused(tmp_path, recorded("24.11"), partition=partition, account=account, qos="smallcpu")
+        assert {"slurm.account", "slurm.qos"} <= set(found)
+        golden.text(lines(found))
 
 
-def test_time_that_an_account_or_a_quality_of_service_does_not_allow(tmp_path: Path) -> None:
-    found = refused(tmp_path, recorded("20.11"), partition="scavenge", time="4-0")
-    assert found == {
-        "slurm.time": "4-00:00:00 is more than quality of service normal allows: slurm.time=3-00:00:00"
-    }
-    found = refused(tmp_path, recorded("20.11"), account="teaching", time="2-0")
-    assert "more than account teaching allows: slurm.time=1-00:00:00" in found["slurm.time"]
+def test_time_that_an_account_or_a_quality_of_service_does_not_allow(tmp_path: Path, golden: Golden) -> None:
+    for wanted in ({"partition": "scavenge", "time": "4-0"}, {"account": "teaching", "time": "2-0"}):
+        found = refused(tmp_path, recorded("20.11"), **wanted)
+        assert list(found) == ["slurm.time"]
+        golden.text(lines(found))
     assert refused(tmp_path, recorded("20.11"), partition="scavenge", qos="long", time="4-0") == {}
 
 
@@ -142,21 +144,22 @@ def test_a_quality_of_service_that_allows_more_time_goes_before_the_account(tmp_
     assert refused(tmp_path, recorded("20.11"), account="teaching", qos="normal", time="2-0") == {}
 
 
-def test_time_that_the_quality_of_service_of_a_partition_does_not_allow(tmp_path: Path) -> None:
+def test_time_that_the_quality_of_service_of_a_partition_does_not_allow(
+    tmp_path: Path, golden: Golden
+) -> None:
     qos = Answer(
         0, "Name|MaxWall|MaxJobsPU|MaxSubmitPU|PreemptMode\nnormal||||cluster\nsmallcpu|02:00:00|||cluster\n"
     )
-    found = refused(tmp_path, recorded("24.11", qos=qos), time="3h")
-    assert "more than quality of service smallcpu allows: slurm.time=2:00:00" in found["slurm.time"]
+    golden.text(lines(refused(tmp_path, recorded("24.11", qos=qos), time="3h")))
 
 
-def test_a_partition_that_is_down_and_one_for_larger_jobs(tmp_path: Path) -> None:
+def test_a_partition_that_is_down_and_one_for_larger_jobs(tmp_path: Path, golden: Golden) -> None:
     cluster = recorded("23.02")
     drained = replace(cluster.partitions["normal"], is_up=False)
     cluster = replace(cluster, partitions={**cluster.partitions, "normal": drained})
     found = refused(tmp_path, cluster, partition="normal")
-    assert "normal takes no jobs now (it is not UP); partitions that do: debug" in found["slurm.partition"]
-    assert "partition normal is for jobs of 2 nodes and more" in found["slurm.nodes"]
+    assert set(found) == {"slurm.nodes", "slurm.partition"}
+    golden.text(lines(found))
 
 
 @pytest.mark.parametrize("missing", ["config", "partitions", "nodes", "associations", "qos"])
@@ -192,17 +195,15 @@ def test_nothing_is_known_without_slurm(tmp_path: Path) -> None:
     assert refused(tmp_path, Cluster(), partition="x", account="y", gpus_per_node=99) == {}
 
 
-def test_options_that_have_a_key_or_are_ours() -> None:
+def test_options_that_have_a_key_or_are_ours(golden: Golden) -> None:
     from slurm.cluster.options import read_options
 
     lines = ["--mem=3G -t 4:00:00", "-a 1-3", "--exclusive", "--gres gpu:1", "-w n1", "'"]
     options, wrong = read_options(lines)
     assert options == {"exclusive": True, "gres": "gpu:1", "nodelist": "n1"}
     told = [problem.what for problem in wrong]
-    assert "--mem: has a key of its own: slurm.mem=3G" in told
-    assert "--time: has a key of its own: slurm.time=4:00:00" in told
     assert any("slurm.parallel=N" in what for what in told)
-    assert any("cannot read `'`" in what for what in told)
+    golden.text("\n".join(told))
 
 
 @pytest.mark.parametrize(
@@ -255,18 +256,17 @@ def test_lines_of_a_script() -> None:
     )
 
 
-def test_what_a_node_cannot_reach(tmp_path: Path) -> None:
+def test_what_a_node_cannot_reach(tmp_path: Path, golden: Golden) -> None:
     setup = ["source /no/such/venv/bin/activate", ". $HOME/env", "module load x", "echo 'torn"]
     plan = planned(with_slurm(tiny_config(tmp_path), setup=setup, offline=True))
     told = [str(problem) for problem in unreachable([plan])]
-    assert told[0] == (
-        "slurm.setup: `source /no/such/venv/bin/activate`: there is no /no/such/venv/bin/activate"
-    )
-    assert "the shell cannot read `echo 'torn`" in told[1]
     assert len(told) == 2
+    golden.text("\n".join(told))
 
 
-def test_limits_of_the_shell_that_go_with_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_the_shell_that_go_with_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     def getrlimit(which: int) -> tuple[int, int]:
         return (25, 25) if which == resource.RLIMIT_CPU else (resource.RLIM_INFINITY,) * 2
 
@@ -274,7 +274,7 @@ def test_limits_of_the_shell_that_go_with_the_jobs(tmp_path: Path, monkeypatch: 
     config = tiny_config(tmp_path)
     plan = planned(config)
     (warning,) = carried_limits([plan], Cluster())
-    assert "`ulimit -t` of this shell is 25" in warning
+    golden.text(warning)
     assert "slurm.options=[--propagate=NONE]" in warning
     assert carried_limits([planned(with_slurm(config, options=["--propagate=NONE"]))], Cluster()) == []
     for settings in ({"PropagateResourceLimits": "NONE"}, {"PropagateResourceLimitsExcept": "CPU,AS"}):
@@ -288,9 +288,9 @@ def test_an_environment_that_the_setup_activates_is_not_the_python_that_runs(tmp
     assert sys.executable in warning
 
 
-def test_folders_that_other_machines_do_not_see(tmp_path: Path) -> None:
+def test_folders_that_other_machines_do_not_see(tmp_path: Path, golden: Golden) -> None:
     plan = planned(tiny_config(tmp_path))
     warnings = of_this_machine_alone([plan], Cluster(), Path(__file__).parent)
-    assert any("runs_dir lies in" in line and "all nodes share" in line for line in warnings)
+    golden.text("\n".join(warnings))
     here = Cluster(settings={"SlurmctldHost[0]": "box(127.0.0.1)"})
     assert of_this_machine_alone([plan], here, Path(__file__).parent) == []

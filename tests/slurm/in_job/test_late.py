@@ -14,6 +14,7 @@ from slurm.in_job.job import Job
 from slurm.in_job.running import _Late
 from slurm.in_job.starts import Start, note_start, read_starts
 from slurm.processes import Children
+from tests.golden_text import Golden
 
 START = Start("7", "7", 0, "n1", 100, started_s=0.0, attempt=1, step_before=100)
 
@@ -57,14 +58,16 @@ def late(
     return _Late(folder, Asked("7", "7", is_packed=is_packed), START, children, may_requeue=may_requeue)
 
 
-def test_it_is_put_back_before_its_time_is_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_put_back_before_its_time_is_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     found = late(folder, monkeypatch, 5)
     found.look()
     found.look()
     assert (found.has_requeued, Asked.times) == (True, ["7"])
     (start,) = read_starts(folder)
     assert (start.end, start.state, start.signal, start.step_after) == ("requeued", "timeout", "SIGUSR2", 200)
-    assert "going on from its last checkpoint" in str(start.reason)
+    golden.text(str(start.reason))
 
 
 def test_beside_others_of_its_job_it_does_not_wait_for_them(

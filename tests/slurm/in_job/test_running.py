@@ -19,11 +19,11 @@ from tiny_run import ROOT, copy_of, make_run, outcome, run_here, tiny_config
 from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Ensemble, Slurm
-from experiment_utils.errors import UserError
 from slurm.in_job.__main__ import check_snapshot
 from slurm.in_job.start import setup_lines, snapshot_of, word_for, words_of
 from slurm.in_job.starts import Start, note_start, read_starts
 from slurm.records import SLURM, Array, Submission
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -119,11 +119,11 @@ def test_words() -> None:
             words_of(wrong)
 
 
-def test_code_that_is_not_the_submissions(tmp_path: Path) -> None:
+def test_code_that_is_not_the_submissions(tmp_path: Path, golden: Golden) -> None:
     job = in_job(tiny_config(tmp_path), tmp_path)
     assert snapshot_of(job.word) == str(ROOT)
     other = Submission("s", tmp_path, SLURM, 0.0, "u", "h", "/", "", [], snapshot=str(tmp_path / "gone"))
-    with pytest.raises(UserError, match=r"lies outside of the code that was submitted"):
+    with golden.refused("outside-snapshot"):
         check_snapshot(other)
 
 
@@ -154,8 +154,7 @@ def test_a_run_that_is_done(tmp_path: Path) -> None:
     attempts = read_run(job.run)["attempts"]
     assert attempts[0]["job_ids"]["SLURM_JOB_ID"] == "9"
     code, said = ended(job.start(restart=1))
-    assert (code, len(read_starts(job.run))) == (0, 1)
-    assert "is finished; nothing to do" in said
+    assert (code, len(read_starts(job.run))) == (0, 1), said
 
 
 @pytest.mark.slow
@@ -171,15 +170,11 @@ def test_time_is_up_and_it_goes_on_to_the_same_losses(tmp_path: Path, number: si
     status = read_status(job.run)
     assert (code, job.asked()) == (0, [WHY, *REQUEUE]), said
     assert (status["state"], status["step"] < 1500) == ("timeout", True)
-    assert status["reason"] == (
-        f"stopped by {number.name}, which comes ahead of a time limit or of a preemption; "
-        f"the checkpoint of step {status['step']:,} is kept"
-    )
+    assert number.name in status["reason"]
     code, said = ended(job.start(restart=1))
     assert code == 0, said
     assert job.ends() == [("requeued", "timeout", number.name), ("done", "done", None)]
-    log = (job.run / "log.txt").read_text()
-    assert "job 7_2 goes back into the queue" in log
+    assert "job 7_2" in (job.run / "log.txt").read_text()
     uninterrupted = copy_of(config, tmp_path / "other")
     assert run_here(uninterrupted).returncode == 0
     ours, theirs = outcome(job.run), outcome(uninterrupted)
@@ -223,7 +218,7 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["first", "another"])
-def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str) -> None:
+def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str, golden: Golden) -> None:
     """A node was lost and Slurm put the job back; the node returns, and is told to end what is gone."""
     job = in_job(endless(tmp_path), tmp_path)
     note_start(job.run, Start("7_2", "9", 0, "n1", 1, 0.0, 1, 0))
@@ -236,22 +231,24 @@ def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str) ->
     assert job.asked()[-1] == "requeue 7_2"
     end = read_starts(job.run)[-1]
     assert end.end == "requeued"
-    assert end.reason == "stopped by SIGTERM, which Slurm sent for the start before, whose node was lost"
+    golden.text(str(end.reason))
 
 
 @pytest.mark.slow
-def test_a_job_that_slurm_does_not_take_back(tmp_path: Path) -> None:
+def test_a_job_that_slurm_does_not_take_back(tmp_path: Path, golden: Golden) -> None:
     job = in_job(endless(tmp_path), tmp_path)
     process = job.start(REQUEUE_FAILS="1")
     job.at_step(1)
     process.send_signal(signal.SIGUSR2)
     code, said = ended(process)
     assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
-    assert "could not be put back into the queue" in str(read_starts(job.run)[0].reason)
+    golden.text(str(read_starts(job.run)[0].reason), numbers=False)
 
 
 @pytest.mark.slow
-def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(tmp_path: Path) -> None:
+def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(
+    tmp_path: Path, golden: Golden
+) -> None:
     """Slurm takes a job back that it is just ending: one that was cancelled started again."""
     job = in_job(endless(tmp_path), tmp_path)
     process = job.start(JOB_STATE="COMPLETING")
@@ -260,11 +257,11 @@ def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(tmp_path
     code, said = ended(process)
     assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
     assert job.asked() == [WHY, WHY]
-    assert str(read_starts(job.run)[0].reason).endswith("into the queue: it was cancelled meanwhile")
+    golden.text(str(read_starts(job.run)[0].reason), numbers=False)
 
 
 @pytest.mark.slow
-def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
+def test_starts_that_bring_no_step_forward(tmp_path: Path, golden: Golden) -> None:
     job = in_job(endless(tmp_path, max_idle_attempts=2), tmp_path)
     for restart, asked in ((0, [WHY, *REQUEUE]), (1, [WHY, *REQUEUE, WHY])):
         process = job.start(restart)
@@ -276,17 +273,16 @@ def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
     code, said = ended(job.start(2))
     last = read_starts(job.run)[-1]
     assert (code, last.end, last.state) == (1, "gave_up", "failed"), "and it is not even begun"
-    assert str(last.reason).startswith("given up: 2 starts of this job brought no step forward")
-    assert str(last.reason).count("given up") == 1, "for the reason that it was given up for"
+    golden.text(str(last.reason), numbers=False)
     assert len(read_run(job.run).get("attempts", [])) <= 2
 
 
-def test_a_killed_start_counts_as_idle(tmp_path: Path) -> None:
+def test_a_killed_start_counts_as_idle(tmp_path: Path, golden: Golden) -> None:
     job = in_job(endless(tmp_path, max_idle_attempts=1), tmp_path)
     note_start(job.run, Start("7_2", "9", 0, "n1", 1, 1.0, 1, 0))
     code, said = ended(job.start(1))
     assert code == 1
-    assert "it ended without a word" in said
+    golden.text(said, numbers=False)
     assert not (job.run / "run.json").exists()
 
 
@@ -294,16 +290,14 @@ COMES_BACK = [*REQUEUE, "update JobId=7_2 StartTime=now+600"]
 
 
 @pytest.mark.slow
-def test_a_second_copy_leaves_and_comes_back(tmp_path: Path) -> None:
+def test_a_second_copy_leaves_and_comes_back(tmp_path: Path, golden: Golden) -> None:
     """Slurm ends the first as soon as its node answers again: the second has to be in the queue then."""
     job = in_job(endless(tmp_path), tmp_path)
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1))
     assert (code, job.asked()) == (0, COMES_BACK), said
-    assert f"{job.run} is being run by process" in said
-    assert "job 7_2 leaves it alone" in said
-    assert "job 7_2 goes back into the queue, to go on when that copy has ended" in said
+    golden.text(said, numbers=False)
     assert [start.end for start in read_starts(job.run)] == [None], "of the first"
     first.send_signal(signal.SIGTERM)
     ended(first)
@@ -331,29 +325,29 @@ def test_a_copy_of_another_job(tmp_path: Path, state: str, asked: list[str]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("may_requeue", [True, False])
-def test_a_second_copy_that_does_not_come_back(tmp_path: Path, may_requeue: bool) -> None:
+def test_a_second_copy_that_does_not_come_back(tmp_path: Path, may_requeue: bool, golden: Golden) -> None:
     job = in_job(endless(tmp_path, requeue=may_requeue), tmp_path)
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1, REQUEUE_FAILS="1"))
-    assert (code, "job 7_2 leaves it alone" in said) == (0, True), said
+    assert code == 0, said
+    golden.text(said, numbers=False)
     assert job.asked() == REQUEUE * (3 if may_requeue else 0), said
-    assert ("could not be put back into the queue: exit code 1" in said) == may_requeue, said
     first.send_signal(signal.SIGTERM)
     ended(first)
 
 
-def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path, golden: Golden) -> None:
     job = in_job(tiny_config(tmp_path), tmp_path)
     record = job.run.parent / ".submissions" / "s1" / "submission.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"cwd": str(tmp_path / "gone")}))
     code, said = ended(job.start())
     assert code == 2
-    assert "gone, from where this was submitted, cannot be used on this machine" in said
+    golden.text(said, numbers=False)
     record.unlink()
     code, said = ended(job.start())
     assert code == 2
-    assert "this job cannot start its run" in said
+    golden.text(said, numbers=False)
 
 
 @pytest.mark.slow
@@ -406,8 +400,7 @@ def test_an_ensemble_is_one_program_and_each_run_tells_its_end(tmp_path: Path) -
             ("done", "7_2", 1)
         ]
     code, said = ended(job.start(1))
-    assert code == 0
-    assert "have ended; nothing to do" in said
+    assert (code, [len(read_starts(run)) for run in runs]) == (0, [1] * len(runs)), said
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from made_studies import NOW_S, FakeSlurm, MadeStudy
 from experiment_utils.lock_file import Holder
 from slurm.__main__ import main
 from slurm.tokens.truth import look_at_tokens, token_truths
+from tests.golden_text import Golden
 
 TASKS = ["00000-of-00003", "00001-of-00003", "00002-of-00003"]
 
@@ -56,6 +57,13 @@ def states(huge: MadeSet, slurm: FakeSlurm) -> list[tuple[str, str | None]]:
     return [(one.state, one.reason) for one in token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)]
 
 
+def pinned(huge: MadeSet, slurm: FakeSlurm, golden: Golden) -> list[str]:
+    """States of the tasks and the merge, their reasons pinned."""
+    found = states(huge, slurm)
+    golden.text("\n".join(f"{state}: {reason}" for state, reason in found))
+    return [state for state, _ in found]
+
+
 def test_starts_are_counted_over_all_jobs(huge: MadeSet, slurm: FakeSlurm) -> None:
     """Of a task that is done Slurm is asked no more when the others are submitted again."""
     begins = "2027-01-15 07:00:00 job {}, start {}: 00000-of-00003 of huge\n"
@@ -70,30 +78,27 @@ def test_starts_are_counted_over_all_jobs(huge: MadeSet, slurm: FakeSlurm) -> No
     assert [truth.attempt for truth in found] == [1, 2, None, None]
 
 
-def test_done_running_waiting_and_the_merge_behind_them(huge: MadeSet, slurm: FakeSlurm) -> None:
+def test_done_running_waiting_and_the_merge_behind_them(
+    huge: MadeSet, slurm: FakeSlurm, golden: Golden
+) -> None:
     huge.done(TASKS[0])
     huge.works(TASKS[1])
     slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
     slurm.wait("4242_2", reason="Resources")
     slurm.wait("4242_3", reason="Dependency")
-    assert states(huge, slurm) == [
-        ("done", None),
-        ("running", "on n1"),
-        ("queued", "the nodes it needs are taken: it is next"),
-        ("queued", "another job must end before it"),
-    ]
+    assert pinned(huge, slurm, golden) == ["done", "running", "queued", "queued"]
     assert sorted(slurm.calls) == ["sacct", "squeue"]
     partial = huge.tokens.with_name(".huge.tasks") / f".{TASKS[1]}.partial"
     partial.mkdir()
     (partial / "shard_00000.npy").write_bytes(bytes(3 << 20))
-    assert states(huge, slurm)[1] == ("running", "on n1; 3.0 MB of tokens so far")
+    assert pinned(huge, slurm, golden)[1] == "running"
     huge.works(TASKS[1], age_s=1200)
     slurm.queue = []
     slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    assert states(huge, slurm)[1] == ("stalled", "no heartbeat for 20 min from n1, in stage tokenize")
+    assert pinned(huge, slurm, golden)[1] == "stalled"
 
 
-def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
+def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm, golden: Golden) -> None:
     huge.says(TASKS[0], "2027-01-15 08:00:00 job 4242_0, start 1\nerror: crawl.txt: no such file\n")
     slurm.row("4242_0", "FAILED", "2:0")
     huge.works(TASKS[1], age_s=100)
@@ -102,16 +107,7 @@ def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
     slurm.row("4242_2", "TIMEOUT")
     huge.says(TASKS[2], "2027-01-15 08:00:00 job 4242_2, start 1\n")
     slurm.row("4242_3", "CANCELLED")
-    assert states(huge, slurm) == [
-        ("failed", "error: crawl.txt: no such file"),
-        ("oom", "Slurm saw an OOM kill: 4242_1.0 OUT_OF_MEMORY 0:125 (on n1)"),
-        ("timeout", "its time limit of 10 min was reached"),
-        (
-            "cancelled",
-            f"it begins when all tasks are done, and of these are not: {', '.join(TASKS)}. It is submitted "
-            "with them",
-        ),
-    ]
+    assert pinned(huge, slurm, golden) == ["failed", "oom", "timeout", "cancelled"]
 
 
 def test_a_pretokenizer_that_was_killed(huge: MadeSet, slurm: FakeSlurm) -> None:
@@ -124,16 +120,16 @@ def test_a_pretokenizer_that_was_killed(huge: MadeSet, slurm: FakeSlurm) -> None
     slurm.row("4242_0.0", "FAILED", "137:0")
     found = look_at_tokens(huge.folder, ask=slurm.ask, now_s=NOW_S)[0].truth
     assert (found.state, found.reason, found.source) == ("failed", ended, "log.txt")
-    huge.says(TASKS[0], f"{began}{kept}{began.replace('start 1', 'start 2')}error: no such file\n")
-    assert states(huge, slurm)[0] == ("failed", "error: no such file"), "of the last start"
+    huge.says(TASKS[0], f"{began}{kept}{began.replace('start 1', 'start 2')}error: none\n")
+    assert states(huge, slurm)[0] == ("failed", "error: none"), "of the last start"
 
 
-def test_a_job_that_ended_before_its_task_said_a_word(huge: MadeSet, slurm: FakeSlurm) -> None:
+def test_a_job_that_ended_before_its_task_said_a_word(
+    huge: MadeSet, slurm: FakeSlurm, golden: Golden
+) -> None:
     slurm.row("4242_0", "NODE_FAIL")
     slurm.row("4242_1", "FAILED")
-    found = states(huge, slurm)
-    assert found[0] == ("node_failed", "its node n1 failed before it had started")
-    assert found[1] == ("never_started", "its job 4242_1 ended as FAILED before the run said a word")
+    assert pinned(huge, slurm, golden)[:2] == ["node_failed", "never_started"]
 
 
 def test_a_set_that_is_made(huge: MadeSet, slurm: FakeSlurm) -> None:
@@ -146,22 +142,18 @@ def test_a_set_that_is_made(huge: MadeSet, slurm: FakeSlurm) -> None:
     assert [state for state, _ in states(huge, slurm)] == ["done"] * 4
 
 
-def test_what_the_queue_had_no_room_for(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_what_the_queue_had_no_room_for(tmp_path: Path, slurm: FakeSlurm, golden: Golden) -> None:
     study = MadeStudy(tmp_path / ".huge.slurm", [TASKS[0]])
     slurm.wait("4242", name="sweep")
     made_s = json.loads(next(study.folder.rglob("submission.json")).read_text())["created_s"]
     found = token_truths(study.folder, ask=slurm.ask, now_s=made_s + 1)
     assert [one.state for one in found] == ["queued", "never_started", "never_started", "never_started"]
-    again = f"python -m slurm resubmit {tmp_path / 'huge'}"
-    assert (
-        found[1].reason
-        == f"the queue had no room for it (MaxSubmitJobs, MaxJobCount). It is started by: {again}"
-    )
+    golden.text(str(found[1].reason))
 
 
 @pytest.mark.parametrize("given", ["Datasets/huge", "huge", "Datasets/.huge.slurm"])
 def test_status_by_the_set_s_path_or_name(
-    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], given: str
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], given: str, golden: Golden
 ) -> None:
     huge = MadeSet(place)
     huge.done(TASKS[0])
@@ -169,45 +161,44 @@ def test_status_by_the_set_s_path_or_name(
     said.wait("4242_2", reason="Resources")
     said.wait("4242_3", reason="Dependency")
     assert main(["status", given]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("Datasets/huge: 3 tasks: 1 done, 2 queued, and their merge\n")
-    assert "next: python -m slurm status Datasets/huge --watch" in told
+    if given == "huge":
+        golden.text(capsys.readouterr().out)
+    capsys.readouterr()
     assert main(["status", given, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert (plain["study"], plain["kind"]) == ("Datasets/huge", "token set")
+    assert plain["study"] == "Datasets/huge"
+    assert "token" in plain["kind"]
     assert [one["state"] for one in plain["runs"]] == ["done", "queued", "queued", "queued"]
 
 
-def test_all_studies_and_all_sets(place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_studies_and_all_sets(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     huge = MadeSet(place)
     huge.done(TASKS[0])
     for task in (1, 2, 3):
         said.wait(f"4242_{task}")
-    line = "Datasets/huge: 3 tasks: 1 done, 2 queued, and their merge\n"
     assert main(["status"]) == 0
-    assert capsys.readouterr().out.startswith(line)
+    golden.text(capsys.readouterr().out)
     MadeStudy(place / "runs" / "sweep", ["a"]).status("a", "done")
     assert main(["status"]) == 0
-    assert capsys.readouterr().out.startswith(f"sweep  1 run: 1 done\n\n{line}\nnext: ")
+    golden.text(capsys.readouterr().out)
     assert main(["status", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert [one["counts"] for one in plain["token_sets"]] == [{"done": 1, "queued": 3}]
 
 
 def test_why_and_logs_of_the_task_that_died(
-    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     huge = MadeSet(place, array={"options": {"mem": "600M"}})
     huge.says(TASKS[1], "begun\nslurmstepd: error: Detected 1 oom_kill event\n")
     said.row("4242_1", "OUT_OF_MEMORY", "0:125")
     for given in ("Datasets/huge", f"Datasets/.huge.slurm/{TASKS[1]}"):
         assert main(["why", given]) == 0
-        told = capsys.readouterr().out
-        assert told.startswith(f"oom: Datasets/.huge.slurm/{TASKS[1]}\n")
-        assert "4242_1 OUT_OF_MEMORY 0:125 on n1" in told
-        assert "next: python -m slurm resubmit Datasets/huge --mem x2" in told
+        golden.text(capsys.readouterr().out)
         assert main(["logs", given]) == 0
-        assert "==> log.txt <==\nbegun\nslurmstepd: error" in capsys.readouterr().out
+        golden.text(capsys.readouterr().out)
 
 
 def test_a_study_of_the_same_name_goes_before(

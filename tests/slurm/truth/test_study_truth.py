@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from slurm.submit.phases import study_lock
 from slurm.submitters import NEVER_SENT
 from slurm.truth import Truth, study_truth
 from slurm.truth.slow import pace_lines
+from tests.golden_text import Golden
+
+Pinned = Callable[..., Truth]
 
 
 @pytest.fixture
@@ -34,21 +38,33 @@ def truth_of(study: MadeStudy, slurm: FakeSlurm, name: str = "a") -> Truth:
     return found[name]
 
 
-def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm) -> None:
+@pytest.fixture
+def pinned(slurm: FakeSlurm, golden: Golden) -> Pinned:
+    """Truth of a run, its reason pinned."""
+
+    def found(study: MadeStudy, name: str = "a") -> Truth:
+        truth = truth_of(study, slurm, name)
+        golden.text(str(truth.reason))
+        return truth
+
+    return found
+
+
+def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)), nodes="n1")
     slurm.wait("4242_1", reason="Resources", start=str(int(NOW_S + 7200)))
     a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
     assert sorted(slurm.calls) == ["sacct", "squeue"]
     assert (a.state, a.job, a.rule) == ("running", "4242_0", "starts")
     assert (b.state, b.job) == ("queued", "4242_1")
-    assert b.reason == "the nodes it needs are taken: it is next; Slurm expects it to start in 2 h"
+    golden.text(str(b.reason))
     assert b.expected_start_s == NOW_S + 7200
 
 
-def test_a_start_in_a_year_is_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_start_in_a_year_is_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """Slurm's word where the jobs before it have no time limit."""
     slurm.wait("4242_0", reason="Resources", start=str(int(NOW_S + 364 * 86400)))
-    assert truth_of(study, slurm).reason == "the nodes it needs are taken: it is next"
+    assert pinned(study).state == "queued"
 
 
 def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -58,38 +74,37 @@ def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) 
     assert slurm.calls == []
 
 
-def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_running(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
     study.status("a", "running")
     study.lock("a")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.progress.step, found.progress.share) == (
-        "running",
-        "on n1",
-        400,
-        0.4,
-    )
+    found = pinned(study)
+    assert (found.state, found.progress.step, found.progress.share) == ("running", 400, 0.4)
 
 
-def test_running_and_not_heard_of_for_a_while(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_running_and_not_heard_of_for_a_while(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """Its node may be lost; Slurm takes a minute to find out."""
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
     study.status("a", "running", age_s=45)
     study.lock("a")
-    assert truth_of(study, slurm).reason == "on n1, last heard of 45 s ago"
+    assert pinned(study).state == "running"
 
 
-def test_the_speed_of_a_first_step_is_compared_with_nobody_s(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_the_speed_of_a_first_step_is_compared_with_nobody_s(
+    study: MadeStudy, slurm: FakeSlurm, golden: Golden
+) -> None:
     header = "step,tokens,seconds,tokens_per_s\n"
     for name, rows in (("a", "1,100,10,10\n"), ("b", "1,100,1,100\n2,200,2,100\n")):
         study.status(name, "running")
         (study.folder / name / "metrics.csv").write_text(header + rows)
     a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
     assert pace_lines(a, [a, b]) == []
-    assert pace_lines(b, [a, b]) == ["100 tokens/s; no other run of b to compare it with"]
+    golden.text("\n".join(pace_lines(b, [a, b])))
 
 
-def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_the_row_of_what_waits_of_an_array_is_no_second_start(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """sacct of 22.05: the range still names the task that has begun."""
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
     slurm.row("4242_0", "RUNNING", JobIDRaw="4243", End="Unknown")
@@ -98,16 +113,15 @@ def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, 
     study.lock("a")
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.rule) == ("running", "on n1", "lives")
+    found = pinned(study)
+    assert (found.state, found.rule) == ("running", "lives")
 
 
-def test_stalled(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_stalled(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
     study.status("a", "running", age_s=1200)
     study.lock("a")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("stalled", "no heartbeat for 20 min from n1, in stage train")
+    assert pinned(study).state == "stalled"
 
 
 def test_clocks_apart_are_not_taken_for_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -169,33 +183,34 @@ def test_an_oom_kill_in_the_step_alone(study: MadeStudy, slurm: FakeSlurm) -> No
 @pytest.mark.parametrize(
     "word", ["COMPLETED", "FAILED", "CANCELLED by 0", "TIMEOUT", "PREEMPTED", "NODE_FAIL"]
 )
-def test_no_row_hides_what_the_supervisor_saw(study: MadeStudy, slurm: FakeSlurm, word: str) -> None:
+def test_no_row_hides_what_the_supervisor_saw(
+    study: MadeStudy, slurm: FakeSlurm, word: str, pinned: Pinned
+) -> None:
     study.status("a", "running")
     study.killed_for_memory("a")
     slurm.row("4242_0", word, "0:0")
-    found = truth_of(study, slurm)
+    found = pinned(study)
     assert (found.state, found.rule) == ("oom", "killed_for_memory")
-    assert str(found.reason).startswith("the kernel killed the main process")
 
 
 @pytest.mark.parametrize(
-    ("word", "state", "reason"),
+    ("word", "state"),
     [
-        ("TIMEOUT", "timeout", "its time limit of 10 min was reached, at step 400"),
-        ("DEADLINE", "timeout", "its time limit of 10 min was reached, at step 400"),
-        ("PREEMPTED", "preempted", "a job of higher priority took its place, at step 400"),
-        ("CANCELLED by 0", "cancelled", "its job was cancelled by root, at step 400"),
-        ("NODE_FAIL", "node_failed", "its node n1 failed, at step 400"),
+        ("TIMEOUT", "timeout"),
+        ("DEADLINE", "timeout"),
+        ("PREEMPTED", "preempted"),
+        ("CANCELLED by 0", "cancelled"),
+        ("NODE_FAIL", "node_failed"),
     ],
 )
 @pytest.mark.parametrize("own", ["running", "cancelled", "timeout", "failed"])
 def test_what_slurm_did_goes_before_failed(
-    study: MadeStudy, slurm: FakeSlurm, word: str, state: str, reason: str, own: str
+    study: MadeStudy, slurm: FakeSlurm, word: str, state: str, own: str, pinned: Pinned
 ) -> None:
     study.status("a", own, age_s=70, reason=None if own == "running" else "stopped by SIGTERM")
     slurm.row("4242_0", word)
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.rule) == (state, reason, "ended_by_slurm")
+    found = pinned(study) if own == "running" else truth_of(study, slurm)
+    assert (found.state, found.rule) == (state, "ended_by_slurm")
 
 
 def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -210,16 +225,16 @@ def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm
 
 
 @pytest.mark.parametrize(
-    ("word", "age_s", "state", "reason"),
+    ("word", "age_s", "state"),
     [
-        ("RUNNING", 20, "running", "on n1"),
-        ("CANCELLED by 0", 5, "running", "on n1"),
-        ("CANCELLED by 0", 20, "cancelled", "its step 4242.1 was cancelled by root, at step 400"),
-        ("OUT_OF_MEMORY", 20, "oom", "Slurm saw an OOM kill"),
+        ("RUNNING", 20, "running"),
+        ("CANCELLED by 0", 5, "running"),
+        ("CANCELLED by 0", 20, "cancelled"),
+        ("OUT_OF_MEMORY", 20, "oom"),
     ],
 )
 def test_a_step_that_ended_with_its_supervisor_while_its_job_goes_on(
-    tmp_path: Path, slurm: FakeSlurm, word: str, age_s: float, state: str, reason: str
+    tmp_path: Path, slurm: FakeSlurm, word: str, age_s: float, state: str, pinned: Pinned
 ) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
     for number, name in enumerate("ab"):
@@ -233,9 +248,7 @@ def test_a_step_that_ended_with_its_supervisor_while_its_job_goes_on(
     slurm.row("4242", "RUNNING", End="Unknown")
     slurm.row("4242.0", "RUNNING", End="Unknown")
     slurm.row("4242.1", word)
-    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
-    assert (a.state, b.state) == ("running", state)
-    assert str(b.reason).startswith(reason)
+    assert (truth_of(study, slurm).state, pinned(study, "b").state) == ("running", state)
 
 
 def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -279,12 +292,13 @@ def test_a_silent_run_is_not_told_the_error_of_another_of_its_job(tmp_path: Path
         assert (found.state, str(found.reason).endswith(error)) == ("never_started", True), found.reason
 
 
-def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_failed_with_the_last_line_of_its_traceback(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     study.status("a", "failed", reason="ZeroDivisionError: division by zero")
     study.outcome("a")
     slurm.row("4242_0", "FAILED", "1:0")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("failed", "ZeroDivisionError: division by zero")
+    assert pinned(study).state == "failed"
 
 
 def test_gpu_out_of_memory(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -308,33 +322,33 @@ def test_killed_without_a_word(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.rule) == ("failed", "was_killed")
 
 
-def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """How this Slurm counts memory is asked once, of however many runs, and only where one has died so."""
     slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
     for task, name in enumerate(("a", "b")):
         study.status(name, "running", age_s=900)
         study.lock(name)
         slurm.row(f"4242_{task}", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
-    found = truth_of(study, slurm)
-    assert found.state == "failed"
-    assert (found.reason or "").startswith("Slurm's poll killed it, by all signs (OverMemoryKill)")
+    assert pinned(study).state == "failed"
     assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
 
 
 @pytest.mark.parametrize(("rss", "state"), [("357684K", "failed"), ("327684K", "cancelled")])
-def test_a_step_that_a_poll_of_rss_ended(study: MadeStudy, slurm: FakeSlurm, rss: str, state: str) -> None:
+def test_a_step_that_a_poll_of_rss_ended(
+    study: MadeStudy, slurm: FakeSlurm, rss: str, state: str, pinned: Pinned
+) -> None:
     """As a real Slurm 22.05 told it: its daemon cancels in the name of root."""
     slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
     study.status("a", "running", age_s=900)
     study.lock("a")
     slurm.row("4242_0", "FAILED", "9:0", ReqMem="330M")
     slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS=rss)
-    found = truth_of(study, slurm)
-    assert found.state == state
-    assert (found.reason or "").startswith("Slurm's poll killed it") == (state == "failed")
+    assert pinned(study).state == state
 
 
-def test_a_step_of_several_ranks_that_a_poll_of_rss_ended(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_step_of_several_ranks_that_a_poll_of_rss_ended(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """It adds up all of them; MaxRSS is of the largest."""
     slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
     study.status("a", "running", age_s=900)
@@ -345,61 +359,56 @@ def test_a_step_of_several_ranks_that_a_poll_of_rss_ended(study: MadeStudy, slur
     slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS="324704K")
     said = "StepId=4242_0.0 exceeded memory limit (663957504 > 629145600), being killed"
     study.wrote("a", f"slurmstepd-n1: error: {said}\nsrun: error: n1: task 0: Killed\n")
-    found = truth_of(study, slurm)
-    assert (found.state, (found.reason or "")[:25]) == ("failed", "Slurm's poll killed it (O")
+    assert pinned(study).state == "failed"
 
 
-def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_never_started(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     study.wrote(
         "a",
         "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\nsrun: error: n1\n",
     )
     slurm.row("4242_0", "FAILED", "1:0")
-    found = truth_of(study, slurm)
-    assert found.state == "never_started"
-    assert found.reason == (
-        "its job 4242_0 ended as FAILED before the run said a word: "
-        "ModuleNotFoundError: No module named 'torch'"
-    )
+    assert pinned(study).state == "never_started"
 
 
 @pytest.mark.parametrize("job", ["4242_0", "4100_0"])
 def test_a_job_that_was_given_up_before_the_run_said_a_word(
-    study: MadeStudy, slurm: FakeSlurm, job: str
+    study: MadeStudy, slurm: FakeSlurm, job: str, pinned: Pinned
 ) -> None:
     """Put back three times while it was still being read in; of srun's last line nobody can tell why."""
     start = {"job_id": job, "restart": 3, "attempt": 1, "end": "gave_up", "reason": "given up: 3 starts"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     study.wrote("a", "srun: error: n1: task 0: Exited with exit code 1\n")
     slurm.row("4242_0", "FAILED", "1:0", Restarts="3")
-    found = truth_of(study, slurm)
-    assert found.state == "never_started"
-    assert (found.reason == "given up: 3 starts") == (job == "4242_0"), "of another job it says nothing"
+    assert pinned(study).state == "never_started"
 
 
-def test_a_poll_of_rss_that_ended_it_while_it_was_read_in(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_poll_of_rss_that_ended_it_while_it_was_read_in(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """Of 22.05.8; srun's last line says no more than `Killed`."""
     why = "slurmstepd-n2: error: StepId=43.0 exceeded memory limit (526319616 > 524288000), being killed"
     study.wrote(
         "a", f"{why}\nslurmstepd-n2: error: Exceeded job memory limit\nsrun: error: n2: task 0: Killed\n"
     )
     slurm.row("4242_0", "FAILED", "9:0")
-    assert str(truth_of(study, slurm).reason).endswith(f"before the run said a word: {why}")
+    assert pinned(study).state == "never_started"
 
 
-def test_a_command_of_its_script_that_is_not_there(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_command_of_its_script_that_is_not_there(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """By bash, which knows the script by its place on the node."""
     words = "slurm_script: line 18: module: command not found"
     study.wrote("a", f"/var/spool/slurmd/job04242/{words}\n")
     slurm.row("4242_0", "FAILED", "1:0")
-    assert str(truth_of(study, slurm).reason).endswith(f"before the run said a word: {words}")
+    assert pinned(study).state == "never_started"
 
 
-def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
     error = "sbatch: error: invalid partition specified: gpux"
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": error})
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("never_started", f"sbatch refused it: {error}")
+    assert pinned(study).state == "never_started"
     study.status("a", "failed", reason="ValueError: no")
     assert truth_of(study, slurm).state == "failed"
 
@@ -412,20 +421,15 @@ def test_a_submitter_that_died(tmp_path: Path, slurm: FakeSlurm) -> None:
     assert (found.state, found.job) == ("queued", "77")
 
 
-def test_just_being_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_just_being_submitted(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None}, created_s=NOW_S - 3)
-    assert (truth_of(study, slurm).state, truth_of(study, slurm).reason) == (
-        "queued",
-        "it is being submitted",
-    )
+    assert pinned(study).state == "queued"
 
 
-def test_requeued(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_requeued(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
     slurm.wait("4242_0", reason="BeginTime")
-    found = truth_of(study, slurm)
-    assert found.state == "queued"
-    assert str(found.reason).endswith("attempt 1 ended as timeout")
+    assert pinned(study).state == "queued"
 
 
 def test_a_run_that_stopped_in_time_is_told_with_why_its_job_does_not_start_again(
@@ -443,31 +447,29 @@ def test_a_run_that_stopped_in_time_is_told_with_why_its_job_does_not_start_agai
     assert truth_of(study, slurm).reason == stopped, "of another attempt"
 
 
-def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """scontrol requeuehold: nobody has cancelled anything."""
     study.status("a", "cancelled", age_s=130, reason="stopped by SIGTERM")
     slurm.wait("4242_0", reason="job requeued in held state")
-    found = truth_of(study, slurm)
-    told = "it was put back into the queue, and is held there; attempt 1 was stopped by SIGTERM"
-    assert (found.state, found.reason) == ("queued", told)
+    assert pinned(study).state == "queued"
 
 
-def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "ended_s": NOW_S - 3, "end": "requeued"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S)), nodes="n1")  # as squeue of 22.05 told
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
+    assert pinned(study).state == "queued"
     slurm.row("4242_0", "REQUEUED", Start=str(int(NOW_S - 500)), End=str(int(NOW_S - 3)))
-    assert truth_of(study, slurm).reason == "its job is being put back into the queue"
+    assert pinned(study).state == "queued"
 
 
-def test_a_start_that_ends_before_its_first_word_does_not_begin(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_start_that_ends_before_its_first_word_does_not_begin(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """Its node was lost, or its task came to nothing."""
     slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 9)), nodes="n1")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("running", "its job is ending on n1; no word of it yet")
+    assert pinned(study).state == "running"
 
 
 @pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
@@ -486,7 +488,7 @@ def test_an_end_that_its_job_alone_saw(study: MadeStudy, slurm: FakeSlurm, word:
 
 @pytest.mark.parametrize(("restart", "state"), [(0, "oom"), (1, "failed")])
 def test_an_oom_kill_that_its_jobs_stderr_alone_tells(
-    study: MadeStudy, slurm: FakeSlurm, restart: int, state: str
+    study: MadeStudy, slurm: FakeSlurm, restart: int, state: str, pinned: Pinned
 ) -> None:
     """No sacct and no supervisor. In the stderr of a later start are the words of those before it."""
     slurm.accounting = None
@@ -499,12 +501,10 @@ def test_an_oom_kill_that_its_jobs_stderr_alone_tells(
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     study.wrote("a", "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks "
                 "have been OOM Killed.\n")  # fmt: skip
-    found = truth_of(study, slurm)
-    assert found.state == state
-    assert ("OOM kill" in str(found.reason)) == (state == "oom")
+    assert pinned(study).state == state
 
 
-def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """A run that has just stopped may go on in the same job: it has not ended yet."""
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
@@ -513,9 +513,8 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
     (study.folder / "a" / "metrics.csv").write_text("step,tokens,seconds,tokens_per_s\n" + rows)
     for state, signal in (("timeout", "SIGUSR2"), ("cancelled", "SIGTERM")):
         study.status("a", state, age_s=3, reason=f"stopped by {signal}")
-        found = truth_of(study, slurm)
-        told = f"stopped by {signal}; its job is about to end, or to go back into the queue"
-        assert (found.state, found.reason) == ("running", told)
+        found = pinned(study)
+        assert found.state == "running"
         assert found.progress.eta_s is not None
         assert found.eta_s is None, "it does not go on"
         study.status("a", state, age_s=90, reason=f"stopped by {signal}")
@@ -523,47 +522,43 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
 
 
 def test_what_stopped_a_moment_ago_in_another_job_does_not_stop_now(
-    study: MadeStudy, slurm: FakeSlurm
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
 ) -> None:
     """It was submitted again at once, and the new job began within what clocks may be apart."""
     start = {"job_id": "4100_7", "restart": 0, "attempt": 1, "end": "ended", "signal": "SIGTERM"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     study.status("a", "cancelled", age_s=12, reason="stopped by SIGTERM")
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n1")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("running", "its job has begun on n1; no word of it yet")
+    assert pinned(study).state == "running"
 
 
 @pytest.mark.parametrize(
     ("row", "state"), [("FAILED", "failed"), ("COMPLETED", "failed"), ("CANCELLED by 0", "cancelled")]
 )
 def test_sigterm_is_no_cancelling_unless_slurm_says_so(
-    study: MadeStudy, slurm: FakeSlurm, row: str, state: str
+    study: MadeStudy, slurm: FakeSlurm, row: str, state: str, pinned: Pinned
 ) -> None:
     """kill PID of the run's process."""
     study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
     slurm.row("4242_0", row, "1:0")
-    found = truth_of(study, slurm)
+    found = pinned(study)
     assert found.state == state
     if state == "failed":
-        assert (found.reason, found.rule) == ("stopped by SIGTERM", "said_itself")
+        assert found.rule == "said_itself"
         slurm.row("4242_0.0", "CANCELLED by 0", "0:15")
         assert truth_of(study, slurm).state == "cancelled", "scancel 4242_0.0"
 
 
 @pytest.mark.parametrize(("nodes", "word"), [(2, "RUNNING"), (1, "RUNNING"), (2, "FAILED")])
 def test_a_rank_that_is_gone_while_slurm_has_not_taken_its_node_for_lost(
-    tmp_path: Path, slurm: FakeSlurm, nodes: int, word: str
+    tmp_path: Path, slurm: FakeSlurm, nodes: int, word: str, pinned: Pinned
 ) -> None:
     study = MadeStudy(tmp_path / "study", ["a"], array={"options": {"nodes": nodes}})
     study.status("a", "failed", reason="rank 1 (n2) is gone")
     if word == "RUNNING":
         slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 60)), nodes="n[1-2]")
     slurm.row("4242_0", word, "1:0")
-    found = truth_of(study, slurm)
-    more = "; its job has not ended: where a node of it is lost, Slurm puts it back into the queue"
-    assert found.state == "failed"
-    assert found.reason == "rank 1 (n2) is gone" + more * (nodes > 1 and word == "RUNNING")
+    assert pinned(study).state == "failed"
 
 
 def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
@@ -590,23 +585,17 @@ def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
 
 @pytest.mark.parametrize("launcher", ["local", "slurm"])
 @pytest.mark.parametrize(
-    ("said", "reason", "before"),
-    [
-        ("cancelled", "stopped by SIGTERM", "was stopped by SIGTERM"),
-        ("failed", "out of luck", "ended as failed"),
-        ("timeout", "stopped by USR2", "ended as timeout"),
-    ],
+    ("said", "reason"),
+    [("cancelled", "stopped by SIGTERM"), ("failed", "out of luck"), ("timeout", "stopped by USR2")],
 )
 def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
-    tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, before: str
+    tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, pinned: Pinned
 ) -> None:
     """One that was stopped in the submission before was told as failed on this machine."""
     array = {"cancelled_s": NOW_S - 5, "job_id": f"{here()[0]}:{DEAD_PID}:1" if launcher == "local" else "7"}
     study = MadeStudy(tmp_path / "study", ["a"], launcher=launcher, array=array)
     study.status("a", said, age_s=4000, reason=reason)
-    found = truth_of(study, slurm)
-    assert found.state == "cancelled"
-    assert found.reason == f"it was cancelled before it had started again; attempt 1 {before}"
+    assert pinned(study).state == "cancelled"
     if launcher == "slurm":  # it came to its start, and not to a word
         slurm.row("7", "FAILED", "1:0")
         assert truth_of(study, slurm).state == (said if said != "cancelled" else "failed")
@@ -633,7 +622,7 @@ def test_a_task_that_was_cancelled_while_it_waited_and_one_that_never_started_be
 
 @pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
 def test_a_later_start_that_failed_before_the_run_counts(
-    study: MadeStudy, slurm: FakeSlurm, own: str
+    study: MadeStudy, slurm: FakeSlurm, own: str, golden: Golden
 ) -> None:
     """A line of slurm.setup on another node; what attempt 1 said when it was requeued is of the past."""
     reason = None if own == "running" else "stopped by SIGTERM"
@@ -647,22 +636,23 @@ def test_a_later_start_that_failed_before_the_run_counts(
     slurm.row("4242_0", "CANCELLED", Restarts="0")
     slurm.row("4242_0", "FAILED", "3:0", Restarts="1", Start=str(int(NOW_S - 100)))
     found = truth_of(study, slurm)
-    told = "its job 4242_0 was started again and ended as FAILED before the run said a word"
-    assert (found.state, found.reason) == ("failed", f"{told}: no scratch on this node")
-    study.wrote("a", f"step 9\n{requeued}")
-    assert truth_of(study, slurm).reason == told
+    assert found.state == "failed"
+    if own == "running":
+        golden.text(str(found.reason))
+        study.wrote("a", f"step 9\n{requeued}")
+        golden.text(str(truth_of(study, slurm).reason))
 
 
-def test_a_run_on_several_nodes_is_on_all_of_them(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_run_on_several_nodes_is_on_all_of_them(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """It says itself where its first rank is."""
     study.status("a", "running")
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 90)), nodes="n[1-2]")
-    assert truth_of(study, slurm).reason == "on n[1-2]"
+    assert pinned(study).state == "running"
 
 
 @pytest.mark.parametrize("output", [None, "logs/mine.txt"])
 def test_what_the_script_of_a_plain_job_says_is_read(
-    tmp_path: Path, slurm: FakeSlurm, output: str | None
+    tmp_path: Path, slurm: FakeSlurm, output: str | None, golden: Golden
 ) -> None:
     study = MadeStudy(
         tmp_path / "s", ["a"], cwd=str(tmp_path), output=output, command="sbatch slurm/submit_job.sh"
@@ -675,12 +665,14 @@ def test_what_the_script_of_a_plain_job_says_is_read(
     (tmp_path / (output or "slurm-4242.out")).write_text(f"step 9\n{said}")
     slurm.row("4242", "FAILED", "1:0", Restarts="1", Start=str(int(NOW_S - 100)))
     found = truth_of(study, slurm)
-    told = "its job 4242 was started again and ended as FAILED before the run said a word"
-    assert (found.state, found.reason) == ("failed", f"{told}: SyntaxError: invalid syntax")
+    assert found.state == "failed"
+    golden.text(str(found.reason))
 
 
 @pytest.mark.parametrize("how", ["each", "workers"])
-def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm, how: str) -> None:
+def test_the_process_beside_the_run_was_killed(
+    tmp_path: Path, slurm: FakeSlurm, how: str, pinned: Pinned
+) -> None:
     """srun ends the step then, and Slurm calls that CANCELLED, by nobody: nobody has cancelled anything."""
     study = MadeStudy(tmp_path / "s", ["a"], how=how)
     study.status("a", "running", age_s=70)
@@ -688,20 +680,17 @@ def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm,
     slurm.row("4242", "FAILED", "9:0")
     slurm.row("4242.batch", "FAILED", "9:0")
     slurm.row("4242.0", "CANCELLED", "0:9")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("failed", "its process was killed by SIGKILL (on n1)")
+    found = pinned(study)
+    assert found.state == "failed"
     assert found.source == "sacct"
 
 
 @pytest.mark.parametrize(
-    ("by", "state", "reason"),
-    [
-        (" by 0", "cancelled", "its step 4242_0.0 was cancelled by root, at step 400"),
-        ("", "failed", "It was killed by SIGKILL, and not by the kernel for memory (on n1)"),
-    ],
+    ("by", "state"),
+    [(" by 0", "cancelled"), ("", "failed")],
 )
 def test_a_step_that_was_cancelled_under_its_run(
-    study: MadeStudy, slurm: FakeSlurm, by: str, state: str, reason: str
+    study: MadeStudy, slurm: FakeSlurm, by: str, state: str, pinned: Pinned
 ) -> None:
     """As a real Slurm 22.05 told `scancel 4242_0.0`, which left the run no word; memory says that it was
     killed from outside. Without a name srun has ended the step.
@@ -711,13 +700,12 @@ def test_a_step_that_was_cancelled_under_its_run(
     study.outcome("a", exit_code=None, signal="SIGKILL", environment=environment)
     slurm.row("4242_0", "FAILED", "9:0")
     slurm.row("4242_0.0", f"CANCELLED{by}", "0:9")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == (state, reason)
+    assert pinned(study).state == state
 
 
 @pytest.mark.parametrize("missing", ["io error and missing step", "step missing and io error"])
 def test_a_node_that_came_back_before_slurm_took_it_for_lost(
-    study: MadeStudy, slurm: FakeSlurm, missing: str
+    study: MadeStudy, slurm: FakeSlurm, missing: str, pinned: Pinned
 ) -> None:
     """As a real Slurm 22.05 told the reboot of one of two nodes: srun ends the step, in the name of root."""
     study.status("a", "running", age_s=70)
@@ -731,8 +719,7 @@ def test_a_node_that_came_back_before_slurm_took_it_for_lost(
     )
     slurm.row("4242_0", "FAILED", "9:0", NodeList="n[1-2]")
     slurm.row("4242_0.0", "CANCELLED by 0", "0:9", NodeList="n[1-2]")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("node_failed", "one of its nodes n[1-2] failed, at step 400")
+    assert pinned(study).state == "node_failed"
 
 
 @pytest.mark.parametrize(("aborts", "state"), [(False, "failed"), (True, "node_failed")])
@@ -762,7 +749,7 @@ def test_a_node_that_an_earlier_start_lost(
     ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
 )
 def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_again(
-    tmp_path: Path, slurm: FakeSlurm, stands: str, how: str
+    tmp_path: Path, slurm: FakeSlurm, stands: str, how: str, pinned: Pinned
 ) -> None:
     study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
     start = {
@@ -773,15 +760,14 @@ def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_agai
     study.status("a", "running", age_s=4000)
     slurm.wait("4242", stands, "None", start=str(int(NOW_S - 400)), nodes="n1")
     slurm.row("4242", stands, Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("failed", "its supervisor was killed by SIGKILL")
+    assert pinned(study).state == "failed"
     assert truth_of(study, slurm, "b").state == ("queued" if stands == "PENDING" else "stalled")
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": "SIGTERM"}]}))
     assert truth_of(study, slurm).state != "failed", "one that was asked to stop is taken again"
 
 
 def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
-    tmp_path: Path, slurm: FakeSlurm
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
 ) -> None:
     """Put back, the job has fewer runs, and the number is that of another run's step."""
     study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
@@ -795,8 +781,7 @@ def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
     slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
     slurm.row("4242", "RUNNING", Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
     slurm.row("4242.1", "OUT_OF_MEMORY", "0:125", Start=str(int(NOW_S - 400)), Restarts="1")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("cancelled", "its step 4242.1 was cancelled by root, at step 400")
+    assert pinned(study).state == "cancelled"
 
 
 @pytest.mark.parametrize("how", ["pack", "workers"])
@@ -815,27 +800,27 @@ def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_is_cancelle
     ]
 
 
-def test_a_packed_run_whose_step_never_came_up(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_a_packed_run_whose_step_never_came_up(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
     start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
     slurm.row("4242", "RUNNING", Restarts="0", Start=str(int(NOW_S - 400)), End="Unknown")
     for _ in range(2):
-        found = truth_of(study, slurm)
-        assert (found.state, found.reason, found.source) == ("never_started", "its step ended", "starts.json")
+        found = pinned(study)
+        assert (found.state, found.source) == ("never_started", "starts.json")
         slurm.queue, slurm.accounting = [], ""
         slurm.row("4242", "CANCELLED by 0", Restarts="0")
 
 
 @pytest.mark.parametrize("age_s", [10, 4000])
-def test_a_suspended_job_is_not_stalled(study: MadeStudy, slurm: FakeSlurm, age_s: float) -> None:
+def test_a_suspended_job_is_not_stalled(
+    study: MadeStudy, slurm: FakeSlurm, age_s: float, pinned: Pinned
+) -> None:
     study.status("a", "running", age_s=age_s)
     study.lock("a")
     slurm.wait("4242_0", "SUSPENDED", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    found = truth_of(study, slurm)
-    told = "Slurm has suspended its job: it goes on when Slurm lets it (scontrol resume 4242_0)"
-    assert (found.state, found.reason) == ("running", told)
+    assert pinned(study).state == "running"
 
 
 def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
@@ -847,18 +832,20 @@ def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
     assert truth_of(study, slurm).progress.step == 629
 
 
-def test_stopped_for_another_job_and_not_started_again(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_stopped_for_another_job_and_not_started_again(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """Slurm's row says FAILED then: the job ended before its grace was over."""
     study.status("a", "cancelled", age_s=30, reason="stopped by SIGTERM")
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "preempted"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242_0", "FAILED", "None", start=str(int(NOW_S - 500)), nodes="n1")
-    found = truth_of(study, slurm)
-    assert found.state == "preempted"
-    assert str(found.reason).startswith("a job of higher priority took its place, at step ")
+    assert pinned(study).state == "preempted"
 
 
-def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """A second copy ended the job well, and left the first alone; then that one's node died."""
     study.status("a", "running", age_s=42, host="n1")
     with RingWriter(study.folder / "a" / "memory.ring", {"pid": 100}) as ring:
@@ -867,23 +854,20 @@ def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(study: MadeStudy, sl
     for path in (study.folder / "a" / "status.json", study.folder / "a" / "memory.ring"):
         os.utime(path, (NOW_S - 40, NOW_S - 40))
     slurm.wait("4242_0", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
-    found = truth_of(study, slurm)
-    assert found.state == "failed"
-    assert "its process ended without a word" in str(found.reason)
-    assert "last heard of 40 s ago" in str(found.reason)
+    assert pinned(study).state == "failed"
 
 
-def test_a_submission_that_cannot_be_read(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_submission_that_cannot_be_read(study: MadeStudy, pinned: Pinned) -> None:
     (study.submission.folder / "submission.json").write_text("{")
-    found = truth_of(study, slurm)
-    assert found.state == "queued"
-    assert "submission 20270115-1 cannot be read" in str(found.reason)
+    assert pinned(study).state == "queued"
 
 
-def test_a_later_start_of_the_job_that_has_said_nothing_yet(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_later_start_of_the_job_that_has_said_nothing_yet(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     study.status("a", "timeout", age_s=300, reason="stopped by SIGUSR2")
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5)), nodes="n2")
-    assert truth_of(study, slurm).reason == "its job has begun on n2; no word of it yet"
+    assert pinned(study).state == "running"
 
 
 def test_the_run_ended_and_its_job_is_about_to(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -892,24 +876,19 @@ def test_the_run_ended_and_its_job_is_about_to(study: MadeStudy, slurm: FakeSlur
     assert truth_of(study, slurm).state == "failed"
 
 
-def test_submitted_again_after_a_failure(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_submitted_again_after_a_failure(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     study.status("a", "failed", age_s=9000, reason="ValueError: no")
     slurm.wait("4242_0", reason="Priority")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == (
-        "queued",
-        "jobs of higher priority are before it; attempt 1 ended as failed",
-    )
+    assert pinned(study).state == "queued"
 
 
-def test_slurm_is_silent(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_slurm_is_silent(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
     slurm.queue = slurm.accounting = None
     study.status("a", "running")
     study.lock("a")
     a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
     assert (a.state, b.state) == ("running", "queued")
-    assert "submitted as job 4242_1; squeue failed" in str(b.reason)
-    assert any("Unable to contact slurm controller" in note for note in b.notes)
+    golden.text("\n".join([str(b.reason), *b.notes]))
     study.status("a", "running", age_s=4000)
     assert truth_of(study, slurm).state == "stalled"
 
@@ -924,12 +903,12 @@ def test_sacct_is_off(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert truth_of(study, slurm).state == "failed"
 
 
-def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
     slurm.late = {"sacct"}
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)))
     found = truth_of(study, slurm)
     assert found.state == "running"
-    assert "sacct did not answer within 10 s" in found.notes[0]
+    golden.text(found.notes[0])
 
 
 def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -974,70 +953,61 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
 
 
 @pytest.mark.parametrize("state", [None, "failed"])
-def test_a_run_of_this_machine_that_begins(tmp_path: Path, slurm: FakeSlurm, state: str | None) -> None:
+def test_a_run_of_this_machine_that_begins(
+    tmp_path: Path, slurm: FakeSlurm, state: str | None, pinned: Pinned
+) -> None:
     """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
     host, pid, started = here()
     study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
     if state is not None:
         study.status("a", state, age_s=4000)
-    path, attempt = study.folder / "a" / "memory.ring", 1 if state is None else 2
+    path = study.folder / "a" / "memory.ring"
     with RingWriter(path, {"pid": 100}) as ring:
         ring.add(Sample(NOW_S - 1))
     os.utime(path, (NOW_S - 1, NOW_S - 1))
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("running", f"attempt {attempt} begins on {host}")
+    assert pinned(study).state == "running"
     os.utime(path, (NOW_S - 4001, NOW_S - 4001))
     assert truth_of(study, slurm).state == "queued", "of an attempt before"
 
 
-def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_runs_that_were_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "sweep", [])
     config = study.run("a") / "config.yaml"
     os.utime(config, (NOW_S - 3, NOW_S - 3))
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.launcher) == ("queued", "it has not been started yet", None)
+    found = pinned(study)
+    assert (found.state, found.launcher) == ("queued", None)
     os.utime(config, (NOW_S - 900, NOW_S - 900))
-    found = truth_of(study, slurm)
+    found = pinned(study)
     assert (found.state, found.is_live) == ("never_started", False)
-    assert found.reason == (
-        "nothing has started it: the command that was to do so has ended. It is started by: "
-        f"python -m slurm resubmit {study.folder}"
-    )
 
 
-def test_a_submitter_that_died_before_the_run_heard_of_it(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_a_submitter_that_died_before_the_run_heard_of_it(
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     """Between submission.json and the runs' places in it."""
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
     (study.folder / "a" / "jobs.json").unlink()
-    found = truth_of(study, slurm)
+    found = pinned(study)
     assert (found.state, found.is_live, found.launcher) == ("never_started", False, "slurm")
-    assert str(found.reason).startswith(
-        "it was never handed to Slurm: the command that was to do so has ended"
-    )
     slurm.wait("77", name="sweep", raw="77")
     assert (truth_of(study, slurm).state, truth_of(study, slurm).job) == ("queued", "77")
 
 
-def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
     slurm.queue = None
-    found = truth_of(study, slurm)
-    assert found.state == "queued"
-    assert "whether it is in the queue Slurm must say. squeue failed" in str(found.reason)
+    assert pinned(study).state == "queued"
     slurm.queue = []
     with study_lock(study.folder):
-        found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("queued", "it is being submitted")
+        assert pinned(study).state == "queued"
     assert truth_of(study, slurm).state == "never_started"
 
 
-def test_what_a_later_command_found_was_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_what_a_later_command_found_was_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": NEVER_SENT})
-    found = truth_of(study, slurm)
-    assert found.state == "never_started"
-    assert str(found.reason).startswith(
-        "it was never handed to Slurm: the command that was to do so has ended"
-    )
+    assert pinned(study).state == "never_started"
 
 
 def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -1064,7 +1034,7 @@ def test_two_commands_work_through_the_same_runs(tmp_path: Path, slurm: FakeSlur
 
 
 @pytest.mark.parametrize("places", ["known", "damaged"])
-def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str) -> None:
+def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str, pinned: Pinned) -> None:
     folder = study.folder / "a"
     (folder / "status.json").write_bytes(b"\x00\xff" * 40)
     if places == "damaged":
@@ -1073,10 +1043,8 @@ def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str) -
     assert truth_of(study, slurm).state == "running", "its submission names it"
     slurm.queue = []
     slurm.row("4242_0", "COMPLETED")
-    found = truth_of(study, slurm)
-    names = "status.json and jobs.json" if places == "damaged" else "status.json"
+    found = pinned(study)
     assert (found.state, found.rule, found.is_live) == ("failed", "unreadable", False)
-    assert str(found.reason).startswith(f"what became of it cannot be told: {names} cannot be read. It is")
 
 
 @pytest.mark.parametrize(
@@ -1107,14 +1075,13 @@ def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -
     assert (found.state, found.rule) == ("failed", "unreadable")
 
 
-def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
     slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 8)), nodes="n1")
-    for one in study_truth(study.folder, ask=slurm.ask, now_s=NOW_S):
-        assert (one.state, one.reason) == ("running", "its job has begun on n1; no word of it yet")
+    assert [pinned(study, name).state for name in ("a", "b")] == ["running"] * 2
 
 
-def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """Slurm sends the signal that comes before a time limit too."""
     study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
     start = {
@@ -1123,40 +1090,39 @@ def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm) -> None:
     }  # fmt: skip
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242_0", reason="BeginTime")
-    assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
+    assert pinned(study).state == "queued"
     slurm.queue = []
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n2")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("running", "its job has begun on n2; no word of it yet")
+    assert pinned(study).state == "running"
 
 
-def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """By sbatch --begin: no start of the job was before."""
     slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
-    words = "its earliest start has not come yet"
-    assert truth_of(study, slurm).reason == f"{words}; Slurm expects it to start in 1 h"
+    assert pinned(study).state == "queued"
     lost_to_slurm(study, slurm)
-    assert "two minutes" not in str(truth_of(study, slurm).reason), "Slurm's own word is nearer"
+    assert pinned(study).state == "queued"
     slurm.queue = []
     slurm.wait("4242_0", reason="BeginTime")
-    assert str(truth_of(study, slurm).reason).startswith(f"{words}; a requeued job waits about two minutes")
+    assert pinned(study).state == "queued"
 
 
-def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """What it would have gone on from."""
     study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
     slurm.row("4242_0", "CANCELLED by 0")
     assert truth_of(study, slurm).progress.step is None
     (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
-    found = truth_of(study, slurm)
-    assert (found.progress.step, found.reason) == (1143, "its job was cancelled by root, at step 1,143")
+    assert pinned(study).progress.step == 1143
 
 
-def test_after_a_preemption_that_only_slurm_knows_of(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_after_a_preemption_that_only_slurm_knows_of(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     study.status("a", "running", age_s=130)
     slurm.row("4242_0", "PREEMPTED")
     slurm.wait("4242_0", reason="BeginTime")
-    assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
+    assert pinned(study).state == "queued"
 
 
 def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
@@ -1167,18 +1133,19 @@ def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> No
 
 
 def test_a_copy_that_outlives_its_start_while_the_next_looks_at_it(
-    study: MadeStudy, slurm: FakeSlurm
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
 ) -> None:
     lost_to_slurm(study, slurm)
     slurm.row("4242_0", "RUNNING", NodeList="n1", Restarts="1", Start=str(int(NOW_S - 20)))
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
     study.status("a", "running", host="n2")
     study.lock("a", "n2")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("running", "on n2")
+    assert pinned(study).state == "running"
 
 
-def test_a_copy_that_outlives_its_start_while_its_job_waits(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_copy_that_outlives_its_start_while_its_job_waits(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     lost_to_slurm(study, slurm)
     slurm.row("4242_0", "PENDING", NodeList="", Restarts="2", Start="Unknown", End="Unknown")
     slurm.wait("4242_0", reason="BeginTime")
@@ -1187,21 +1154,18 @@ def test_a_copy_that_outlives_its_start_while_its_job_waits(study: MadeStudy, sl
     assert truth_of(study, slurm).state == "running"
     for state, reason in (("cancelled", "stopped by SIGTERM"), ("running", None)):
         study.status("a", state, age_s=60, host="n2", reason=reason)
-        found = truth_of(study, slurm)
-        assert found.state == "queued"
-        assert str(found.reason).endswith("; attempt 1 was cut off: its node n2 failed"), found.reason
+        assert pinned(study).state == "queued"
 
 
 @pytest.mark.parametrize("restarts", ["0", ""])
 def test_a_copy_that_slurm_ended_when_its_node_came_back(
-    study: MadeStudy, slurm: FakeSlurm, restarts: str
+    study: MadeStudy, slurm: FakeSlurm, restarts: str, pinned: Pinned
 ) -> None:
     """Slurm's last word is of a start that left it alone. restarts: older versions of sacct do not tell."""
     lost_to_slurm(study, slurm, restarts)
     slurm.row("4242_0", "COMPLETED", NodeList="n1", Restarts=restarts and "1", Start=str(int(NOW_S - 700)))
     study.status("a", "cancelled", age_s=30, host="n2", reason="stopped by SIGTERM")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("node_failed", "its node n2 failed, at step 400")
+    assert pinned(study).state == "node_failed"
     study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
     assert truth_of(study, slurm).state == "cancelled"
 
@@ -1233,27 +1197,26 @@ def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> Non
 
 
 @pytest.mark.parametrize("state", ["cancelled", "failed", "oom", "timeout"])
-def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: FakeSlurm, state: str) -> None:
+def test_submitted_again_in_the_background_it_is_queued(
+    tmp_path: Path, slurm: FakeSlurm, state: str, pinned: Pinned
+) -> None:
     """Its old end counts only as long as nothing newer is known: made_studies submits an hour before now."""
     host, pid, started = here()
     study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
     study.status("a", state, age_s=4000)
-    found = truth_of(study, slurm)
+    found = pinned(study)
     assert (found.state, found.rule) == ("queued", "waits")
-    assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
     study.status("a", state, age_s=100)
     assert truth_of(study, slurm).state == state, "of its newest submission"
 
 
-def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm) -> None:
+def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """As a real Slurm 22.05 told it: nothing is written anywhere."""
     slurm.row("4242_0", "FAILED", "0:53")
     slurm.row("4242_0.batch", "CANCELLED", "0:53")
-    told = f"n1 could not write into {study.submission.folder}: does it see that folder, and is there room?"
     for state, rule in (("never_started", "never_ran"), ("failed", "ended_before_it")):
-        found = truth_of(study, slurm)
+        found = pinned(study)
         assert (found.state, found.rule) == (state, rule)
-        assert f"{told} runs_dir must lie where all nodes see it" in (found.reason or "")
         study.status("a", "timeout", age_s=4000)
         study.wrote("a", "of the start before\n")
         start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
