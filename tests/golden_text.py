@@ -53,8 +53,8 @@ def normalized(text: str, root: Path, temporary: Path, *, numbers: bool, pids: I
             text = re.sub(rf"(?<![\w.-]){re.escape(found)}(?![\w-])", name, text)
     for pid in pids:
         text = re.sub(rf"\b{pid}\b", "PID", text)
-    if not numbers:  # hashes too; columns are as wide as their numbers
-        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*", "N", text)
+    if not numbers:  # with a unit of time or size; hashes too; columns are as wide as their numbers
+        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*(?: (?:ms|s|min|h|[KMGT]?B)\b)?", "N", text)
         text = re.sub(r" {2,}", "  ", text)
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
@@ -76,7 +76,7 @@ class GoldenFiles:
 
     def __init__(self, root: Path, update: bool) -> None:
         self.root, self.update = root, update
-        self.tests: dict[Path, list[str]] = {}  # of test files that were collected whole
+        self.tests: dict[Path, list[str]] = {}  # that take golden, of files that were collected whole
         self.new: dict[Path, dict[str, str]] = {}
         self.unused: dict[Path, set[str]] = {}
 
@@ -85,9 +85,9 @@ class GoldenFiles:
         return (self.root / TEXTS / test_file.relative_to(self.root / "tests")).with_suffix(".txt")
 
     def without_test(self, test_file: Path) -> set[str]:
-        """Headers of sections whose test does not exist; empty if the file was not collected whole."""
+        """Headers of sections whose test does not exist or take golden; empty if the file is not whole here."""
         known = self.tests.get(test_file, [])
-        headers = read_sections(self.file_of(test_file)) if known else {}
+        headers = read_sections(self.file_of(test_file)) if test_file in self.tests else {}
         return {header for header in headers if not any(belongs_to(header, test) for test in known)}
 
     def save(self) -> None:
@@ -165,11 +165,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Note the tests of each file that is collected whole, before any is deselected."""
+    """Note the tests with golden texts of each file that is collected whole, before any is deselected."""
     named = {Path(str(given).split("::")[0]).resolve() for given in config.args if "::" in str(given)}
     for item in items:
         if item.path not in named and not config.getoption("lf", False):
-            config.stash[_FILES].tests.setdefault(item.path, []).append(item.nodeid.split("::", 1)[1])
+            tests = config.stash[_FILES].tests.setdefault(item.path, [])
+            if "golden" in getattr(item, "fixturenames", ()):
+                tests.append(item.nodeid.split("::", 1)[1])
 
 
 @pytest.hookimpl(wrapper=True)

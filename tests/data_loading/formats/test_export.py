@@ -250,7 +250,7 @@ def test_a_full_disk_keeps_the_set_and_leaves_nothing_half_made(made: Path, gold
     before = snapshot(made.parent)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     golden.text(done.stdout, numbers=False)
-    assert "with --output /ANOTHER/FOLDER/a.npy" in done.stdout
+    assert "--output /ANOTHER/FOLDER/a.npy" in done.stdout
     assert snapshot(made.parent) == before
 
 

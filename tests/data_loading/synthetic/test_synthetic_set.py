@@ -192,7 +192,7 @@ class TestReaders:
 
     def test_a_window_that_is_not_in_it(self) -> None:
         dataset = StreamingDataset("synthetic:zipf:64:1K", seq_len=10)
-        with pytest.raises(IndexError, match=r"995 to 1005 of 1,000"):
+        with pytest.raises(IndexError, match=r"995.*1005.*1,000"):
             dataset._reader.gather(np.array([995]), 10)
 
 
