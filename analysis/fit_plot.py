@@ -44,7 +44,9 @@ def power_figure(points: Points, fit: Fit, foretold: Sequence[Foretold], *, titl
     at = [one.x for one in foretold]
     x = np.geomspace(min([low, *at]) / 1.15, max([high, *at]) * 1.15, _GRID)
     bottom, top = fit.band(x)
-    axes.fill_between(x, bottom, top, color=BLUE, alpha=0.22, linewidth=0, label="95% of the curve", zorder=1)
+    axes.fill_between(
+        x, bottom, top, color=BLUE, alpha=0.22, linewidth=0, label="95% of the curve", gid="band", zorder=1
+    )
     _curve(axes, x, fit.law.predict(fit.theta, x), low, high, BLUE, fit.formula)
     _measured(axes, points.x, points.y, VERMILLION, "o", "measured" + _seeds(points))
     for number, one in enumerate(foretold):

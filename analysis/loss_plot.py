@@ -30,7 +30,7 @@ def loss_figure(run: RunFolder) -> Figure | None:
     tokens = tokens / unit
     window = max(1, len(losses) // _MEANS)
     if window > 1:
-        axes.plot(tokens, losses, color=LIGHT_GREY, linewidth=0.8, label="train, each step")
+        axes.plot(tokens, losses, color=LIGHT_GREY, linewidth=0.8, label="train, each step", gid="steps")
     mean = smoothed(losses, window)
     axes.plot(
         tokens,
@@ -45,12 +45,17 @@ def loss_figure(run: RunFolder) -> Figure | None:
     if evaluated:
         axes.plot(
             *zip(*evaluated, strict=True), color=VERMILLION, linewidth=1.0, linestyle=":", marker="o",
-            markersize=5, markeredgecolor="black", markeredgewidth=0.6, label="val",
+            markersize=5, markeredgecolor="black", markeredgewidth=0.6, label="val", gid="val",
         )  # fmt: skip
     bigram = run.number("results.bigram_val_loss")
     if bigram is not None:
         axes.axhline(
-            bigram, color="black", linewidth=1.0, linestyle=(0, (6, 3)), label="val of a bigram count model"
+            bigram,
+            color="black",
+            linewidth=1.0,
+            linestyle=(0, (6, 3)),
+            label="val of a bigram count model",
+            gid="bigram",
         )
     floor = run.number("results.floor_loss")
     if floor is not None:
@@ -58,7 +63,12 @@ def loss_figure(run: RunFolder) -> Figure | None:
     lost = np.flatnonzero(~np.isfinite(losses))
     if len(lost):
         axes.axvline(
-            tokens[lost[0]], color="black", linewidth=1.2, linestyle=(0, (1, 1)), label="not finite from here"
+            tokens[lost[0]],
+            color="black",
+            linewidth=1.2,
+            linestyle=(0, (1, 1)),
+            label="not finite from here",
+            gid="not-finite",
         )
     known = losses[np.isfinite(losses)].tolist()
     highest = _highest_worth_showing(run, known)

@@ -100,7 +100,7 @@ def read_run_folder(folder: Path) -> RunFolder:
     folder = Path(folder)
     with reading(folder):
         if not folder.is_dir():
-            raise UserError(f"{folder}: no such run folder")
+            raise UserError(f"{folder}: no such run folder", code="no-such-run")
     return RunFolder(folder)
 
 

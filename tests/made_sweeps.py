@@ -155,3 +155,8 @@ def made_by(folder: Path, *codes: dict[str, Any] | None) -> None:
 
 def write(folder: Path, name: str, value: Any) -> None:
     (folder / name).write_text(json.dumps(value))
+
+
+def command_in(text: str) -> str:
+    """The command at the end of a message."""
+    return text[text.rindex("python experiments.py") :]

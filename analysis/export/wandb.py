@@ -33,7 +33,7 @@ def mode() -> str:
     """
     said = {"dryrun": "offline", "run": "online"}.get(found := os.environ.get("WANDB_MODE", "offline"), found)
     if said not in MODES:
-        raise UserError(f"WANDB_MODE={said}: expected {' or '.join(MODES[:2])}")
+        raise UserError(f"WANDB_MODE={said}: expected {' or '.join(MODES[:2])}", code="no-such-mode")
     return said
 
 

@@ -56,7 +56,7 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
     """
     whole = [curve for curve in curves if len(curve.x) > 1]
     if len(whole) < 2:
-        raise UserError(f"an envelope needs >= 2 runs with curves, has {len(whole)}")
+        raise UserError(f"an envelope needs >= 2 runs with curves, has {len(whole)}", code="too-few-runs")
     low = min(float(curve.x[0]) for curve in whole)
     high = max(float(curve.x[-1]) for curve in whole)
     grid = np.geomspace(low, high, _POINTS * 4)
@@ -77,7 +77,8 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
         raise UserError(
             "these curves do not cross: the lowest loss goes from one run to another "
             f"{counted(len(changes), 'time')} where both have one, and an envelope lies between two such "
-            "times. Longer runs of the smaller sizes, or sizes between, make one"
+            "times. Longer runs of the smaller sizes, or sizes between, make one",
+            code="no-crossing",
         )
     kept = slice(int(changes[0]) + 1, int(changes[-1]) + 1)
     falling = known[kept] & (np.minimum.accumulate(lowest[kept]) >= lowest[kept])

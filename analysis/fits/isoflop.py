@@ -59,7 +59,8 @@ def isoflop(runs: Sequence[Run], flops: str, size: str, y: str) -> IsoFlop:
         most = max((len(budget.sizes) for budget in found), default=0)
         raise UserError(
             f"isoflop needs >= 3 sizes ({size}) of equal {flops} (within {SAME_BUDGET:.0%}); the most that "
-            f"a budget has is {most}. Budgets: {', '.join(f'{budget.flops:.3g}' for budget in found[:8])}"
+            f"a budget has is {most}. Budgets: {', '.join(f'{budget.flops:.3g}' for budget in found[:8])}",
+            code="too-few-sizes",
         )
     known = [(budget.flops, budget.best[0]) for budget in found if budget.best is not None]
     if len(known) < 2:

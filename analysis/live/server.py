@@ -38,7 +38,9 @@ class Server(ThreadingHTTPServer):
             super().__init__((HOST, port), _Asked)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise UserError(f"--port {port}: {why}; leave it out, and any free one is taken") from error
+            raise UserError(
+                f"--port {port}: {why}; leave it out, and any free one is taken", code="port-not-free"
+            ) from error
 
     @property
     def port(self) -> int:

@@ -38,7 +38,9 @@ def curve(run: Run, names: Sequence[str], *, rows: int | None = None) -> dict[st
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     for name, column in zip(names, wanted, strict=True):
         if column not in found.values:
-            raise UserError(f"{path}: no column {name}; there are: {', '.join(found.names)}")
+            raise UserError(
+                f"{path}: no column {name}; there are: {', '.join(found.names)}", code="no-such-column"
+            )
     return {
         name: np.array(found.values[column], dtype=np.float64)
         for name, column in zip(names, wanted, strict=True)

@@ -31,14 +31,19 @@ def only(study: Study, conditions: Sequence[str]) -> Study:
     for text in conditions:
         match = _CONDITION.fullmatch(text)
         if match is None:
-            raise UserError(f"--where {text}: expected COLUMN=VALUE, such as model=64d, lr<0.01, state!=done")
+            raise UserError(
+                f"--where {text}: expected COLUMN=VALUE, such as model=64d, lr<0.01, state!=done",
+                code="condition",
+            )
         column, sign, wanted = study.column(match[1]), match[2], match[3]
         meets = _meets(text, sign, wanted)
         kept = [run for run in runs if meets(run.value(column))]
         if not kept and runs:
             there = sorted({_shown(run.value(column)) for run in runs})
             more = f" and {len(there) - 12} more" if len(there) > 12 else ""
-            raise UserError(f"--where {text}: no run is so; there are: {', '.join(there[:12])}{more}")
+            raise UserError(
+                f"--where {text}: no run is so; there are: {', '.join(there[:12])}{more}", code="no-run-left"
+            )
         runs = kept
     return replace(study, runs=runs)
 
@@ -47,7 +52,7 @@ def _meets(text: str, sign: str, wanted: str) -> Callable[[Any], bool]:
     if sign in _ORDER:
         bound = _number(wanted)
         if bound is None:
-            raise UserError(f"--where {text}: expected a number after {sign}")
+            raise UserError(f"--where {text}: expected a number after {sign}", code="condition")
         compare = _ORDER[sign]
         return lambda value: (found := _number(value)) is not None and compare(found, bound)
     choices = [part.strip() for part in wanted.split(",")]

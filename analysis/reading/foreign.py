@@ -44,7 +44,8 @@ class Pattern:
         if not names or len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
             raise UserError(
                 f"--pattern {text}: expected names in braces, each once and none with a digit first, such as "
-                "'{model}_lr_{log10_lr}.csv' for 64d_lr_-2.5.csv"
+                "'{model}_lr_{log10_lr}.csv' for 64d_lr_-2.5.csv",
+                code="pattern",
             )
         self.names = frozenset(names) | {name.removeprefix("log10_") for name in names}
         regex, at = "", 0

@@ -156,7 +156,9 @@ class Study:
         if len(ends) == 1:
             return ends[0]
         if ends:
-            raise UserError(f"{name}: several keys end so: {', '.join(ends)}. Give the whole path")
+            raise UserError(
+                f"{name}: several keys end so: {', '.join(ends)}. Give the whole path", code="ambiguous-key"
+            )
         ends = [] if self.is_ours else sorted(one for one in columns if one.endswith(f".{name}"))
         if len(ends) == 1:  # params.lr of MLflow
             return ends[0]
@@ -164,7 +166,9 @@ class Study:
         told = f"nearest: {', '.join(near)}. " if near else ""
         there = sorted(columns - {FILE_FACT, "said_state", "said_reason"})
         keys = ", or a key of the configuration such as optimizer.lr" if paths else ""
-        raise UserError(f"{name}: no such column. {told}There are: {', '.join(there)}{keys}")
+        raise UserError(
+            f"{name}: no such column. {told}There are: {', '.join(there)}{keys}", code="no-such-column"
+        )
 
 
 def versions_of(runs: Iterable[Run]) -> Versions:
@@ -208,11 +212,12 @@ def read_study(
             runs += found
             settings |= apart
         if len(runs) == before[0] and (hint := other_format(place)) is not None:
-            raise UserError(f"{one}: no runs there, but {hint}")
+            raise UserError(f"{one}: no runs there, but {hint}", code="other-format")
         if (len(runs), len(skipped)) == before:
             raise UserError(
                 f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
-                "with a header; `python experiments.py -m study=lr_sweep` makes a study"
+                "with a header; `python experiments.py -m study=lr_sweep` makes a study",
+                code="no-runs",
             )
     return Study(" ".join(given), named_by_code(runs), skipped, frozenset(settings))
 

@@ -66,18 +66,29 @@ def _whole(study: Study, y: str) -> list[Run]:
     return [run for run in study.once() if run.counts and math.isfinite(run.number(y) or math.nan)]
 
 
+QUESTIONS = {
+    "runs": "Did it run?",
+    "failures": "What died?",
+    "best": "Best run",
+    "rates": "Learning rate",
+    "scaling": "Scaling",
+    "memory": "Memory",
+    "trust": "Trust",
+}
+
+
 def words(found: Found) -> list[tuple[str, list[str]]]:
-    """(question, lines that answer it); questions that this study does not ask are left out."""
-    told = [
-        ("Did it run?", _ran(found)),
-        ("What died?", _died(found.failures)),
-        ("Best run", _best(found)),
-        ("Learning rate", _rates(found.families) if found.families is not None else []),
-        ("Scaling", list(found.laws)),
-        ("Memory", _memory(found.uses)),
-        ("Trust", _trust(found)),
-    ]
-    return [(question, lines) for question, lines in told if lines]
+    """(question, lines that answer it); questions without an answer in this study are left out."""
+    answers = {
+        "runs": _ran(found),
+        "failures": _died(found.failures),
+        "best": _best(found),
+        "rates": _rates(found.families) if found.families is not None else [],
+        "scaling": list(found.laws),
+        "memory": _memory(found.uses),
+        "trust": _trust(found),
+    }
+    return [(QUESTIONS[key], lines) for key, lines in answers.items() if lines]
 
 
 def states(study: Study) -> str:

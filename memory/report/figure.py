@@ -163,11 +163,19 @@ class _Drawing:
             )  # fmt: skip
             dots: dict[str, Any] = {"marker": "o", "markersize": 2.0} if len(x) <= _MOST_MARKED else {}
             whose = "of the job" if self._is_of_job else "of the run"
-            axes.plot(x, u, color="black", linewidth=1.0, label=f"unreclaimable, {whose}", **dots)
+            axes.plot(
+                x,
+                u,
+                color="black",
+                linewidth=1.0,
+                label=f"unreclaimable, {whose}",
+                gid="unreclaimable",
+                **dots,
+            )
         if self.has_rss:
             axes.plot(
                 x, self._column(panel, "rss"), color="black", linewidth=1.2, linestyle=_DASHED,
-                label="rss of the run, with mapped files",
+                label="rss of the run, with mapped files", gid="rss",
             )  # fmt: skip
         cached = max((moment.cache or 0 for moment in panel.moments), default=0)
         if self.has_limit and self._is_of_job and cached > self.top / 100:
@@ -200,7 +208,15 @@ class _Drawing:
             known = ~np.isnan(values)
             if known.any():
                 positions = np.asarray(panel.positions)[known]
-                axes.plot(positions, values[known], color=color, linestyle=line, linewidth=1.2, label=label)
+                axes.plot(
+                    positions,
+                    values[known],
+                    color=color,
+                    linestyle=line,
+                    linewidth=1.2,
+                    label=label,
+                    gid=name,
+                )
 
     @property
     def _most_of_gpu(self) -> int:

@@ -15,6 +15,8 @@ TIMEOUT_S = 60.0
 class NoAnswer(UserError):
     """A client command failed, or took too long."""
 
+    code = "no-answer"
+
 
 def need_slurm(
     where: str = "hydra/launcher: slurm", instead: str = "run it on this machine: hydra/launcher=local"

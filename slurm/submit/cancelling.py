@@ -147,12 +147,14 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     if theirs:
         raise UserError(
             f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
-            "All else is ended"
+            "All else is ended",
+            code="jobs-of-others",
         )
     if unnoted is not None:
         raise UserError(
             f"all is ended, but {study} cannot be written ({unnoted.strerror}): status may call the "
-            "runs failed"
+            "runs failed",
+            code="cancelled-not-written",
         )
     return found
 
@@ -213,7 +215,8 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
             listed = ", ".join(others[:_TOLD]) + (", ..." if len(others) > _TOLD else "")
             raise UserError(
                 f"{', '.join(sorted(wanted))} shares a {what} with other runs ({listed}), which would "
-                "end with it. Name them all, or cancel the study"
+                "end with it. Name them all, or cancel the study",
+                code="shared-job",
             )
         if wanted:
             numbers.append(number)

@@ -57,7 +57,8 @@ def copy_of(submission: Submission) -> Path | None:
     if not files or not all(_has_size(copy / name, size_bytes) for name, size_bytes in files.items()):
         raise UserError(
             f"{copy}: the copy of the code that the runs were submitted with is gone or not whole. Submit "
-            f"them with the code of the checkout: --code {NOW}"
+            f"them with the code of the checkout: --code {NOW}",
+            code="copy-not-whole",
         )
     return copy
 

@@ -55,7 +55,8 @@ def study_lock(study: Path, again: str = "it finds what has been submitted alrea
             raise
         raise UserError(
             f"cannot write {error.filename or folder}: {error.strerror}. When that is mended, type the same "
-            f"command again: {again}"
+            f"command again: {again}",
+            code="study-not-written",
         ) from error
 
 

@@ -14,6 +14,7 @@ from analysis.__main__ import main
 from analysis.comparison import Group, compare, differing
 from analysis.reading.study import Run
 from benchmarks.analysis_coverage import comparisons
+from tests.golden_text import Golden
 
 
 def group(name: str, losses: Sequence[float], seeds: Sequence[int] | None = None, **values: Any) -> Group:
@@ -26,7 +27,7 @@ def group(name: str, losses: Sequence[float], seeds: Sequence[int] | None = None
     )
 
 
-def test_pairs_show_what_seeds_hide() -> None:
+def test_pairs_show_what_seeds_hide(golden: Golden) -> None:
     """Seeds differ by 0.1, the groups by 0.01: only pairs of the same seed tell."""
     shared = np.array([3.0, 3.1, 3.2, 2.9, 3.05])
     small = np.array([0.001, -0.001, 0.0005, -0.0005, 0.0])
@@ -35,36 +36,36 @@ def test_pairs_show_what_seeds_hide() -> None:
     assert found.difference == pytest.approx(-0.01)
     assert found.p is not None
     assert found.p < 0.001
-    assert found.verdict == "b is lower"
+    golden.text(found.verdict)
     apart = compare([group("a", shared), group("b", shared - 0.01 + small, range(5, 10))], "val_loss")[0]
     assert not apart.paired
     assert (apart.p or 0) > 0.5
-    assert "no difference that so few runs can show" in apart.verdict
+    golden.text(apart.verdict)
 
 
-def test_one_pair_is_no_test() -> None:
+def test_one_pair_is_no_test(golden: Golden) -> None:
     found = compare([group("a", [3.0]), group("b", [2.9])], "val_loss")[0]
     assert (found.p, found.low, found.difference) == (None, None, pytest.approx(-0.1))
-    assert "one pair of runs: run more seeds" in found.verdict
+    golden.text(found.verdict)
 
 
-def test_one_seed_in_common_is_no_reason_to_forget_the_others() -> None:
+def test_one_seed_in_common_is_no_reason_to_forget_the_others(golden: Golden) -> None:
     a, b = [3.0, 3.01, 2.99], [2.5, 2.51, 2.49]
     found = compare([group("a", a), group("b", b, [2, 3, 4])], "val_loss")[0]
     assert not found.paired
-    assert found.verdict == "b is lower"
+    golden.text(found.verdict)
 
 
-def test_what_one_comparison_would_show_many_may_show_by_chance() -> None:
+def test_what_one_comparison_would_show_many_may_show_by_chance(golden: Golden) -> None:
     seeds, wobble = np.array([3.0, 3.1, 3.2, 2.9]), np.array([0.011, -0.011, 0.009, -0.009])
     a, b = group("a", seeds), group("b", seeds - 0.02 + wobble)
     alone = compare([a, b], "val_loss")[0]
     assert 0.02 < (alone.p or 0) < 0.05
-    assert alone.verdict == "b is lower"
+    golden.text(alone.verdict)
     many = compare([a, b, group("c", seeds + wobble), group("d", seeds - wobble)], "val_loss")[0]
     assert (many.p or 0) > 0.05
     assert (many.low, many.high) == (alone.low, alone.high)
-    assert "of so many comparisons one may look so by chance" in many.verdict
+    golden.text(many.verdict)
 
 
 def test_several_comparisons_need_a_smaller_p_each() -> None:
@@ -117,7 +118,7 @@ def studies(new_run: Callable[..., Any], tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "a"), str(tmp_path / "b")
 
 
-def test_two_studies(studies: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_studies(studies: tuple[str, str], capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["compare", *studies, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     one = found["comparisons"][0]
@@ -129,7 +130,7 @@ def test_two_studies(studies: tuple[str, str], capsys: pytest.CaptureFixture[str
     assert main(["compare", *studies]) == 0
     page = capsys.readouterr().out
     assert "lr: 0.003 -> 0.01" in page
-    assert f"{studies[1]} is lower" in page
+    golden.text(page, numbers=False)
 
 
 def test_groups_of_one_study(studies: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +148,7 @@ def cut(folder: Path, rows: int) -> None:
 
 
 def test_other_budgets_are_refused_until_common_tokens_are_asked_for(
-    studies: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    studies: tuple[str, str], capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     cut(Path(studies[1]) / "b1", 12)
     assert main(["compare", *studies, "--json"]) == 0
@@ -161,7 +162,7 @@ def test_other_budgets_are_refused_until_common_tokens_are_asked_for(
     status = Path(studies[1]) / "b1" / "status.json"
     status.write_text(status.read_text().replace("cancelled", "done"))
     assert main(["compare", *studies]) == 2
-    assert "these runs did not read the same tokens" in capsys.readouterr().err
+    golden.text(capsys.readouterr().err)
 
 
 def test_runs_of_one_name_in_two_studies_are_two(
@@ -178,8 +179,10 @@ def test_runs_of_one_name_in_two_studies_are_two(
     assert common["difference"] < -0.001
 
 
-def test_one_study_alone_exits_2(studies: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_study_alone_exits_2(
+    studies: tuple[str, str], capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     assert main(["compare", studies[0]]) == 2
-    assert "expected two studies or runs, or --by COLUMN" in capsys.readouterr().err
+    golden.text(capsys.readouterr().err)
     assert main(["compare", studies[0], "--by", "seed_data"]) == 2
-    assert "all 3 runs that count have one value there" in capsys.readouterr().err
+    golden.text(capsys.readouterr().err)

@@ -21,6 +21,7 @@ from analysis.outcome import diverged, how_to_go_on, outcome_of
 from analysis.summary import run_page
 from analysis.terminal import Terminal
 from experiment_utils import lock_file
+from tests.golden_text import Golden
 
 
 def test_done(done_run: Any) -> None:
@@ -29,7 +30,9 @@ def test_done(done_run: Any) -> None:
     assert (outcome.state, outcome.reason, outcome.steps) == ("done", None, "step 500 of 500")
 
 
-def test_a_run_that_was_killed_before_its_first_status_is_not_queued(new_run: Callable[..., Any]) -> None:
+def test_a_run_that_was_killed_before_its_first_status_is_not_queued(
+    new_run: Callable[..., Any], golden: Golden
+) -> None:
     run = new_run("a")
     run.config()
     counts = {"counters_before": {"oom_kill": 0}, "counters_after": {"oom_kill": 1}}
@@ -37,12 +40,14 @@ def test_a_run_that_was_killed_before_its_first_status_is_not_queued(new_run: Ca
     (run.path / "outcome.json").write_text(json.dumps(ended | counts))
     outcome = outcome_of(read_run_folder(run.path))
     assert outcome.state == "oom"
+    golden.text(str(outcome.reason), numbers=False)
 
 
-def test_a_run_without_status_is_queued(new_run: Callable[..., Any]) -> None:
+def test_a_run_without_status_is_queued(new_run: Callable[..., Any], golden: Golden) -> None:
     outcome = outcome_of(read_run_folder(new_run().path))
     assert outcome.state == "queued"
-    assert outcome.steps == "no step"
+    golden.text(str(outcome.reason), numbers=False)
+    golden.text(outcome.steps)
 
 
 def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) -> None:
@@ -53,7 +58,9 @@ def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) ->
     assert outcome.state == "running"
 
 
-def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
+def test_a_run_whose_process_was_killed_has_failed(
+    new_run: Callable[..., Any], root: Path, golden: Golden
+) -> None:
     made = new_run()
     program = (
         "import os, signal, sys\nfrom experiment_utils import lock_file\n"
@@ -66,7 +73,7 @@ def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], 
     made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
     outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "failed"
-    assert "in stage evaluate" in str(outcome.reason)
+    golden.text(str(outcome.reason), numbers=False)
 
 
 def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[..., Any]) -> None:
@@ -78,14 +85,16 @@ def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[...
 
 @pytest.mark.parametrize(("silent_s", "state"), [(10, "running"), (3600, "stalled")])
 def test_a_run_on_another_machine_is_told_by_its_heartbeat(
-    new_run: Callable[..., Any], silent_s: float, state: str
+    new_run: Callable[..., Any], silent_s: float, state: str, golden: Golden
 ) -> None:
     made = new_run()
     made.status("running", heartbeat_s=time.time() - silent_s)
     holder = {"host": "another", "pid": 1, "started_at": 5, "since": "noon", "job_id": "77"}
     (made.path / "run.lock").write_text(json.dumps(holder))
     os.utime(made.path / "status.json", (time.time() - silent_s,) * 2)
-    assert outcome_of(read_run_folder(made.path)).state == state
+    outcome = outcome_of(read_run_folder(made.path))
+    assert outcome.state == state
+    golden.text(str(outcome.reason), numbers=False)
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_done(new_run: Callable[..., Any]) -> None:
@@ -97,27 +106,27 @@ def test_a_run_that_ends_while_it_is_looked_at_is_done(new_run: Callable[..., An
     assert outcome_of(run).state == "done"
 
 
-def test_how_to_go_on(new_run: Callable[..., Any]) -> None:
+def test_how_to_go_on(new_run: Callable[..., Any], golden: Golden) -> None:
     made = new_run()
     made.status("cancelled", reason="interrupted (Ctrl-C)")
     made.losses(20)
-    assert "start it over" in how_to_go_on(read_run_folder(made.path))
+    golden.text(how_to_go_on(read_run_folder(made.path)))
     made.checkpoint(200)
     made.checkpoint(1200)
     (made.path / "checkpoints" / ".step-00009999.tmp").mkdir()
-    assert how_to_go_on(read_run_folder(made.path)) == (
-        "Type the same command again to go on from the checkpoint of step 1,200"
-    )
+    golden.text(how_to_go_on(read_run_folder(made.path)))
 
 
-def test_a_run_that_diverged_is_not_to_be_typed_again(diverged_run: Any, done_run: Any) -> None:
+def test_a_run_that_diverged_is_not_to_be_typed_again(
+    diverged_run: Any, done_run: Any, golden: Golden
+) -> None:
     run = read_run_folder(diverged_run.path)
     assert diverged(run)
-    assert "change it first" in how_to_go_on(run)
+    golden.text(how_to_go_on(run))
     assert not diverged(read_run_folder(done_run.path))
 
 
-def test_a_run_that_the_kernel_killed_for_memory_says_so(new_run: Callable[..., Any]) -> None:
+def test_a_run_that_the_kernel_killed_for_memory_says_so(new_run: Callable[..., Any], golden: Golden) -> None:
     """The page that ends it: the state, what its supervisor saw between the stages, and what to ask."""
     made = new_run()
     made.status("running", step=7, stage="train", heartbeat_s=time.time() - 60)
@@ -127,7 +136,7 @@ def test_a_run_that_the_kernel_killed_for_memory_says_so(new_run: Callable[..., 
     run = read_run_folder(made.path)
     outcome = outcome_of(run)
     assert outcome.state == "oom"
-    assert "the kernel killed the main process" in str(outcome.reason)
+    golden.text(str(outcome.reason), numbers=False)
     assert after_run(run, outcome)[0][0] == f"python -m memory explain {made.path}"
     page = run_page(run, [], Terminal(color=False, unicode=False, width=200))
-    assert "at most 1.0 GB of 1.0 GB" in page, "700 MB in the stages' records"
+    golden.text(page, numbers=False)

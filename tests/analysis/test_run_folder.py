@@ -16,6 +16,7 @@ from analysis import read_run_folder
 from analysis.summary import run_page
 from analysis.terminal import Terminal
 from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 def test_a_finished_run_reads_whole(done_run: Any) -> None:
@@ -51,8 +52,9 @@ def test_an_empty_folder_reads_as_empty(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no_such: no such run folder"):
+    with pytest.raises(UserError) as error:
         read_run_folder(tmp_path / "no_such")
+    assert error.value.codes == ["no-such-run"]
 
 
 def test_a_row_cut_at_any_byte_is_left_out(small_run: Any) -> None:
@@ -78,16 +80,16 @@ def test_a_record_cut_at_any_byte_is_left_out(small_run: Any, name: str, file: s
         path.write_bytes(content[:cut])
         run = read_run_folder(small_run.path)
         assert getattr(run, name) == whole[:-1]
-        assert run.damage == [f"{file}.jsonl: 1 line passed over, torn or not numbers"]
+        assert len(run.damage) == 1
 
 
-def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: Any) -> None:
+def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: Any, golden: Golden) -> None:
     path = done_run.path / "memory.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:3], lines[3][:40], *lines[4:]]) + "\n")
     run = read_run_folder(done_run.path)
     assert len(run.stage_records) == len(lines) - 1
-    assert run.damage == ["memory.jsonl: 1 line passed over, torn or not numbers"]
+    golden.text("\n".join(run.damage))
 
 
 def test_records_of_another_kind_are_ignored(small_run: Any) -> None:
@@ -126,13 +128,14 @@ def test_what_is_not_known_is_ignored_and_what_is_missing_is_missed(new_run: Cal
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null", b"[" * 100_000])
-def test_a_json_file_that_is_damaged_is_told(done_run: Any, content: bytes) -> None:
+def test_a_json_file_that_is_damaged_is_told(done_run: Any, content: bytes, golden: Golden) -> None:
     (done_run.path / "run.json").write_bytes(content)
     run = read_run_folder(done_run.path)
     assert run.run == {}
     assert len(run.damage) == 1
-    assert run.damage[0].startswith("run.json cannot be read")
-    assert f"not whole      {run.damage[0]}" in run_page(run, [], Terminal())
+    if content == b"{":
+        golden.text(run.damage[0])
+    assert run.damage[0] in run_page(run, [], Terminal())
 
 
 def test_the_newest_attempt_is_the_one_that_counts(done_run: Any) -> None:

@@ -60,7 +60,7 @@ def test_records_of_the_real_recorder(tmp_path: Path) -> None:
     for name in ("outer", "inner"):
         assert 60 * MB < (rows[name].anon_change_bytes or 0) < 80 * MB
     assert (rows["fails"].anon_change_bytes or 0) < 10 * MB
-    assert rows["fails"].error == "ValueError: no"
+    assert (rows["fails"].error or "").startswith("ValueError")
     assert (rows["fails"].peak_bytes or 0) > 64 * MB
     book = StageBook()
     for record in run.stage_records:

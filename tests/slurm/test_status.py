@@ -123,19 +123,12 @@ def test_nothing_there_yet(place: Path, shown: Shown) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nosuch"], ["nosuch: no such study", "studies there: sweep"]),
-        (["sweep", "--state", "dead"], ["--state dead: no state dead", "never_started"]),
-        (["--state", "oom"], ["expected a STUDY"]),
-        (["sweep", "--interval", "0"], ["--interval 0: expected 1 to 86400 seconds"]),
-    ],
+    "arguments", [["nosuch"], ["sweep", "--state", "dead"], ["--state", "oom"], ["sweep", "--interval", "0"]]
 )
 def test_bad_input(
-    study: MadeStudy, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+    study: MadeStudy, capsys: pytest.CaptureFixture[str], arguments: list[str], golden: Golden
 ) -> None:
-    error = refused(capsys, "status", *arguments)
-    assert all(word in error for word in words), error
+    golden.text(refused(capsys, "status", *arguments))
 
 
 def test_slurm_that_does_not_answer_is_noted(study: MadeStudy, said: FakeSlurm, shown: Shown) -> None:

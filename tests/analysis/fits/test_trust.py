@@ -11,7 +11,7 @@ from analysis.fits.power import LineInLogs, PowerLaw
 from analysis.fits.result import fit_law
 from analysis.fits.trust import Interval, bootstrap, interval, profile_of_e
 from analysis.reading.study import Run
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 TRUE = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Of Hoffmann et al. 2022."""
@@ -116,12 +116,12 @@ def test_the_best_size_of_each_budget_and_how_it_grows() -> None:
     assert found.best_size(1e19) == pytest.approx(closed_form, rel=0.1)
 
 
-def test_a_budget_without_a_lowest_point_inside_tells_so() -> None:
+def test_a_budget_without_a_lowest_point_inside_tells_so(golden: Golden) -> None:
     x = np.array([(n, 1e18 / 6 / n) for n in (1e6, 2e6, 4e6)])
     found = isoflop(runs_of(x, loss(x)), "flops", "non_embedding", "val_loss")
-    assert "the largest size is the best" in (found.budgets[0].why_not or "")
+    golden.text(str(found.budgets[0].why_not))
     assert found.exponent is None
-    with pytest.raises(UserError, match="the most that a budget has is 1"):
+    with golden.refused("too-few-sizes"):
         isoflop(runs_of(grid()[:2], loss(grid()[:2])), "flops", "non_embedding", "val_loss")
 
 
@@ -148,11 +148,11 @@ def test_the_envelope_is_the_lowest_of_all_curves() -> None:
     assert drawn.shape[1] == 3
 
 
-def test_curves_that_do_not_cross_have_no_envelope() -> None:
+def test_curves_that_do_not_cross_have_no_envelope(golden: Golden) -> None:
     x = np.geomspace(1, 100, 20)
-    with pytest.raises(UserError, match="do not cross"):
+    with golden.refused("no-crossing"):
         envelope([Curve("a", x, 5 / x), Curve("b", x, 6 / x)])
-    with pytest.raises(UserError, match="needs >= 2 runs"):
+    with golden.refused("too-few-runs"):
         envelope([Curve("a", x, 5 / x)])
 
 

@@ -28,6 +28,7 @@ from analysis.live.page import page_of
 from analysis.live.server import Server
 from analysis.reading import read_study
 from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 @pytest.fixture(scope="module")
@@ -162,41 +163,42 @@ def test_of_other_programs_curves_are_drawn_where_it_is_said_which(tmp_path: Pat
     (tmp_path / "a.csv").write_text("step,loss\n1,5\n2,4\n")
     read = functools.partial(read_study, [str(tmp_path)])
     pages = [page_of(Follower(read, x=x, y="loss" if x else None)) for x in (None, "step")]
-    assert ["say what is drawn" in page for page in pages] == [True, False]
     assert ['class="curves"' in page for page in pages] == [False, True]
     assert '"None"' not in pages[0]
 
 
-def test_runs_come_and_go_and_keep_their_rows(server: Server, study: Path) -> None:
+def test_runs_come_and_go_and_keep_their_rows(server: Server, study: Path, golden: Golden) -> None:
     first = state(server)
     make_one(study, 32, 0.0001, 0)  # before all others by name
     shutil.rmtree(sorted(study.iterdir())[-1])
     told = state(server, first["version"])
     assert cells(told, 7)[0].startswith("32d-lr0.0001-")
-    assert cells(told, 6)[-1] == "its folder is gone"
+    golden.text(cells(told, 6)[-1])
     assert cells(state(server), 0) == cells(first, 0)
 
 
-def test_a_run_that_dies_is_told_with_why(server: Server, study: Path) -> None:
+def test_a_run_that_dies_is_told_with_why(server: Server, study: Path, golden: Golden) -> None:
     first = state(server)
     killed_for_memory(sorted(study.iterdir())[0])
     told = state(server, first["version"])
     assert "oom" in cells(told, 0)
-    assert "the kernel killed the main process" in cells(told, 0)[-1].lower()
+    golden.text(cells(told, 0)[-1])
 
 
-def test_a_study_that_is_gone_is_told_and_what_was_known_stays(server: Server, study: Path) -> None:
+def test_a_study_that_is_gone_is_told_and_what_was_known_stays(
+    server: Server, study: Path, golden: Golden
+) -> None:
     first = state(server)
     study.rename(study.with_name("elsewhere"))
     told = state(server)
-    assert "no such study" in told["trouble"]
+    golden.text(told["trouble"])
     assert len(told["rows"]) == len(first["rows"])
 
 
 def test_words_of_a_hostile_run_are_words(server: Server, study: Path) -> None:
     say(sorted(study.iterdir())[0], dataset={"name": HOSTILE})
     body = ask(server, f"/{server.token}/")[2].decode()
-    assert "<img src=x" not in body
+    assert "<img" not in body
     assert body.count("<script>") == 1
 
 
@@ -206,20 +208,16 @@ def test_answers_are_packed_for_who_can_unpack_them(kept_server: Server) -> None
 
 
 def test_a_port_that_is_taken_is_the_users_to_change(kept_server: Server) -> None:
-    with pytest.raises(UserError, match="leave it out"):
-        Server(kept_server.follower, kept_server.port)
-    with pytest.raises(UserError, match="--port 99999"):
-        Server(kept_server.follower, 99999)
+    for port in (kept_server.port, 99999):
+        with pytest.raises(UserError, match=f"--port {port}") as error:
+            Server(kept_server.follower, port)
+        assert error.value.codes == ["port-not-free"]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [(["no-such"], "no such study"), (["{study}", "--every", "0"], "--every 0"),
-     (["{study}", "--port", "-1"], "--port -1")],
-)  # fmt: skip
-def test_mistakes_exit_2(study: Path, given: list[str], expected: str, capsys: Any) -> None:
+@pytest.mark.parametrize("given", [["no-such"], ["{study}", "--every", "0"], ["{study}", "--port", "-1"]])
+def test_mistakes_exit_2(study: Path, given: list[str], capsys: Any, golden: Golden) -> None:
     assert main(["live", *(one.format(study=study) for one in given)]) == 2
-    assert expected in capsys.readouterr().err
+    golden.text(capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -
         atomic_files.write_json(
             path.parent / "run.json", {"results": {"val_loss": loss if state == "done" else None}}
         )
-        atomic_files.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
+        atomic_files.write_json(path.parent / "status.json", {"state": state, "reason": "luckless"})
     for job in cluster.jobs:
         cluster.set_state(job["id"], "COMPLETED")
 

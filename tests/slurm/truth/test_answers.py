@@ -16,16 +16,17 @@ from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known
 from slurm.truth.reasons import REASONS, reason_of
+from tests.golden_text import Golden
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
 
 
-def golden(name: str) -> str:
+def recording(name: str) -> str:
     return (GOLDEN / f"{name}.txt").read_text()
 
 
 def test_squeue_of_a_recorded_cluster() -> None:
-    found = parse_squeue(golden("22.05-squeue"))
+    found = parse_squeue(recording("22.05-squeue"))
     running, waiting = found["50_1"], found["50_4"]
     assert (running.state, running.nodes, running.raw, running.timelimit_s) == ("RUNNING", "n1", "52", 3600)
     assert found["52"] is running
@@ -36,7 +37,7 @@ def test_squeue_of_a_recorded_cluster() -> None:
 
 
 def test_ranges_of_tasks() -> None:
-    found = parse_squeue(golden("20.11-squeue-ranges"))
+    found = parse_squeue(recording("20.11-squeue-ranges"))
     assert [job for job in found if job.startswith("50_")] == [
         "50_3",
         "50_4",
@@ -70,7 +71,7 @@ def test_one_call_each() -> None:
 
     def ask(command: list[str], timeout_s: float) -> Answer:
         asked.append(command)
-        return Answer(0, golden("23.11-requeued") if command[0] == "sacct" else golden("22.05-squeue"))
+        return Answer(0, recording("23.11-requeued") if command[0] == "sacct" else recording("22.05-squeue"))
 
     found = ask_slurm(["60", "50_1", "50_2"], users=["me"], ask=ask)
     assert sorted(command[0] for command in asked) == ["sacct", "squeue"]
@@ -86,7 +87,7 @@ def test_one_call_each() -> None:
 def test_a_pending_range_of_sacct_is_of_each_task() -> None:
     found = ask_slurm(
         ["50"],
-        ask=lambda command, _: Answer(0, golden("23.02-array")) if command[0] == "sacct" else Answer(127),
+        ask=lambda command, _: Answer(0, recording("23.02-array")) if command[0] == "sacct" else Answer(127),
     )
     assert found.queue is None
     assert found.starts("50_7")[-1].row.state == "PENDING"
@@ -104,7 +105,9 @@ def test_a_slurmctld_that_is_away_is_asked_once(has_accounting: bool) -> None:
         asked.append(command[0])
         if command[0] == "sacct":
             return (
-                Answer(0, golden("23.11-requeued")) if has_accounting else Answer(1, "", "sacct: error: no")
+                Answer(0, recording("23.11-requeued"))
+                if has_accounting
+                else Answer(1, "", "sacct: error: no")
             )
         return Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
 
@@ -129,34 +132,27 @@ def test_accounting_that_does_not_answer_is_no_answer(error: str, code: int) -> 
     assert error in found.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("word", "words"),
-    [
-        ("(Priority)", "jobs of higher priority are before it"),
-        ("None", "the scheduler has not looked at it yet"),
-        ("QOSMaxCpuPerUserLimit", "your jobs use as many CPUs as its QOS allows"),
-        ("QOSMaxGRESPerUser", "your jobs use as many GPUs as its QOS allows"),
-        ("QOSMaxWallDurationPerJobLimit", "it asks for more hours than its QOS gives a job"),
-        ("QOSGrpNodeLimit", "all jobs of its QOS together use as many nodes as they may"),
-        ("QOSMinMemory", "it asks for less memory than its QOS demands"),
-        ("QOSMaxJobsPerUserLimit", "your jobs use as many jobs at a time as its QOS allows"),
-        (
-            "AssocGrpCPURunMinutesLimit",
-            "all jobs of its account together use as many CPUs-minutes as they may",
-        ),
-        ("AssocMaxMemPerNode", "it asks for more memory than its account gives a node"),
-        ("MaxGRESPerAccount", "the jobs of your account use as many GPUs as its QOS allows"),
-        ("job_requeued_in_held_state", "it was put back into the queue, and is held there"),
-        ("launch_failed_requeued_held", "its node could not start it; requeued, it is held"),
-        (
-            "ReqNodeNotAvail, UnavailableNodes:n[1-3]",
-            "nodes that it needs are down, drained or reserved (unavailable: n[1-3])",
-        ),
-        ("SomethingNew", "Slurm says SomethingNew"),
-    ],
-)
-def test_reasons_in_words(word: str, words: str) -> None:
-    assert reason_of(word).words == words
+WORDS = [
+    "(Priority)",
+    "None",
+    "QOSMaxCpuPerUserLimit",
+    "QOSMaxGRESPerUser",
+    "QOSMaxWallDurationPerJobLimit",
+    "QOSGrpNodeLimit",
+    "QOSMinMemory",
+    "QOSMaxJobsPerUserLimit",
+    "AssocGrpCPURunMinutesLimit",
+    "AssocMaxMemPerNode",
+    "MaxGRESPerAccount",
+    "job_requeued_in_held_state",
+    "launch_failed_requeued_held",
+    "ReqNodeNotAvail, UnavailableNodes:n[1-3]",
+    "SomethingNew",
+]
+
+
+def test_reasons_in_words(golden: Golden) -> None:
+    golden.text("\n".join(f"{word}: {reason_of(word).words}" for word in WORDS))
 
 
 def test_what_can_never_start_says_what_to_change() -> None:
@@ -190,7 +186,7 @@ def test_what_can_never_start_says_what_to_change() -> None:
 )
 def test_states_of_every_version(file: str, job: str, state: str, silent: str) -> None:
     """Of a run that said `running` long ago, and of one that said nothing."""
-    text, is_queue = golden(file), "squeue" in file
+    text, is_queue = recording(file), "squeue" in file
     queue = parse_squeue(text) if is_queue else {}
     jobs = [] if is_queue else parse_scontrol(text) if "scontrol" in file else parse_sacct(text)
     starts = tuple(found for found in jobs if job in tasks_of(found.row.job))

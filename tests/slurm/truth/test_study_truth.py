@@ -586,7 +586,7 @@ def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
 @pytest.mark.parametrize("launcher", ["local", "slurm"])
 @pytest.mark.parametrize(
     ("said", "reason"),
-    [("cancelled", "stopped by SIGTERM"), ("failed", "out of luck"), ("timeout", "stopped by USR2")],
+    [("cancelled", "stopped by SIGTERM"), ("failed", "luckless"), ("timeout", "stopped by USR2")],
 )
 def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
     tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, pinned: Pinned
