@@ -15,7 +15,6 @@ import pytest
 from analysis import read_run_folder
 from analysis.summary import run_page
 from analysis.terminal import Terminal
-from experiment_utils.errors import UserError
 from tests.golden_text import Golden
 
 
@@ -51,12 +50,6 @@ def test_an_empty_folder_reads_as_empty(tmp_path: Path) -> None:
     assert run.damage == []
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        read_run_folder(tmp_path / "no_such")
-    assert error.value.codes == ["no-such-run"]
-
-
 def test_a_row_cut_at_any_byte_is_left_out(small_run: Any) -> None:
     whole = read_run_folder(small_run.path).metrics
     path = small_run.path / "metrics.csv"
@@ -90,24 +83,6 @@ def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: An
     run = read_run_folder(done_run.path)
     assert len(run.stage_records) == len(lines) - 1
     golden.text("\n".join(run.damage))
-
-
-def test_records_of_another_kind_are_ignored(small_run: Any) -> None:
-    whole = read_run_folder(small_run.path)
-    records, evaluations = whole.stage_records, whole.evals
-    with open(small_run.path / "memory.jsonl", "a") as file:
-        for other in (
-            {"event": "sample"},
-            {"snapshot": None},
-            {"stage": 3},
-            {"attempt": None},
-            {"elapsed_s": ""},
-        ):
-            file.write(json.dumps(records[0] | other) + "\n")
-    with open(small_run.path / "evals.jsonl", "a") as file:
-        file.write(json.dumps(evaluations[0] | {"loss": None}) + "\n")
-    run = read_run_folder(small_run.path)
-    assert (run.stage_records, run.evals) == (records, evaluations)
 
 
 def test_a_line_ends_only_at_its_end(small_run: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -140,6 +141,15 @@ def test_what_is_no_plain_file_is_unreadable(folder: Path) -> None:
     assert run.file("run.json").state == UNREADABLE
     assert run.metrics == {}
     assert [line.partition(" ")[0] for line in run.damage] == ["run.json", "metrics.csv"]
+
+
+@pytest.mark.parametrize("change", [{"event": "sample"}, {"snapshot": None}, {"attempt": "1"}, {"stage": 3}])
+def test_records_of_another_kind_are_ignored(folder: Path, change: dict[str, object]) -> None:
+    whole = RunFolder(folder).stage_records
+    with open(folder / "memory.jsonl", "a") as file:
+        file.write(json.dumps(whole[0] | change) + "\n")
+    run = RunFolder(folder)
+    assert (run.stage_records, run.damage) == (whole, [])
 
 
 def test_yaml_keys_are_text(folder: Path) -> None:
