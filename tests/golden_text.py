@@ -85,7 +85,7 @@ class GoldenFiles:
         return (self.root / TEXTS / test_file.relative_to(self.root / "tests")).with_suffix(".txt")
 
     def without_test(self, test_file: Path) -> set[str]:
-        """Headers of sections whose test does not exist or take golden; empty if the file is not whole here."""
+        """Headers of sections whose test does not exist or take golden; empty if the file is not whole."""
         known = self.tests.get(test_file, [])
         headers = read_sections(self.file_of(test_file)) if test_file in self.tests else {}
         return {header for header in headers if not any(belongs_to(header, test) for test in known)}
