@@ -129,7 +129,7 @@ class TestWhatIsRefused:
             with golden.refused("path-given-as-text"):
                 prepare_data(mistake)
         with golden.refused("text-type-invalid"):
-            prepare_data(path)  # type: ignore[call-overload]
+            prepare_data(Path("my.txt"))  # type: ignore[call-overload]
         with golden.refused("path-given-as-text"):
             prepare_data("synthetic:markov:64")
         assert prepare_data(f"{path}\n").tokens("train") > 0, "as its message says"

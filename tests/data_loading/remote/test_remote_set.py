@@ -25,7 +25,7 @@ from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from experiment_utils.errors import UserError
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
 from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
-from tests.golden_text import Golden
+from tests.golden_text import Golden, refused
 
 Open = Callable[..., RemoteSet]
 SHARD_BYTES = 14_128
@@ -412,9 +412,7 @@ def test_a_killed_reader_leaves_no_process_and_the_next_one_goes_on(
     assert told.splitlines()[-1] == expected.hexdigest()
 
 
-def test_a_full_disk_is_told(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, golden: Golden
-) -> None:
+def test_a_full_disk_is_told(opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from data_loading.remote.download import DownloadOptions, download
     from data_loading.remote.pieces import tokens_piece
     from data_loading.remote.store import open_store
@@ -427,7 +425,7 @@ def test_a_full_disk_is_told(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     piece = tokens_piece(remote.parts[0], remote.manifest)
-    with golden.refused("disk-space", numbers=False):
+    with refused("disk-space"):
         download(
             open_store(remote.address), piece, remote.folder / piece.name, DownloadOptions(), cache.reserve
         )
