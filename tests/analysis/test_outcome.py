@@ -24,10 +24,11 @@ from experiment_utils import lock_file
 from tests.golden_text import Golden
 
 
-def test_done(done_run: Any) -> None:
+def test_done(done_run: Any, golden: Golden) -> None:
     outcome = outcome_of(read_run_folder(done_run.path))
     assert outcome.is_done
-    assert (outcome.state, outcome.reason, outcome.steps) == ("done", None, "step 500 of 500")
+    assert (outcome.state, outcome.reason) == ("done", None)
+    golden.text(outcome.steps)
 
 
 def test_a_run_that_was_killed_before_its_first_status_is_not_queued(
@@ -58,9 +59,7 @@ def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) ->
     assert outcome.state == "running"
 
 
-def test_a_run_whose_process_was_killed_has_failed(
-    new_run: Callable[..., Any], root: Path, golden: Golden
-) -> None:
+def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
     made = new_run()
     program = (
         "import os, signal, sys\nfrom experiment_utils import lock_file\n"
@@ -73,7 +72,7 @@ def test_a_run_whose_process_was_killed_has_failed(
     made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
     outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "failed"
-    golden.text(str(outcome.reason), numbers=False)
+    assert "evaluate" in str(outcome.reason)
 
 
 def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[..., Any]) -> None:
@@ -85,16 +84,14 @@ def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[...
 
 @pytest.mark.parametrize(("silent_s", "state"), [(10, "running"), (3600, "stalled")])
 def test_a_run_on_another_machine_is_told_by_its_heartbeat(
-    new_run: Callable[..., Any], silent_s: float, state: str, golden: Golden
+    new_run: Callable[..., Any], silent_s: float, state: str
 ) -> None:
     made = new_run()
     made.status("running", heartbeat_s=time.time() - silent_s)
     holder = {"host": "another", "pid": 1, "started_at": 5, "since": "noon", "job_id": "77"}
     (made.path / "run.lock").write_text(json.dumps(holder))
     os.utime(made.path / "status.json", (time.time() - silent_s,) * 2)
-    outcome = outcome_of(read_run_folder(made.path))
-    assert outcome.state == state
-    golden.text(str(outcome.reason), numbers=False)
+    assert outcome_of(read_run_folder(made.path)).state == state
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_done(new_run: Callable[..., Any]) -> None:

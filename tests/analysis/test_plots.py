@@ -48,7 +48,8 @@ def share_of(picture: np.ndarray, color: str) -> float:
 def texts(figure: Any) -> str:
     from matplotlib.text import Text
 
-    return "\n".join(text.get_text() for text in figure.findobj(Text))
+    found = (text.get_text() for text in figure.findobj(Text))
+    return "\n".join(text for text in found if text)
 
 
 def test_both_pictures_of_a_finished_run(done_run: Any) -> None:

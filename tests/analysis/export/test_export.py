@@ -55,7 +55,8 @@ def test_a_csv_has_a_row_for_each_number_of_all_runs(
     assert main(["export", str(study), "--to", "csv"]) == 0
     assert main(["export", str(study), "--to", "csv"]) == 0
     told = capsys.readouterr().out
-    assert f"3 runs, 45 points: {study / 'series.csv'}" in told
+    assert " 45 points" in told
+    assert str(study / "series.csv") in told
     golden.text(told, numbers=False)
     rows = rows_of(study / "series.csv")
     assert list(rows[0]) == ["run", "model", "lr", "seed", "step", "tokens", "time_s", "series", "value"]
@@ -194,13 +195,11 @@ def scalars(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_tensorboard_reads_the_event_files(
-    study: Path, capsys: pytest.CaptureFixture[str], golden: Golden
-) -> None:
+def test_tensorboard_reads_the_event_files(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("tensorboard")
     for _ in range(2):
         assert main(["export", str(study), "--to", "tensorboard"]) == 0
-    golden.text(capsys.readouterr().out, numbers=False)
+    assert f"tensorboard --logdir {study}" in capsys.readouterr().out
     for name in "abc":
         assert len(list((study / name).glob("*tfevents*"))) == 1
         found, written = scalars(study / name), rows_of(study / name / "metrics.csv")
@@ -239,7 +238,7 @@ def test_tensorboard_has_the_configuration_and_how_it_ended(study: Path, tmp_pat
 
 @pytest.mark.slow
 def test_wandb_has_one_whole_offline_run_for_each_however_often(
-    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needs("wandb")
     from wandb_files import read_offline
@@ -248,7 +247,7 @@ def test_wandb_has_one_whole_offline_run_for_each_however_often(
     monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
     for _ in range(2):
         assert main(["export", str(study), "--to", "wandb", "--project", "sweeps"]) == 0
-    golden.text(capsys.readouterr().out, numbers=False)
+    assert f"wandb sync {study}/*/wandb/offline-run-*" in capsys.readouterr().out
     for name in "abc":
         found = read_offline(study / name / "wandb")
         written = rows_of(study / name / "metrics.csv")
@@ -302,16 +301,15 @@ def export_to(server: FakeWandb, mode: str, study: Path, *more: str) -> str:
 
 
 @pytest.mark.slow
-def test_wandb_online_goes_on_with_the_run_on_the_server(
-    study: Path, server: FakeWandb, golden: Golden
-) -> None:
+def test_wandb_online_goes_on_with_the_run_on_the_server(study: Path, server: FakeWandb) -> None:
     needs("wandb")
     path = study / "a" / "metrics.csv"
     whole = path.read_text()
     path.write_text("".join(whole.splitlines(keepends=True)[:13]))
-    golden.text(export_to(server, "online", study, "--where", "run=a"))
+    assert " 12 points" in export_to(server, "online", study, "--where", "run=a")
+    assert " 0 points" in export_to(server, "online", study, "--where", "run=a")
     path.write_text(whole)
-    assert "3 runs, 33 points: " in export_to(server, "online", study)
+    assert " 33 points" in export_to(server, "online", study)
     steps = {run[0]: [line["_step"] for line in lines] for run, lines in server.history.items()}
     assert steps == {"a": list(range(1, 21)), "b": list(range(1, 21)), "c": list(range(1, 6))}
     losses = [float(row["train_loss"]) for row in rows_of(path)]
