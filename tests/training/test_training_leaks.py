@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,6 @@ from conf import Config
 from memory import Host, Process, Snapshot
 from memory.attribute import Attribution
 from memory.cgroup import Cgroup
-from tests.golden_text import Golden
 
 MB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_a_run_that_does_not_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_attribution_is_written_and_changes_no_result(tmp_path: Path, golden: Golden) -> None:
+def test_attribution_is_written_and_changes_no_result(tmp_path: Path) -> None:
     plain = make_run(tiny_config(tmp_path))
     assert run_here(plain, "--quiet").returncode == 0
     config = with_memory(tiny_config(tmp_path), attribute=True)
@@ -92,7 +92,7 @@ def test_attribution_is_written_and_changes_no_result(tmp_path: Path, golden: Go
     assert of_kind["optimizer"] >= 8 * run["parameters"]
     is_alone = of_kind["parameters"] < 8 * run["parameters"]  # else larger models may be all that is listed
     assert not is_alone or any(of["module"].startswith("LossModel.model.") for of in found["finish"].modules)
-    golden.lines((folder / "log.txt").read_text(), "[mem]", "finish 40", "anon", numbers=False)
+    assert re.search(r"\[mem\] .*finish 40 .*anon", (folder / "log.txt").read_text())
 
 
 def test_a_disk_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
