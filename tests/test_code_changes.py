@@ -215,7 +215,7 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     assert main(command) == 1
     assert " code=any" in caplog.text
     out = capsys.readouterr().out
-    golden.lines(out, second.name, numbers=False)
+    golden.lines(out, second.name, "models/blocks.py", numbers=False)
     assert main([*command, "plan=true"]) == 0
     assert f": {Path('runs', *first.parts[-2:])}" in capsys.readouterr().out
     assert len(read_run(first)["attempts"]) == 1
