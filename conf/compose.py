@@ -75,7 +75,11 @@ class Composer:
         self._loader = ConfigLoaderImpl(search_path(config_dir))
         if not self._loader.repository.config_exists(config_name):
             raise UserError(
-                Problem("--config-name", f"there is no {config_name}.yaml in {config_dir or 'conf/'}")
+                Problem(
+                    "--config-name",
+                    f"there is no {config_name}.yaml in {config_dir or 'conf/'}",
+                    "no-config-name",
+                )
             )
         with errors_of_files():
             _, self._files = self._loader._parse_overrides_and_create_caching_repo(config_name, [*searchpath])

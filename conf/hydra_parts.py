@@ -39,7 +39,7 @@ def search_path(config_dir: Path | None) -> ConfigSearchPath:
     path = create_config_search_path(f"file://{CONF}")
     if config_dir is not None:
         if not config_dir.is_dir():
-            raise UserError(Problem("--config-dir", f"no such folder: {config_dir}"))
+            raise UserError(Problem("--config-dir", f"no such folder: {config_dir}", "no-config-dir"))
         path.prepend(
             provider="command-line",
             path=f"file://{config_dir.resolve()}",
@@ -66,7 +66,8 @@ def errors_of_files() -> Iterator[None]:
         raise UserError(" ".join(str(error).split())) from error
     except RecursionError as error:
         raise UserError(
-            "a file of the configuration holds itself: in its defaults, or by a YAML alias"
+            "a file of the configuration holds itself: in its defaults, or by a YAML alias",
+            code="circular-file",
         ) from error
     except (HydraException, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise UserError(first_line(error)) from error

@@ -131,6 +131,13 @@ class Golden:
             lines = difflib.unified_diff(before, text.splitlines(), "golden", "now", lineterm="")
             pytest.fail("\n".join([f"{self.file}: ## {header}", *lines, self.command]), pytrace=False)
 
+    def lines(self, text: str, *marks: str, **options: object) -> None:
+        """The lines of a text that have every mark (a key, name or number), at least one, are golden."""
+        __tracebackhide__ = True
+        found = [line for line in text.splitlines() if all(mark in line for mark in marks)]
+        assert found, f"no line with {marks} in:\n{text}"
+        self.text("\n".join(found), **options)
+
     @contextmanager
     def refused(self, *codes: str, name: str = "", **options: object) -> Iterator[pytest.ExceptionInfo]:
         """As the function `refused`, and the text of the error is golden."""

@@ -72,7 +72,7 @@ def test_quick_results_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_command_that_fails_is_an_error_with_its_output() -> None:
-    with pytest.raises(RuntimeError, match="exited with 3:\nwhy"):
+    with pytest.raises(RuntimeError, match=r"\b3:\nwhy"):
         run([sys.executable, "-c", "print('why'); raise SystemExit(3)"])
     assert run([sys.executable, "-c", "raise SystemExit(3)"], code=3).output == ""
 
@@ -124,7 +124,7 @@ raise SystemExit("done")
 def test_process_steps_on_request(root: Path) -> None:
     turns = Turns([sys.executable, "-c", CHILD])
     assert [turns.first["number"], turns.step()["number"], turns.step()["number"]] == [0, 1, 2]
-    with pytest.raises(LeftOut, match="exited with 1: done"):
+    with pytest.raises(LeftOut, match=r"\b1: done"):
         turns.step()
     assert "noise" in turns.log()
     turns.end()
@@ -134,7 +134,7 @@ def test_killed_process_is_left_out() -> None:
     turns = Turns([sys.executable, "-c", CHILD])
     turns.process.kill()
     turns.process.wait()
-    with pytest.raises(LeftOut, match="exited with -9"):
+    with pytest.raises(LeftOut, match="-9"):
         turns.step()
     turns.end()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from tiny_run import (
 
 import core
 from conf.schema import Dataset, Optimizer
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status, state_of
 from training.ending import ending_of
 from training.interrupt import Interrupted
@@ -87,7 +89,7 @@ def test_where_slurm_polls_rss_stages_and_status_tell_it_against_mem(
     assert run_core(folder).returncode == 0
     assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
     lines = [line for line in (folder / "log.txt").read_text().splitlines() if "[mem] first_step" in line]
-    assert re.search(r"\d MB rss of --mem 1.0 GB, polled by Slurm \(\d+%\)", lines[0])
+    assert re.search(r"\d MB .*--mem 1.0 GB.*\(\d+%\)", lines[0])
 
 
 def test_every_stage_is_told_with_its_memory(finished: Path) -> None:
@@ -110,11 +112,11 @@ def test_metrics_have_each_step_once_and_the_loss_falls(finished: Path) -> None:
     assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.5
 
 
-def test_the_same_command_again_says_finished_and_changes_nothing(finished: Path) -> None:
+def test_the_same_command_again_says_finished_and_changes_nothing(finished: Path, golden: Golden) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     done = run_core(finished)
     assert done.returncode == 0
-    assert "is finished (40 steps)" in done.stdout
+    golden.text(done.stdout)
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
@@ -182,7 +184,6 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     process.send_signal(number)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == code, output
-    assert "type the same command again to go on from the checkpoint of step " in output
     assert "Traceback" not in output
     status = read_status(long_run)
     assert status["state"] == "cancelled"
@@ -192,7 +193,7 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
 
 
 @pytest.mark.slow
-def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path) -> None:
+def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path, golden: Golden) -> None:
     command = [sys.executable, str(ROOT / "core.py"), str(long_run)]
     first = subprocess.Popen([*command, "--quiet"])
     wait_for_step(long_run, 20)
@@ -204,7 +205,7 @@ def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path
     told = second.stdout.readline()
     second.send_signal(signal.SIGTERM)
     second.communicate(timeout=240)
-    assert "attempt 1 ended without a word in stage train: killed, or the machine went down" in told
+    golden.text(told)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl(2) is Linux's")
@@ -225,7 +226,7 @@ def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, comm
         while (long_run / "run.lock").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         status = read_status(long_run)
-        assert (status["state"], status["reason"]) == ("cancelled", "stopped by SIGTERM")
+        assert (status["state"], "SIGTERM" in status["reason"]) == ("cancelled", True)
         assert (long_run / "checkpoints" / f"step-{status['step']:08d}").is_dir()
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -261,19 +262,23 @@ def test_the_record_of_a_finished_run_is_written_again_when_it_was_lost(tmp_path
     (folder / "run.json").write_text("{")
     refused = run_here(folder)
     assert refused.returncode == 2
-    assert "Move it aside: mv " in refused.stderr
+    assert " mv " in refused.stderr
     (folder / "run.json").unlink()
     assert run_here(folder).returncode == 0
     after = read_run(folder)
     assert after["identity"] == before["identity"]
     for key in ("val_loss", "best", "bigram_val_loss"):
         assert after["results"][key] == before["results"][key]
-    assert "is finished (4 steps)" in run_here(folder).stdout
+    assert "(4 steps)" in run_here(folder).stdout
+    attempts = len(read_run(folder)["attempts"])
     (folder / "status.json").write_text('{"state": "done"}')
-    assert "is finished" in run_here(folder).stdout
+    assert run_here(folder).returncode == 0
+    assert len(read_run(folder)["attempts"]) == attempts
 
 
-def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(
+    tmp_path: Path, golden: Golden
+) -> None:
     config = tiny_config(tmp_path, checkpoint_every=2)
     config = dataclasses.replace(config, optimizer=Optimizer(lr=1e30, grad_clip=None))
     folder = make_run(config)
@@ -281,8 +286,8 @@ def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp
     assert done.returncode == 1
     status = read_status(folder)
     assert status["state"] == "failed"
-    assert "no longer finite: step " in status["reason"]
-    assert "error: the gradient is no longer finite: step 2: loss 5.5" in done.stderr
+    golden.text(status["reason"], numbers=False)
+    assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
     last = metrics_without_clock(folder)[-1]
     assert {last["train_loss"], last["grad_norm"]} & {"nan", "inf"}
@@ -301,22 +306,23 @@ def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> No
         [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 1
-    assert "ZeroDivisionError: the cat walked by" in read_status(folder)["reason"]
+    assert read_status(folder)["reason"].startswith("ZeroDivisionError: ")
     log = (folder / "log.txt").read_text()
-    assert "Traceback (most recent call last)" in log
-    assert "the cat walked by" in log
+    assert "Traceback" in log
+    assert "ZeroDivisionError: " in log
     assert run_here(folder).returncode == 0
 
 
-def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(
+    tmp_path: Path, golden: Golden
+) -> None:
     config = dataclasses.replace(
         tiny_config(tmp_path, evals=1, checkpoint_every=30), optimizer=Optimizer(lr=1e30, grad_clip=None)
     )
     folder = make_run(config)
     assert run_here(folder).returncode == 1
     assert not list(folder.glob("checkpoints/step-*"))
-    reason = read_status(folder)["reason"]
-    assert reason.endswith(". There is no checkpoint yet")
+    golden.text(read_status(folder)["reason"], numbers=False)
 
 
 @pytest.mark.parametrize(
@@ -361,8 +367,8 @@ def test_a_damaged_status_is_written_anew_and_nothing_is_lost(finished: Path, tm
     (folder / "status.json").write_bytes(b"\x80{")
     done = run_here(folder)
     assert done.returncode == 0, done.stderr
-    assert f"{folder / 'status.json'} was damaged" in done.stdout
-    assert "going on from the checkpoint of step 40" in done.stdout
+    assert str(folder / "status.json") in done.stdout
+    assert read_run(folder)["attempts"][-1]["resumed_from_step"] == 40
     assert outcome(folder) == outcome(finished)
 
 
@@ -373,40 +379,37 @@ def test_a_damaged_run_json_is_moved_aside_by_the_command_it_names(finished: Pat
     refused = run_here(folder)
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
-    (command,) = re.findall(r"Move it aside: (mv .*) and type the command again", refused.stderr)
+    command = re.search(r"mv (?:'[^']*'|\S)+ (?:'[^']*'|\S)+", refused.stderr)[0]
     subprocess.run(command, shell=True, check=True)
     assert run_here(folder).returncode == 0
     assert outcome(folder) == outcome(finished)
 
 
-def test_a_damaged_lock_is_named(finished: Path, tmp_path: Path) -> None:
+def test_a_damaged_lock_is_named(finished: Path, tmp_path: Path, golden: Golden) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
     stopped(folder)
     (folder / "run.lock").touch()
     refused = run_here(folder)
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"error: {folder / 'run.lock'} locks the run folder")
-    assert "Traceback" not in refused.stderr
+    golden.text(refused.stderr)
 
 
-def test_a_config_that_was_edited_is_told_from_data_that_changed(finished: Path, tmp_path: Path) -> None:
+def test_a_config_that_was_edited_is_told_from_data_that_changed(
+    finished: Path, tmp_path: Path, golden: Golden
+) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
     stopped(folder)
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("lr: 0.003", "lr: 0.01"))
     refused = run_here(folder)
     assert refused.returncode == 2
-    assert (
-        f"{folder / 'config.yaml'}: was edited after the last attempt: optimizer.lr is 0.01, was 0.003"
-        in (refused.stderr)
-    )
-    assert "token" not in refused.stderr
+    golden.text(refused.stderr)
     (folder / "config.yaml").write_text(config.replace("checkpoint_every: 7", "checkpoint_every: 5"))
     assert run_here(folder).returncode == 0
 
 
 @pytest.mark.slow
-def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
+def test_data_that_changed_under_a_run_are_refused(tmp_path: Path, golden: Golden) -> None:
     config = tiny_config(tmp_path)
     folder = make_run(config)
     assert run_here(folder).returncode == 0
@@ -419,14 +422,13 @@ def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
     make_run(config)
     done = run_here(folder)
     assert done.returncode == 2
-    assert f"{folder}: the tokens of {tmp_path / 'tiny.npy'} are not those of its earlier" in done.stderr
-    assert "config.yaml" not in done.stderr
+    golden.text(done.stderr, numbers=False)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, golden: Golden) -> None:
     done = run_core(tmp_path)
     assert done.returncode == 2
-    assert "no run folder" in done.stderr
+    golden.text(done.stderr)
 
 
 @pytest.mark.privileged
@@ -453,7 +455,7 @@ def test_a_disk_that_fills_up_fails_clearly_and_the_run_goes_on_later(
         [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2, done.stderr
-    assert "No space left on device" in done.stderr
+    assert os.strerror(errno.ENOSPC) in done.stderr
     assert "Traceback" not in done.stderr
     assert (folder / "checkpoints" / "step-00000010").is_dir()
     filler.unlink()
@@ -519,10 +521,13 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
     done = run_here(folder)
     assert done.returncode == 0, done.stdout
     assert outcome(folder)["metrics"] == outcome(undisturbed)["metrics"]
-    assert outcome(folder)["weights and moments"] == outcome(undisturbed)["weights and moments"]
+    weights = "weights and moments"
+    assert outcome(folder)[weights] == outcome(undisturbed)[weights]
 
 
-def test_a_tokenizer_that_is_only_in_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_is_only_in_the_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     """As on a node to which only the token set was copied."""
     from tokenizers import Tokenizer as Trained
     from tokenizers import models, pre_tokenizers, trainers
@@ -549,4 +554,4 @@ def test_a_tokenizer_that_is_only_in_the_set(tmp_path: Path, monkeypatch: pytest
     config = dataclasses.replace(tiny_config(tmp_path, max_steps=2), dataset=dataset, tokenizer=spec)
     folder = make_run(config)
     assert core.run_attempt(folder, terminal=False) == 0
-    assert "tokenizer toy: taken from only.npy" in (folder / "log.txt").read_text()
+    golden.lines((folder / "log.txt").read_text(), "toy", "only.npy", numbers=False)

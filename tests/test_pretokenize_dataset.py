@@ -27,6 +27,7 @@ from composed_once import compose_once
 
 import experiments
 import pretokenize_dataset
+from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "pretokenize_dataset.py")
@@ -80,6 +81,11 @@ def refused(cwd: Path, *arguments: str, **options: Any) -> str:
     return errors[0]
 
 
+def timeless(output: str) -> str:
+    """What is printed, without the lines of times and memory."""
+    return "\n".join(line for line in output.splitlines() if "/s)" not in line and "[mem]" not in line)
+
+
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "Datasets" / "my.txt"
@@ -88,24 +94,19 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_text_becomes_a_token_set_and_the_next_command_is_told(text: Path, tmp_path: Path) -> None:
+def test_a_text_becomes_a_token_set_and_the_next_command_is_told(
+    text: Path, tmp_path: Path, golden: Golden
+) -> None:
     done = typed(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith(
-        "Datasets/my.npy: 800 tokens of text in 1 document and the end-of-text id 256 after it"
-    )
-    assert lines[1].startswith("made in ")
-    assert lines[-1] == (
-        "next: python experiments.py model=32d dataset=text dataset.path=Datasets/my.npy tokenizer=bytes "
-        "training.seq_len=64 training.effective_batch=11"
-    )
+    golden.text(timeless(done.stdout), numbers=False)
+    assert done.stdout.endswith("training.seq_len=64 training.effective_batch=11\n")
     assert "[mem] tokenize" in done.stderr
     assert "\r" not in done.stderr, "no moving line when it is not a terminal"
     assert np.load(text.with_suffix(".npy")).shape == (801,)
     again = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
     assert again.returncode == 0
-    assert "up to date: nothing to do" in again.stdout
+    golden.text(again.stdout, "again", numbers=False)
 
 
 def test_json_is_one_object_on_standard_output(text: Path, tmp_path: Path) -> None:
@@ -120,13 +121,13 @@ def test_json_is_one_object_on_standard_output(text: Path, tmp_path: Path) -> No
 def test_stdlib_is_a_text_of_its_own(tmp_path: Path) -> None:
     done = run(tmp_path, "stdlib")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "next: python experiments.py model=32d"
+    assert done.stdout.splitlines()[-1].endswith("experiments.py model=32d")
     assert len(list((tmp_path / "Datasets").glob("stdlib-py*-bytes.npy"))) == 1
 
 
 def test_a_file_named_stdlib_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "stdlib").write_text("my own")
-    assert "stdlib.npy: 6 tokens" in run(tmp_path, "stdlib", "--tokenizer", "bytes").stdout
+    assert run(tmp_path, "stdlib", "--tokenizer", "bytes").stdout.startswith("stdlib.npy: 6 ")
 
 
 @pytest.mark.slow
@@ -134,8 +135,8 @@ def test_tinyshakespeare_with_a_tokenizer_folder(tmp_path: Path, shared_data: Pa
     output = tmp_path / "t.npy"
     text, folder = str(shared_data / "tinyshakespeare.txt"), str(shared_data / "gpt2")
     done = typed(tmp_path, text, "--tokenizer", folder, "--output", str(output), "--workers", "2")
-    assert "338,025 tokens of text in 1 document" in done.stdout, done.stderr
-    assert f"tokenizer=custom tokenizer.path={folder}" in done.stdout
+    assert "338,025" in done.stdout, done.stderr
+    assert f"tokenizer.path={folder}" in done.stdout
 
 
 @pytest.mark.parametrize("question", ["--help", "--version"])
@@ -180,43 +181,40 @@ def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
     assert all(line.rpartition(b"\r\x1b[K")[1] for line in moving), "nothing of it stays"
 
 
-def test_a_tokenizer_trained_on_the_text(text: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_trained_on_the_text(text: Path, tmp_path: Path, golden: Golden) -> None:
     text.write_text("the high water mark of memory\n" * 400)
     done = run(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300")
     assert done.returncode == 0, done.stderr
-    assert "tokenizer=custom tokenizer.path=Datasets/my.bpe300" in done.stdout
+    assert "tokenizer.path=Datasets/my.bpe300" in done.stdout
     assert (tmp_path / "Datasets/my.bpe300/tokenizer.json").exists()
     again = run(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300")
-    assert "trained earlier" in again.stderr
-    assert "up to date" in again.stdout
-    assert "give one of them" in refused(
-        tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", "--tokenizer", "bytes"
-    )
-    assert "expected 257" in refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "99")
+    golden.lines(again.stderr, "my.bpe300", numbers=False)
+    golden.text(refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", "--tokenizer", "bytes"))
+    golden.text(refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "99"))
 
 
-def test_the_place_is_looked_at_before_a_tokenizer_is_trained(text: Path, tmp_path: Path) -> None:
+def test_the_place_is_looked_at_before_a_tokenizer_is_trained(
+    text: Path, tmp_path: Path, golden: Golden
+) -> None:
     command = ("Datasets/my.txt", "--train-tokenizer", "300")
     run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
     message = refused(tmp_path, *command)
-    assert "my.npy exists, but it was made with tokenizer bytes, not with my.bpe300" in message
     assert "--overwrite" in message
-    assert "--tokenizer Datasets/my/tokenizer" in refused(
-        tmp_path, *command, "--append", "--output", "Datasets/my"
-    )
+    golden.text(message)
+    golden.text(refused(tmp_path, *command, "--append", "--output", "Datasets/my"), "append")
     assert not (tmp_path / "Datasets/my.bpe300").exists()
     assert run(tmp_path, *command, "--overwrite").returncode == 0
     shutil.rmtree(tmp_path / "Datasets/my.bpe300")
-    again = run(tmp_path, *command)
-    assert "up to date" in again.stdout, "the same text gives the same tokenizer"
+    again = json.loads(run(tmp_path, *command, "--json").stdout)
+    assert again["made"] is False, "the same text gives the same tokenizer"
 
 
-def test_a_tokenizer_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_that_cannot_be_written(text: Path, tmp_path: Path, golden: Golden) -> None:
     text.parent.chmod(0o555)
     message = refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", preexec_fn=heed_permissions)
     text.parent.chmod(0o755)
-    assert f"Datasets/my.bpe300 cannot be written: {os.strerror(errno.EACCES)}" in message
     assert "--output /ANOTHER/FOLDER/my.npy" in message
+    golden.text(message)
 
 
 def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: Path) -> None:
@@ -228,7 +226,7 @@ def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: 
     typed += " training.seq_len=16 training.effective_batch=4 training.max_steps=2"
     planned = subprocess.run(typed, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert planned.returncode == 0, planned.stderr
-    assert "my file (1), é.npy" in planned.stdout
+    assert text.stem in planned.stdout
 
 
 @pytest.mark.parametrize("characters", [30, 200, 860, 2000, 60_000])
@@ -246,7 +244,7 @@ def test_the_next_command_fits_what_is_held_out(fraction: str, tmp_path: Path) -
 
 def test_the_next_command_names_the_set_that_was_made(tmp_path: Path) -> None:
     done = run(tmp_path, "stdlib", "--max-documents", "20", "--output", "std.npy")
-    assert "dataset=text dataset.path=std.npy tokenizer=bytes" in done.stdout.splitlines()[-1]
+    assert "dataset.path=std.npy" in done.stdout.splitlines()[-1]
 
 
 def test_the_next_command_of_a_half_that_grew_names_both(tmp_path: Path) -> None:
@@ -255,31 +253,28 @@ def test_the_next_command_of_a_half_that_grew_names_both(tmp_path: Path) -> None
     shards = ("--tokenizer", "bytes", "--tokens-per-shard", "20k", "--output")
     assert run(tmp_path, "a.txt", "--val", "b.txt", *shards, "all").returncode == 0
     done = run(tmp_path, "c.txt", "--tokenizer", "bytes", "--output", "all_train", "--append")
-    assert "dataset.path=all tokenizer" in assert_planned(tmp_path, done)
+    assert "dataset.path=all" in shlex.split(assert_planned(tmp_path, done))
 
 
-def test_what_is_told_where_the_cause_lies_elsewhere(tmp_path: Path) -> None:
+def test_message_names_the_cause_that_is_elsewhere(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "d.jsonl").write_text('{"body": "water"}\n' * 3)
-    message = refused(tmp_path, "d.jsonl", "--tokenizer", "bytes", "--skip-bad", "1M")
-    assert "d.jsonl holds no text: --skip-bad left out 3 bad lines. Is the text in another field" in message
+    messages = [refused(tmp_path, "d.jsonl", "--tokenizer", "bytes", "--skip-bad", "1M")]
     (tmp_path / "a.txt").write_text("water")
     bytes_ = ("--tokenizer", "bytes", "--output", "x.npy")
     assert run(tmp_path, "d.jsonl", *bytes_, "--text-field", "body").returncode == 0
-    assert "made from inputs of other kinds" in refused(tmp_path, "a.txt", *bytes_)
-    assert "stdlib: Python's own source code is a set by itself" in refused(
-        tmp_path, "stdlib", "a.txt", *bytes_
-    )
+    messages.append(refused(tmp_path, "a.txt", *bytes_))
+    messages.append(refused(tmp_path, "stdlib", "a.txt", *bytes_))
+    golden.text("\n".join(messages))
 
 
-def test_a_part_of_stdlib_does_not_take_the_name_of_all_of_it(tmp_path: Path) -> None:
-    message = refused(tmp_path, "stdlib", "--max-documents", "20")
-    assert "stdlib with --max-documents is not the set that runs take by that name" in message
+def test_a_part_of_stdlib_does_not_take_the_name_of_all_of_it(tmp_path: Path, golden: Golden) -> None:
+    golden.text(refused(tmp_path, "stdlib", "--max-documents", "20"))
     assert not (tmp_path / "Datasets").exists()
 
 
-def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path) -> None:
+def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "a.txt").write_text("mark")
-    assert run(tmp_path, "a.txt", "--tokenizer", "bytes").stdout.splitlines()[-1].startswith("too short")
+    golden.text(timeless(run(tmp_path, "a.txt", "--tokenizer", "bytes").stdout), numbers=False)
 
 
 def test_a_reader_that_has_seen_enough(text: Path, tmp_path: Path, root: Path) -> None:
@@ -310,7 +305,6 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
     assert process.wait(timeout=240) == 130, rest
-    assert "interrupted: what was done is kept" in rest
     assert sorted({"a.txt", ".a.npy.partial"} | {path.name for path in tmp_path.iterdir()}) == [
         ".a.npy.partial", "a.txt",
     ]  # fmt: skip
@@ -333,16 +327,16 @@ class TestInputs:
             "--max-tokens", "19",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert "mix.npy: 17 tokens of text in 2 documents" in done.stdout
+        assert done.stdout.startswith("mix.npy: 17 ")
         assert np.load(tmp_path / "mix.npy").tolist() == [*b"three words here", 256, ord("a"), 256]
 
     def test_standard_input(self, tmp_path: Path) -> None:
         command = ("-", "--tokenizer", "bytes", "--output", "x.npy")
         assert typed(tmp_path, *command, input="the water").returncode == 0
         assert np.load(tmp_path / "x.npy").tolist() == [*b"the water", 256]
-        assert "standard input has no name" in refused(tmp_path, "-", "--tokenizer", "bytes", input="x")
+        assert "--output" in refused(tmp_path, "-", "--tokenizer", "bytes", input="x")
 
-    def test_held_out_text_is_a_set_of_its_own(self, tmp_path: Path) -> None:
+    def test_held_out_text_is_a_set_of_its_own(self, tmp_path: Path, golden: Golden) -> None:
         from conf.schema import Dataset
         from data_loading.locate import locate
 
@@ -351,9 +345,10 @@ class TestInputs:
         command = ("wiki_train.txt", "--val", "wiki_valid.txt", "--tokenizer", "bytes", "--output", "D/wiki")
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
-        assert "D/wiki_train.npy: 1,200 tokens" in done.stdout
-        assert "D/wiki_validation.npy: 8 tokens" in done.stdout
-        assert "dataset.path=D/wiki_train.npy dataset.val_path=D/wiki_validation.npy" in done.stdout
+        assert {"dataset.path=D/wiki_train.npy", "dataset.val_path=D/wiki_validation.npy"} <= set(
+            done.stdout.split()
+        )
+        golden.text(timeless(done.stdout), numbers=False)
         train, val = locate(Dataset(source="text", path=str(tmp_path / "D" / "wiki")))
         assert val is not None
         assert (train.tokens.name, val.tokens.name) == ("wiki_train.npy", "wiki_validation.npy")
@@ -361,11 +356,11 @@ class TestInputs:
         assert (facts["tokens"], facts["val"]["tokens"], facts["made"]) == (1201, 9, False)
 
     @pytest.mark.parametrize("packed", [False, True])
-    def test_the_same_text_held_out_is_refused(self, packed: bool, tmp_path: Path) -> None:
+    def test_the_same_text_held_out_is_refused(self, packed: bool, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text("text")
         (tmp_path / "b.txt").write_bytes(gzip.compress(b"text") if packed else b"text")
         message = refused(tmp_path, "a.txt", "--val", "b.txt", "--tokenizer", "bytes")
-        assert "b.txt holds the same text as a.txt" in message
+        golden.text(message)
         assert (tmp_path / "a.npy").exists() == packed, "told before, where that is cheap"
 
     def test_only_train_is_limited(self, tmp_path: Path) -> None:
@@ -381,7 +376,9 @@ class TestInputs:
         ("name", "flags"),
         [("a.jsonl.gz", []), ("a.txt", []), ("b.jsonl", ["--max-tokens", "1500"]), ("b.parquet", [])],
     )
-    def test_verify_knows_every_kind(self, name: str, flags: list[str], tmp_path: Path) -> None:
+    def test_verify_knows_every_kind(
+        self, name: str, flags: list[str], tmp_path: Path, golden: Golden
+    ) -> None:
         line = json.dumps({"text": "the water rose and the mark stayed high " * 20}).encode() + b"\n"
         if name.endswith("parquet"):
             parquet = pytest.importorskip("pyarrow.parquet")
@@ -394,7 +391,7 @@ class TestInputs:
         os.utime(tmp_path / name, (1, 1))
         done = run(tmp_path, "verify", "x.npy", "--deep")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"{name} has the content it had" in done.stdout
+        golden.lines(done.stdout, name, numbers=False)
 
     def test_a_run_reads_json_lines_as_such(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from conf.schema import Dataset, Tokenizer
@@ -409,70 +406,50 @@ class TestInputs:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (["missing.txt"], "missing.txt: no such text file"),
-            (["empty.txt"], "empty.txt is empty"),
-            (["bad.txt"], "bad.txt: byte 4 (0xe9) is not utf-8"),
-            (["bad.txt", "--encoding", "utf-9"], "--encoding utf-9: no such encoding"),
-            (["bad.txt", "--errors", "guess"], "--errors guess: choices are strict, replace, ignore"),
-            (["Datasets"], "Datasets is a folder: say where the tokens go, --output FILE.npy"),
-            (["Datasets/my.txt", "bad.txt"], "2 inputs have no name in common: say where the tokens go"),
-            (["Datasets/*.txt"], "may be several files: say where the tokens go"),
-            (["folder.npy"], "folder.npy is a folder without any file of a known kind"),
-            (["no*"], "no*: no file matches this pattern"),
-            (["Datasets/my.txt", "--max-tokens", "1.5"], "--max-tokens 1.5: expected a whole number"),
-            (["Datasets/my.txt", "--max-documents", "0"], "--max-documents 0: expected 1 or more"),
-            (["Datasets/my.txt", "--skip-bad", "many"], "--skip-bad many: expected a count"),
-            (["stdlib", "--text-field", "text"], "--text-field: stdlib is read file by file"),
-            (["Datasets/my.npy"], "is a token file already"),
-            (["Datasets/my.txt", "--output", "out"], "expected a name that ends in .npy"),
-            (["Datasets/my.txt", "--output", "x.docs.npy"], "expected a name that ends in .npy"),
-            (["Datasets/my.txt", "--output", "folder.npy"], "is a folder; expected a file name"),
-            (["Datasets/my.txt", "--engine", "magic"], "--engine magic: choices are auto, bytes, fastokens"),
-            (["Datasets/my.txt", "--workers", "-1"], "--workers -1: expected 0 or more"),
-            (["Datasets/my.txt", "--workers", "100000"], "--workers 100,000: expected at most "),
-            (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
-            (
-                ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
-                "my.txt is a file; expected a folder, or its tokenizer.json",
-            ),
-            (
-                ["Datasets/my.txt", "--tokenizer", "gpt5"],
-                "error: tokenizer gpt5: no such folder. Choices: bytes, gpt2",
-            ),
-            (["Datasets/my.txt", "--tokenizer", "gpt2"], "tokenizer gpt2 was found in none of four places"),
-            (["Datasets/my.txt", "--tokenizer", "Datasets"], "holds neither tokenizer.json nor"),
-        ],
-    )
     def test_one_clear_message_and_exit_2(
-        self,
-        arguments: list[str],
-        message: str,
-        text: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         from huggingface_hub import constants
 
         (tmp_path / "empty.txt").touch()
         (tmp_path / "bad.txt").write_bytes(b"caf. \xe9"[:4] + b"\xe9 and more")
         (tmp_path / "folder.npy").mkdir()
-        before = sorted(tmp_path.rglob("*"))
-        if "--tokenizer" not in arguments:
-            arguments = [*arguments, "--tokenizer", "bytes"]
-        monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "no"))
-        assert pretokenize_dataset.main(arguments) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1
-        assert message in errors[0]
-        assert sorted(tmp_path.rglob("*")) == before, "nothing written, nothing lost"
+        before = sorted(tmp_path.rglob("*"))
+        messages = []
+        for given in (
+            "missing.txt",
+            "empty.txt",
+            "bad.txt",
+            "bad.txt --encoding utf-9",
+            "bad.txt --errors guess",
+            "Datasets",
+            "Datasets/my.txt bad.txt",
+            "Datasets/*.txt",
+            "folder.npy",
+            "no*",
+            "Datasets/my.txt --max-tokens 1.5",
+            "Datasets/my.txt --max-documents 0",
+            "Datasets/my.txt --skip-bad many",
+            "stdlib --text-field text",
+            "Datasets/my.npy",
+            "Datasets/my.txt --output out",
+            "Datasets/my.txt --output x.docs.npy",
+            "Datasets/my.txt --output folder.npy",
+            "Datasets/my.txt --engine magic",
+            "Datasets/my.txt --workers -1",
+            "Datasets/my.txt --workers 100000",
+            "Datasets/my.txt --run-limit 0",
+            "Datasets/my.txt --tokenizer Datasets/my.txt",
+            "Datasets/my.txt --tokenizer gpt5",
+            "Datasets/my.txt --tokenizer gpt2",
+            "Datasets/my.txt --tokenizer Datasets",
+        ):
+            more = "" if "--tokenizer" in given else " --tokenizer bytes"
+            messages.append(refused(tmp_path, *f"{given}{more}".split()))
+            assert sorted(tmp_path.rglob("*")) == before, "nothing written, nothing lost"
+        golden.text("\n".join(messages), numbers=False)
 
     def test_another_content_is_not_replaced_unasked(self, text: Path, tmp_path: Path) -> None:
         run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
@@ -486,11 +463,9 @@ class TestBadInput:
         text.parent.chmod(0o555)
         message = refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", preexec_fn=heed_permissions)
         text.parent.chmod(0o755)
-        assert f"Datasets/my.npy cannot be written: {os.strerror(errno.EACCES)}" in message
-        assert (
-            "the same command of pretokenize_dataset.py with --output /ANOTHER/FOLDER/my.npy, all else "
-            "as it is (a run reads it with dataset.path=/ANOTHER/FOLDER/my.npy)"
-        ) in message
+        assert os.strerror(errno.EACCES) in message
+        assert "--output /ANOTHER/FOLDER/my.npy" in message
+        assert "dataset.path=/ANOTHER/FOLDER/my.npy" in message
 
     def test_unknown_flags_are_refused_by_the_parser(self, tmp_path: Path) -> None:
         done = typed(tmp_path, "a.txt", "--tokeniser", "bytes")
@@ -516,19 +491,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.privileged
 class TestRealDisk:
-    def test_full(self, small_disk: Path, tmp_path: Path) -> None:
+    def test_full(self, small_disk: Path, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "old.txt").write_text("old " * 100)
         (tmp_path / "new.txt").write_text("new " * 500_000)
         output = str(small_disk / "x.npy")
         assert typed(tmp_path, "old.txt", "--tokenizer", "bytes", "--output", output).returncode == 0
         before = {path.name: path.stat().st_size for path in small_disk.rglob("*")}
         message = refused(tmp_path, "new.txt", "--tokenizer", "bytes", "--output", output, "--overwrite")
-        assert f"x.npy needs about 3.8 MB, and {small_disk} has room for " in message
-        assert "nothing was begun. Make room, or tokenize to another disk: the same command of " in message
+        golden.text(message, numbers=False)
         assert {path.name: path.stat().st_size for path in small_disk.rglob("*")} == before
         assert np.load(output).shape == (401,)
 
-    def test_full_then_more_room(self, small_disk: Path, tmp_path: Path) -> None:
+    def test_full_then_more_room(self, small_disk: Path, tmp_path: Path, golden: Golden) -> None:
         words = np.random.default_rng(0).choice([b"high ", b"water\n", b"mark "], 2_000_000)
         text = b"".join(words)
         with gzip.open(tmp_path / "a.txt.gz", "wb", 1) as file:  # from its start alone nothing is refused
@@ -538,12 +512,11 @@ class TestRealDisk:
         command = ("a.txt.gz", "--tokenizer", "bytes", "--output", output)
         done = typed(tmp_path, *command)
         assert done.returncode == 2
-        assert f"WARNING: {output} needs about " in done.stderr
-        assert "what was done is kept. Make room and type the same command again" in done.stderr
+        golden.lines(done.stderr, "x.npy", numbers=False)
         assert list((small_disk / ".x.npy.partial").glob("tokens.npy"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
         done = typed(tmp_path, *command)
-        assert "going on after " in done.stderr
+        assert done.returncode == 0, done.stderr
         assert np.load(output)[:-1].astype(np.uint8).tobytes() == text
 
     def test_full_by_another_program(self, small_disk: Path, tmp_path: Path) -> None:
@@ -569,52 +542,54 @@ class TestRealDisk:
         process.send_signal(signal.SIGCONT)
         _, told = process.communicate(timeout=240)
         assert process.returncode == 2
-        assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in told
+        assert os.strerror(errno.ENOSPC) in told
         assert tokens.stat().st_size > 5_000_000, "what was done is kept"
         (small_disk / "other").unlink()
         done = typed(tmp_path, *command)
-        assert "going on after " in done.stderr
+        assert done.returncode == 0, done.stderr
         assert np.load(output)[:-1].astype(np.uint8).tobytes() == text
 
     def test_read_only(self, small_disk: Path, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("text")
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
         message = refused(tmp_path, "a.txt", "--tokenizer", "bytes", "--output", str(small_disk / "x.npy"))
-        assert f"x.npy cannot be written: {os.strerror(errno.EROFS)}" in message
+        assert os.strerror(errno.EROFS) in message
 
 
 class TestShards:
-    def test_as_typed(self, tmp_path: Path) -> None:
+    def test_as_typed(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text("The water rose.\n" * 300)
         (tmp_path / "b.txt").write_text("The water fell.\n" * 300)
         made = run(
             tmp_path, "a.txt", "--tokenizer", "bytes", "--tokens-per-shard", "1K", "--val-fraction", "0.1"
         )
-        assert "5 shards, the last 480 tokens held out" in made.stdout, made.stderr
         assert "dataset.path=a " in made.stdout
+        golden.text(timeless(made.stdout), numbers=False)
         more = run(tmp_path, "b.txt", "--tokenizer", "bytes", "--output", "a", "--append", "--json")
         facts = json.loads(more.stdout)
         assert (facts["shards"], facts["text_bytes"], facts["tokens"]) == (10, 4800, 9602)
         assert len(facts["val"]["ranges"]) == 2
-        again = run(tmp_path, "b.txt", "--tokenizer", "bytes", "--output", "a", "--append")
-        assert "10 shards, 960 tokens held out" in again.stdout
-        assert "up to date" in again.stdout
+        again = run(tmp_path, "b.txt", "--tokenizer", "bytes", "--output", "a", "--append", "--json")
+        assert json.loads(again.stdout)["made"] is False
         assert run(tmp_path, "verify", "a").returncode == 0
         assert "9,602 in" in run(tmp_path, "inspect", "a").stdout
 
-    def test_what_cannot_be_held_out_is_told_before_the_other_half_grows(self, tmp_path: Path) -> None:
+    def test_what_cannot_be_held_out_is_told_before_the_other_half_grows(
+        self, tmp_path: Path, golden: Golden
+    ) -> None:
         for name in "abcd":
             (tmp_path / f"{name}.txt").write_text(f"The water {name}.\n" * 300)
         how = ["--tokenizer", "bytes", "--output", "s"]
         assert run(tmp_path, "a.txt", "--val", "b.txt", *how, "--tokens-per-shard", "1K").returncode == 0
         held = (tmp_path / "s_train/manifest.json").read_bytes()
         done = run(tmp_path, "c.txt", "--val", "b.txt", *how, "--append")
-        assert (done.returncode, "b.txt is in s_validation already" in done.stderr) == (2, True), done.stderr
+        assert done.returncode == 2
+        golden.text(timeless(done.stderr), numbers=False)
         assert (tmp_path / "s_train/manifest.json").read_bytes() == held
         assert run(tmp_path, "c.txt", "--val", "d.txt", *how, "--append").returncode == 0
         told = run(tmp_path, "verify", "s")
         assert told.returncode == 2
-        assert "there are s_train and s_validation: give one of them" in told.stderr
+        golden.text(told.stderr, "verify", numbers=False)
 
     @pytest.mark.parametrize("held_out", [False, True])
     def test_exports_of_a_set_that_grows(self, held_out: bool, tmp_path: Path) -> None:
@@ -626,58 +601,52 @@ class TestShards:
         append = ["b c.txt", *how, "--output", "a", "--append"]
         refused = run(tmp_path, *append, "--format", "nanogpt")
         assert refused.returncode == (2 if held_out else 0)
-        assert ("has room for one held-out part" in refused.stderr) == held_out
         more = run(tmp_path, *append)
         warned = [line for line in more.stderr.splitlines() if line.startswith("WARNING: a.")]
         assert [line.split()[1] for line in warned] == ["a.megatron", "a.nanogpt"][: 1 + held_out]
-        told = run(tmp_path, "verify", "a").stderr
-        assert warned[0].partition("set before this. ")[2] in told
-        command = shlex.split(warned[0].partition("writes the export anew: ")[2])
-        assert command[:2] == ["python", "pretokenize_dataset.py"]
+        command = warned[0][warned[0].index("python pretokenize_dataset.py") :]
+        assert command in run(tmp_path, "verify", "a").stderr
+        command = shlex.split(command)
         again = run(tmp_path, *command[2:])
         assert again.returncode == 0, again.stderr
         if held_out:
-            assert "remove the export (rm -r a.nanogpt)" in warned[1]
+            assert "(rm -r a.nanogpt)" in warned[1]
             shutil.rmtree(tmp_path / "a.nanogpt")
         assert run(tmp_path, "verify", "a").returncode == 0
 
-    @pytest.mark.parametrize(
-        ("flags", "told"),
-        [
-            (["--tokens-per-shard", "0"], "--tokens-per-shard 0: expected 1 or more"),
-            (["--tokens-per-shard", "many"], "--tokens-per-shard many: "),
-            (["--tokens-per-shard", "1K", "--output", "x.npy"], "does not end in .npy"),
-            (["--output", "x"], "--tokens-per-shard for a folder of shards"),
-            (["--val-fraction", "1.5"], "--val-fraction 1.5: expected a share above 0 and below 1"),
-            (["--val-fraction", "0.1", "--val", "a.txt"], "--val-fraction and --val: give one of them"),
-            (["--append"], "no set of shards at a yet"),
-            (["--append", "--overwrite"], "--append and --overwrite: give one of them"),
-        ],
-    )
-    def test_mistakes(self, flags: list[str], told: str, tmp_path: Path) -> None:
+    def test_wrong_flags_are_refused(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.txt").write_text("The water rose.\n" * 300)
-        done = run(tmp_path, "a.txt", "--tokenizer", "bytes", *flags)
-        assert done.returncode == 2
-        assert told in done.stderr
-        assert "Traceback" not in done.stderr
+        golden.text("\n".join(
+            refused(tmp_path, "a.txt", "--tokenizer", "bytes", *flags.split())
+            for flags in (
+                "--tokens-per-shard 0",
+                "--tokens-per-shard many",
+                "--tokens-per-shard 1K --output x.npy",
+                "--output x",
+                "--val-fraction 1.5",
+                "--val-fraction 0.1 --val a.txt",
+                "--append",
+                "--append --overwrite",
+            )
+        ))  # fmt: skip
 
 
 class TestFormats:
-    def test_exports_are_written_beside_the_set_and_once(self, text: Path, tmp_path: Path) -> None:
+    def test_exports_are_written_beside_the_set_and_once(
+        self, text: Path, tmp_path: Path, golden: Golden
+    ) -> None:
         command = ("Datasets/my.txt", "--tokenizer", "bytes", "--format", "nanogpt,megatron")
         assert run(tmp_path, *command[:3]).returncode == 0
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
-        assert "up to date: nothing to do (--overwrite makes it anew)" in lines
-        assert lines[2].startswith(
-            "Datasets/my.nanogpt/: 721 tokens in train and 80 tokens in val for nanogpt, 3 "
-        )
-        assert lines[3].startswith("Datasets/my.megatron/: 801 tokens for megatron, 2 files of ")
-        assert lines[4].startswith("next: ")
-        assert "Megatron's --split divides whole documents, and this set has 1 document" in done.stderr
-        again = run(tmp_path, *command)
-        assert again.stdout.count("up to date: nothing to do") == 3
+        assert [lines[2].split(":")[0], lines[3].split(":")[0]] == [
+            "Datasets/my.nanogpt/", "Datasets/my.megatron/",
+        ]  # fmt: skip
+        golden.text(timeless(done.stdout), numbers=False)
+        golden.lines(done.stderr, "--split", "1")
+        again = json.loads(run(tmp_path, *command, "--json").stdout)
+        assert [one["made"] for one in (again, *again["exports"])] == [False] * 3
 
     def test_json(self, text: Path, tmp_path: Path) -> None:
         done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "mypt", "--json")
@@ -693,30 +662,35 @@ class TestFormats:
             ),
         }]  # fmt: skip
 
-    def test_text_held_out_goes_into_the_same_export(self, text: Path, tmp_path: Path) -> None:
+    def test_text_held_out_goes_into_the_same_export(
+        self, text: Path, tmp_path: Path, golden: Golden
+    ) -> None:
         (tmp_path / "held.txt").write_text("Another.")
         command = ("Datasets/my.txt", "--val", "held.txt", "--tokenizer", "bytes", "--output", "out/t")
         done = run(tmp_path, *command, "--format", "llm.c")
-        assert "out/t.llm.c/: 801 tokens in train and 9 tokens in val for llm.c" in done.stdout, done.stderr
+        golden.lines(done.stdout, "out/t.llm.c/:")
         verified = run(tmp_path, "verify", "out/t_validation.npy")
         assert verified.returncode == 0, verified.stderr
-        assert "llm.c export: tokens" in verified.stdout
+        golden.lines(verified.stdout, "llm.c", numbers=False)
 
-    def test_unknown_names_are_told_with_the_choices(self, text: Path, tmp_path: Path) -> None:
+    def test_unknown_names_are_told_with_the_choices(
+        self, text: Path, tmp_path: Path, golden: Golden
+    ) -> None:
         done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "parquet,numpy")
         assert done.returncode == 2
-        assert done.stderr.splitlines() == [
-            f"error: --format {name}: choices are megatron, nanogpt, llm.c, mypt"
-            for name in ("parquet", "numpy")
-        ]
+        parquet, numpy = done.stderr.splitlines()
+        assert "--format parquet" in parquet
+        assert "--format numpy" in numpy
+        golden.text(done.stderr)
         assert not text.with_suffix(".npy").exists()
 
-    def test_a_place_that_is_taken_is_told_before_the_work(self, text: Path, tmp_path: Path) -> None:
+    def test_a_place_that_is_taken_is_told_before_the_work(
+        self, text: Path, tmp_path: Path, golden: Golden
+    ) -> None:
         taken = tmp_path / "Datasets/my.nanogpt"
         taken.mkdir()
         (taken / "mine").touch()
-        message = refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "nanogpt")
-        assert "Datasets/my.nanogpt is there and was not written by this program" in message
+        golden.text(refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "nanogpt"))
         assert not text.with_suffix(".npy").exists()
 
     @pytest.mark.privileged
@@ -724,7 +698,7 @@ class TestFormats:
         (tmp_path / "a.txt").write_text("new " * 80_000)
         output = str(small_disk / "x.npy")
         message = refused(tmp_path, "a.txt", "--tokenizer", "bytes", "--output", output, "--format", "mypt")
-        assert f"x.mypt cannot be written: {os.strerror(errno.ENOSPC)}" in message
+        assert os.strerror(errno.ENOSPC) in message
         assert "with --output /ANOTHER/FOLDER/x.npy" in message
         assert np.load(output).shape == (320_001,)
         assert not list(small_disk.glob("*x.mypt*"))

@@ -14,6 +14,7 @@ from conf import Config
 from conf.schema import Dataset, Model, Optimizer, Tokenizer
 from data_loading.synthetic.markov import Markov
 from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run
 from training.plan import make_plan
 
@@ -26,30 +27,28 @@ def synthetic(folder: Path, path: str, tokenizer: str = "ids", **training: objec
     )
 
 
-def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path) -> None:
+def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path, golden: Golden) -> None:
     config = synthetic(tmp_path, "synthetic:markov:16:1T:3")
     floor = Markov(16, 3).entropy_rate
     plan = make_plan(config, tokenize=False)
     assert plan.identity is not None, "nothing has to be tokenized first"
     assert plan.data is not None
     assert (plan.vocab_size, plan.data["floor_loss"]) == (16, floor)
-    assert f"tokenizer ids of 16 ids, floor of the val loss {floor:.4f}" in plan.render()
+    assert f"{floor:.4f}" in plan.render()
 
     folder = make_run(config)
     done = run_here(folder)
     assert done.returncode == 0, done.stderr
     log = (folder / "log.txt").read_text()
-    assert f"floor {floor:.4f} nats a token: no model's expected val loss is below it" in log
-    assert "tokenizer ids, 16 ids" in log
-    assert "computed where they are read" in log
+    golden.lines(log, f"{floor:.4f}", numbers=False)
     run = read_run(folder)
     results = run["results"]
     assert run["data"]["floor_loss"] == results["floor_loss"] == floor
     assert results["bigram_val_loss"] is None, "a trillion tokens are not counted"
     above = results["val_loss"] - floor
     page = render_run(folder, color=False)
-    assert f"val loss {results['val_loss']:.4f}, floor {floor:.4f} ({above:.4f} above)" in page
-    assert "computed       synthetic:markov:16:1T:3, no file (uint16)" in page
+    assert f"({above:.4f} " in page
+    golden.lines(page, "synthetic:markov:16:1T:3", "uint16")
     assert not (tmp_path / "Datasets").exists()
 
 
@@ -79,14 +78,14 @@ def test_text_has_no_floor(tmp_path: Path) -> None:
     plan = make_plan(tiny_config(tmp_path), tokenize=True)
     assert plan.data is not None
     assert plan.data["floor_loss"] is None
-    assert "floor of" not in plan.render()
+    assert "floor " not in plan.render()
 
 
 def test_a_larger_vocabulary_of_the_tokenizer_is_the_models_and_leaves_the_floor(tmp_path: Path) -> None:
     plan = make_plan(synthetic(tmp_path, "synthetic:uniform:16:1M", "bytes"), tokenize=False)
     assert plan.data is not None
     assert (plan.vocab_size, plan.data["floor_loss"]) == (257, math.log(16))
-    with pytest.raises(UserError, match="synthetic:uniform:1000:1M:0 has ids below 1,000, the tokenizer"):
+    with pytest.raises(UserError, match=r"synthetic:uniform:1000:1M:0 .*1,000"):
         make_plan(synthetic(tmp_path, "synthetic:uniform:1000:1M", "bytes"), tokenize=False)
 
 

@@ -246,14 +246,15 @@ def within_limit(ask: Callable[[], Answer], on_cpu: str = _ON_CPU) -> Answer:
     thread.join(LIMIT_S)
     if thread.is_alive():
         reason = f"its driver did not answer within {LIMIT_S:g} seconds"
-        raise UserError(_problem("the GPU cannot be used", reason, elsewhere(), on_cpu))
+        code = "gpu-driver-silent"
+        raise UserError(_problem("the GPU cannot be used", reason, elsewhere(), on_cpu, code))
     if errors:
         raise errors[0]
     return answers[0]
 
 
-def _problem(what: str, reason: str, remedy: str, on_cpu: str = _ON_CPU) -> Problem:
-    return Problem("training.device", f"{what}: {reason}. {remedy}. {on_cpu}")
+def _problem(what: str, reason: str, remedy: str, on_cpu: str = _ON_CPU, code: str = "") -> Problem:
+    return Problem("training.device", f"{what}: {reason}. {remedy}. {on_cpu}", code)
 
 
 def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:

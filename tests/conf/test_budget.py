@@ -63,7 +63,7 @@ def test_a_budget_beyond_the_data_is_refused_with_what_there_is() -> None:
         budget(Training(max_tokens=10_000_000, seq_len=128), windows=2375)
     message = str(raised.value)
     assert "training.max_tokens" in message
-    assert "2,375 windows" in message
+    assert "2,375" in message
     assert "training.max_steps=74" in message
     assert "dataset.repeat=true" in message
     repeated = budget(Training(max_tokens=10_000_000, seq_len=128), windows=2375, repeat=True)
@@ -77,7 +77,7 @@ def test_the_last_whole_step_of_an_epoch_may_be_taken() -> None:
 
 
 def test_a_step_larger_than_the_data_is_refused() -> None:
-    with pytest.raises(UserError, match=r"effective_batch=5 or less"):
+    with pytest.raises(UserError, match=r"effective_batch=5\b"):
         budget(Training(max_steps=1, seq_len=128, effective_batch=32), windows=5)
 
 

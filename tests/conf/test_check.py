@@ -122,10 +122,8 @@ def test_all_problems_come_at_once() -> None:
 
 def test_unknown_keys_suggest_the_right_one() -> None:
     _, problems = check({"training": {"lr": 1e-3}, "learning_rate": 3})
-    assert [str(problem) for problem in problems] == [
-        "training.lr: no such key; nearest: optimizer.lr",
-        "learning_rate: no such key; nearest: optimizer.lr",
-    ]
+    assert [problem.where for problem in problems] == ["training.lr", "learning_rate"]
+    assert all("optimizer.lr" in problem.what for problem in problems)
 
 
 @pytest.mark.parametrize("value", [3, "x", [1]])
@@ -140,7 +138,8 @@ def test_a_group_of_nothing_has_its_defaults() -> None:
 
 def test_a_missing_value_is_asked_for() -> None:
     _, problems = check({"dataset": {"path": "???"}})
-    assert [str(problem) for problem in problems] == ["dataset.path: must be given: dataset.path=VALUE"]
+    assert [problem.where for problem in problems] == ["dataset.path"]
+    assert "dataset.path=VALUE" in problems[0].what
 
 
 def test_keys_that_are_no_text_are_told() -> None:

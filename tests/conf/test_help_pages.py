@@ -12,11 +12,12 @@ from conf.help import CONF, EXAMPLES, default_options, help_page, options_of
 from conf.keys import groups, keys
 from conf.values import describe
 from experiment_utils.errors import UserError
+from tests.golden_text import Golden
 
 
 def test_the_front_page_has_examples_first_and_every_group_and_option() -> None:
     page = help_page([])
-    assert page.index("python experiments.py model=32d") < page.index("Usage:")
+    assert page.index(EXAMPLES[0][0]) < page.index("[GROUP=OPTION]")
     assert "32d* 48d" in page
     for group in groups():
         assert re.search(rf"^  {group} ", page, re.MULTILINE)
@@ -35,10 +36,10 @@ def test_a_group_page_has_every_option_and_key() -> None:
                 assert f"  {path}=" in page
 
 
-def test_every_dataset_lists_its_default_path_and_tokenizer() -> None:
-    page = " ".join(help_page(["dataset"]).split())
-    assert "Tokenizer gpt2; Datasets/c4*.txt or .npy" in page
-    assert "Tokenizer bytes; stdlib*.npy in Datasets/" in page
+def test_every_dataset_lists_its_default_path_and_tokenizer(golden: Golden) -> None:
+    page = help_page(["dataset"])
+    assert {"Datasets/c4*.txt", "stdlib*.npy"} <= set(page.split())
+    golden.text(page)
 
 
 def test_a_key_page() -> None:
@@ -50,7 +51,8 @@ def test_a_key_page() -> None:
 def test_options_of_ones_own_are_listed(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "wide.yaml").write_text("# A wide one\nd_model: 100\n")
-    assert "wide  A wide one" in help_page(["model"], tmp_path)
+    (line,) = (line.split() for line in help_page(["model"], tmp_path).splitlines() if "wide" in line)
+    assert line == ["wide", "A", "wide", "one"]
     assert " wide" in help_page([], tmp_path)
 
 
@@ -71,7 +73,7 @@ def test_topics_that_there_are_not() -> None:
     with pytest.raises(UserError) as raised:
         help_page(["modle", "zzzzzz", "model"])
     assert [problem.where for problem in raised.value.problems] == ["modle", "zzzzzz"]
-    assert "nearest: model" in str(raised.value)
+    assert "model" in raised.value.problems[0].what
 
 
 def test_examples_are_commands_that_the_check_takes() -> None:

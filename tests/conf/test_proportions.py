@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +18,7 @@ from conf.proportions import (
     parse_weights,
     shown,
 )
+from tests.golden_text import Golden
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,17 @@ def test_any_weights_become_millionths_at_most_and_the_offered_ones_are_taken(fl
     assert parse_weights(typed) == shares
 
 
-@pytest.mark.parametrize(
-    ("given_weights", "told"),
-    [
-        (["3", "1"], "the weights sum to 4, expected 1. As shares: [0.75,0.25]"),
-        (["0.5", "0.4"], "the weights sum to 0.9, expected 1. As shares: [5/9,4/9]"),
-        (["0", "1"], "weight 0: expected more than 0; leave the source out"),
-        (["-1", "2"], "weight -1: expected more than 0"),
-        (["x", "1"], "expected a number such as 0.7 or 1/3, got 'x'"),
-        (["1/0", "1"], "expected a number such as 0.7 or 1/3, got '1/0'"),
-        (["nan", "1"], "expected a number such as 0.7 or 1/3, got 'nan'"),
-        (["1e-9", "0.999999999"], "a weight of 1e-09 is less than a millionth of the mixture"),
-        ([], "expected a weight above 0"),
-    ],
-)
-def test_what_is_wrong_is_told_with_what_was_meant(given_weights: list[str], told: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
-        parse_weights(given_weights)
+def test_wrong_weights_and_milestones_are_refused(golden: Golden) -> None:
+    texts = []
+    for typed in ("3 1", "0.5 0.4", "0 1", "-1 2", "x 1", "1/0 1", "nan 1", "1e-9 0.999999999", ""):
+        with pytest.raises(ValueError) as error:  # noqa: PT011
+            parse_weights(typed.split())
+        texts.append(str(error.value))
+    for typed in ("0.2+0.8", "0.2+0.8@", "@100M", "0.2+0.9@100M", "0.2+-0.8@1M", "a@1M", "1@x"):
+        with pytest.raises(ValueError) as error:  # noqa: PT011
+            parse_milestone(typed)
+        texts.append(str(error.value))
+    golden.text("\n".join(texts))
 
 
 @pytest.mark.parametrize("text", ["0.2+0.8@100M", " 0.2 + 0.8 @ 1e8 ", "0.2 0.8@100_000_000", "1/5+4/5@0.1B"])
@@ -73,14 +67,6 @@ def test_a_milestone_as_people_write_it(text: str) -> None:
     assert found == Milestone(100_000_000, (Fraction(1, 5), Fraction(4, 5)))
     assert str(found) == "0.2+0.8@100000000"
     assert parse_milestone(str(found)) == found
-
-
-@pytest.mark.parametrize(
-    "text", ["0.2+0.8", "0.2+0.8@", "@100M", "0.2+0.9@100M", "0.2+-0.8@1M", "a@1M", "1@x"]
-)
-def test_a_milestone_that_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        parse_milestone(text)
 
 
 def test_a_milestone_may_leave_a_source_out() -> None:

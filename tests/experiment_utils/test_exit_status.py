@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -19,6 +20,12 @@ full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/f
 def ended(command: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def assert_one_line_of_a_full_disk(text: str) -> None:
+    (line,) = text.splitlines()
+    assert line.startswith("error: ")
+    assert os.strerror(errno.ENOSPC) in line
 
 
 @full_disk
@@ -39,7 +46,8 @@ def ended(command: str) -> subprocess.CompletedProcess[str]:
 )
 def test_standard_output_on_a_full_disk_is_told_in_one_line(command: str) -> None:
     done = ended(f"{sys.executable} {command} > /dev/full")
-    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+    assert done.returncode == 1
+    assert_one_line_of_a_full_disk(done.stderr)
 
 
 @full_disk
@@ -48,7 +56,8 @@ def test_more_than_a_buffer_on_a_full_disk() -> None:
     program += "import sys; from experiment_utils.exit_status import exit_status; sys.exit(exit_status(much))"
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (1, b"error: standard output: No space left on device\n")
+    assert done.returncode == 1
+    assert_one_line_of_a_full_disk(done.stderr.decode())
 
 
 @pytest.mark.parametrize(
@@ -82,8 +91,9 @@ def test_what_is_not_of_standard_output_is_not_hidden(error: OSError) -> None:
     def command() -> int:
         raise error
 
-    with pytest.raises(OSError, match=error.strerror):
+    with pytest.raises(OSError) as raised:  # noqa: PT011
         exit_status(command)
+    assert raised.value is error
 
 
 def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +101,6 @@ def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
         raise error
 
     assert exit_status(lambda: 7) == 7
-    assert exit_status(lambda: raises(KeyboardInterrupt()), "type it again") == 130
-    assert exit_status(lambda: raises(UserError("not that"))) == 2
-    assert capsys.readouterr().err == "type it again\nerror: not that\n"
+    assert exit_status(lambda: raises(KeyboardInterrupt()), "again") == 130
+    assert exit_status(lambda: raises(UserError("wrong"))) == 2
+    assert capsys.readouterr().err == "again\nerror: wrong\n"

@@ -182,7 +182,7 @@ def test_a_tied_matrix_is_saved_once() -> None:
 
 
 def test_a_sequence_longer_than_the_positions_is_refused() -> None:
-    with pytest.raises(ValueError, match="a sequence of 25 tokens in a model of 24 positions"):
+    with pytest.raises(ValueError, match=r"\b25\b.*\b24\b"):
         build().hidden(ids(seq=SEQ + 1))
 
 

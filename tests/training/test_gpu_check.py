@@ -15,6 +15,7 @@ from fake_gpus import GB
 from conf.schema import Training
 from experiment_utils.errors import UserError
 from memory.gpus import GpuDevice
+from tests.golden_text import Golden, refused
 from training import gpu_check
 from training.device import resolve_device, take_gpu
 from training.gpu_check import (
@@ -140,7 +141,7 @@ def test_a_driver_that_is_too_old(machine: Callable[..., None], environ: dict[st
     machine(driver="470.57.02", gpus=1, files=("null",))
     said = refusal(**environ)
     assert "470.57.02" in said
-    assert "pip install" not in said
+    assert "torch==" not in said
 
 
 def test_a_build_for_cpus(machine: Callable[..., None]) -> None:
@@ -161,12 +162,13 @@ def test_gpus_that_are_hidden(machine: Callable[..., None]) -> None:
 
 
 def test_a_driver_that_does_not_answer(machine: Callable[..., None]) -> None:
-    machine(files=("null",), silent="GPUs: the driver did not answer within 10 seconds")
-    assert "the driver did not answer within 10 seconds" in refusal()
+    silent = "GPUs: driver-silent"
+    machine(files=("null",), silent=silent)
+    assert "driver-silent" in refusal()
 
 
 def test_the_reason_of_torch_where_nothing_else_is_known(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     def init() -> None:
         raise RuntimeError(
@@ -176,7 +178,9 @@ def test_the_reason_of_torch_where_nothing_else_is_known(
 
     machine(driver="580.65.06", gpus=1, files=("null",))
     monkeypatch.setattr(torch.cuda, "init", init)
-    assert "Error 802: system not yet initialized: the node's fabric manager" in refusal()
+    said = refusal()
+    assert "802" in said
+    golden.text(said)
 
 
 def test_a_gpu_without_code_in_the_build(machine: Callable[..., None]) -> None:
@@ -237,7 +241,7 @@ def test_a_driver_that_hangs_is_not_waited_for(
     for name in ("is_available", "mem_get_info"):
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, name, hangs.wait)
-            with pytest.raises(UserError, match="did not answer"):
+            with refused("gpu-driver-silent"):
                 resolve_device(Training(), {})
     hangs.set()
 
@@ -252,7 +256,7 @@ def test_a_driver_that_hangs_is_started_before_torch_asks(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(1)))
     monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: hangs.wait()))
     for device in ("auto", "cpu"):
-        with pytest.raises(UserError, match="did not answer") as caught:
+        with refused("gpu-driver-silent") as caught:
             device_kind(device, {})
         assert "whl/cpu" in str(caught.value), "a backward pass on the CPU waits for the driver as well"
     hangs.set()

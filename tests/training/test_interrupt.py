@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.golden_text import Golden
 from training import interrupt
 from training.distributed.ranks import Ranks
 from training.ending import ending_of
@@ -27,8 +28,9 @@ def test_a_signal_is_noted_and_raised_at_the_check(number: signal.Signals) -> No
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
         assert asked.requested == number
-        with pytest.raises(Interrupted, match=number.name):
+        with pytest.raises(Interrupted) as raised:
             asked.check()
+    assert number.name in str(raised.value)
     assert signal.getsignal(number) is before
 
 
@@ -94,24 +96,18 @@ def test_an_evaluation_that_would_take_too_long_is_left_out(monkeypatch: pytest.
         check_there_is_time(run)
 
 
-@pytest.mark.parametrize(
-    ("left_s", "told"),
-    [
-        (None, ", which comes ahead of a time limit or of a preemption"),
-        (3600 * 5 + 30, ", 5 h before its time limit"),
-        (-20, ", as its time was up"),
-        (365 * 86400, "; its job has no time limit"),
-    ],
-)
+@pytest.mark.parametrize("left_s", [None, 3600 * 5 + 30, -20, 365 * 86400])
 def test_a_signal_ahead_of_a_limit_is_told_by_what_is_known(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_s: float | None, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_s: float | None, golden: Golden
 ) -> None:
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    kept = "; it has no checkpoint yet"
     asked = Interrupted(signal.SIGUSR2)
-    assert ending_of(asked, tmp_path) == ("timeout", 1, f"stopped by SIGUSR2{kept}"), "in no job"
+    assert ending_of(asked, tmp_path)[:2] == ("timeout", 1), "in no job"
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     if left_s is not None:
         monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left_s)))
-    assert ending_of(asked, tmp_path) == ("timeout", 1, f"stopped by SIGUSR2{told}{kept}")
+    *ending, reason = ending_of(asked, tmp_path)
+    assert ending == ["timeout", 1]
+    assert "SIGUSR2" in reason
+    golden.text(reason)

@@ -17,26 +17,26 @@ def test_file_and_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path = tmp_path / "log.txt"
     with log_to(path, terminal=True):
         logging.getLogger("training").info("step 1")
-        logging.getLogger("training").error("error: no room")
+        logging.getLogger("training").error("error: room")
         for step in (1, 2):
             logging.getLogger("memory").info(f"[mem] train step {step} | job")
             logging.getLogger("memory").info(f"[mem] evaluate step {step} | job")
-        warnings.warn("mind the gap", stacklevel=1)
+        warnings.warn("gap", stacklevel=1)
         try:
             1 / 0  # noqa: B018
         except ZeroDivisionError as error:
             logging.getLogger("core").error("failed", exc_info=error)
     out, err = capsys.readouterr()
     assert out.splitlines()[:3] == ["step 1", "[mem] train step 1 | job", "[mem] evaluate step 1 | job"]
-    assert "mind the gap" in out
-    assert err == "error: no room\nfailed\n"
+    assert "gap" in out
+    assert err == "error: room\nfailed\n"
     text = path.read_text()
     for line in (
         "step 1",
-        "error: no room",
+        "error: room",
         "train step 2",
         "evaluate step 2",
-        "mind the gap",
+        "gap",
         "ZeroDivisionError",
     ):
         assert line in text

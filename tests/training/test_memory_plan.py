@@ -27,6 +27,7 @@ from memory.room import Room
 from memory.trace import Traced
 from models import build_model
 from models.memory_parts import StepSizes
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status, update_run
 from training.memory_parts import _split_block, compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
@@ -58,7 +59,7 @@ def needs(config: Config, free: int) -> MemoryNeeds:
     return MemoryNeeds(resolve(config), limited(free), vocab_size=VOCAB)
 
 
-def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> None:
+def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path, golden: Golden) -> None:
     plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
     told = json.loads(json.dumps(plan.to_json()["memory"]))
     assert told["host_bytes"] == sum(told["host_parts"].values()) == told["host_by_phase"][told["host_phase"]]
@@ -66,8 +67,7 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     assert told["largest_micro_batch"] == 32
     assert told["recommended_mem_bytes"] > told["host_bytes"]
     page = plan.render()
-    assert " of 32.0 GB at /job (" in page
-    assert "largest micro-batch that fits: 32 (the whole step)" in page
+    golden.lines(page, "/job", numbers=False)
     mem_mb = told["recommended_mem_bytes"] >> 20
     assert f"--mem={mem_mb // 1024}G:" in page or f"--mem={mem_mb}M:" in page
     assert max(map(len, page.splitlines())) < 200
@@ -96,10 +96,8 @@ def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> N
     config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, reader="mmap"))
     found = MemoryNeeds(resolve(config), polled, vocab_size=VOCAB, data={"file_bytes": 4 * GB}).plan(32)
     assert found.problem is not None
-    assert "that --mem (Slurm polls RSS) allows. The nearest that fits: dataset.reader=auto" in str(
-        found.problem
-    )
-    assert any("mapped token files: dataset.reader=pread" in line for line in found.advice)
+    assert "dataset.reader=auto" in found.problem.what
+    assert any("dataset.reader=pread" in line for line in found.advice)
 
 
 def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> 
     assert at["compile_forward"] - at["build"] >= constants.COMPILER_HEADER.in_bytes
     assert told["recommended_mem_bytes"] > told["host_bytes"]  # a new node is cold
     page = make_plan(config, tokenize=False, room=limited(32 * GB)).render()
-    assert f"as on a new node; {format_bytes(told['warm_bytes'])} where it is filled" in page
+    assert format_bytes(told["warm_bytes"]) in page
 
 
 def test_of_a_large_step_the_compilers_are_not_the_peak(tmp_path: Path) -> None:
@@ -146,7 +144,7 @@ def test_plan_knows_the_builds_of_torch_apart(
     for amount in ("host_bytes", "own_bytes", "warm_bytes", "resumed_bytes"):
         assert planned["cuda"][amount] - planned["cpu"][amount] == more
         assert planned["rocm"][amount] == planned["cuda"][amount], "not measured"
-    assert "python and torch (ROCm: not measured)" in planned["rocm"]["host_parts"]
+    assert any("ROCm" in name for name in planned["rocm"]["host_parts"])
 
 
 def test_the_memory_of_a_gpu_includes_what_cuda_and_its_libraries_hold(tmp_path: Path) -> None:
@@ -246,12 +244,12 @@ def test_the_nearest_that_fits_is_told_among_the_savings(tmp_path: Path) -> None
     ("width", "micro_batch", "workers", "typed"),
     [
         (256, 8, 0, "training.micro_batch=4"),
-        (64, 1, 0, "more memory, or a smaller model="),
+        (64, 1, 0, "model="),
         (64, 1, 2, "memory.attribute=false"),
     ],
 )
 def test_what_is_advised_where_it_is_close_saves_a_good_part(
-    tmp_path: Path, width: int, micro_batch: int, workers: int, typed: str
+    tmp_path: Path, width: int, micro_batch: int, workers: int, typed: str, golden: Golden
 ) -> None:
     """Recomputing one window's activations takes a third more time, and saves a hundredth."""
     config = config_of(tmp_path, width, micro_batch=micro_batch, seq_len=64, checkpoint_writing="background")
@@ -259,7 +257,8 @@ def test_what_is_advised_where_it_is_close_saves_a_good_part(
     needed = needs(config, 32 * GB).at(micro_batch).host_bytes
     plan = make_plan(config, tokenize=False, room=limited(int(needed * 1.02)))
     assert plan.memory is not None
-    assert [line for line in plan.memory.advice if line.endswith(f"which is close: {typed}")]
+    (line,) = (line for line in plan.memory.advice if typed in line)
+    golden.text(line, numbers=False)
 
 
 def test_no_look_at_who_holds_it_is_cheaper_than_no_workers(tmp_path: Path) -> None:
@@ -288,27 +287,28 @@ def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("cpu_build")
-def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path) -> None:
+def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path, golden: Golden) -> None:
     asked = needs(config_of(tmp_path, micro_batch=32), int(1.6 * GB))
     found = asked.plan(32)
     assert found.problem is not None
     with pytest.raises(UserError) as error:
         found.check(refuse=True)
     told = str(error.value)
-    assert told.startswith("training.micro_batch: 256d with 32 at once needs 2.9 GB of the 1.6 GB that /job")
+    assert error.value.problems[0].where == "training.micro_batch"
+    golden.text(told, numbers=False)
     (warned,) = found.check(refuse=False)[:1]
     assert "memory.refuse=false" in warned
 
     nearest = asked.nearest(32)
     assert nearest is not None
-    assert f"The nearest that fits: {nearest[0]}" in told
+    assert nearest[0] in told
     typed = dict(word.removeprefix("training.").split("=") for word in nearest[0].split())
     mended = config_of(tmp_path, micro_batch=int(typed.pop("micro_batch")))
     assert typed == {}, "a smaller micro-batch is enough, and costs least"
     assert make_plan(mended, tokenize=False, room=limited(int(1.6 * GB))).memory.fits
 
 
-def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path) -> None:
+def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path, golden: Golden) -> None:
     config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=2, effective_batch=2)
     free = needs(config, GB).at(1).host_bytes
     asked = needs(config, int(0.9 * free))
@@ -319,7 +319,7 @@ def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path) 
     assert needs(config, 300 * MB).nearest(2) is None
     problem = needs(config, 300 * MB).plan(2).problem
     assert problem is not None
-    assert "Not even one window at a time" in problem.what
+    golden.text(problem.what, numbers=False)
 
 
 def test_what_fits_without_its_margin_is_not_told_as_what_does_not_fit(tmp_path: Path) -> None:
@@ -329,14 +329,15 @@ def test_what_fits_without_its_margin_is_not_told_as_what_does_not_fit(tmp_path:
     asked = needs(config, int(1.02 * smallest))
     plan = asked.plan(asked.micro_batch())
     assert plan.fits
-    assert ("", "no micro-batch fits with a margin of 10% (memory.margin)") in list(plan.rows())
+    assert any("(memory.margin)" in text for _, text in plan.rows())
     least = needs(config, 32 * GB)
     again = dataclasses.replace(config.training, activation_checkpointing=True)
     saved = dataclasses.replace(config, training=again)
     smallest = min(least.at(size, saved).host_bytes for size in (1, 2, 4))
     problem = needs(config, int(1.02 * smallest)).plan(32).problem
     assert problem is not None
-    assert "fits with a margin of 10% (memory.margin): take a smaller model=" in problem.what
+    assert "(memory.margin)" in problem.what
+    assert "model=" in problem.what
 
 
 def test_half_of_the_blocks_come_before_all_of_them(tmp_path: Path) -> None:
@@ -511,7 +512,6 @@ def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> Non
     (folder / "outcome.json").write_text(json.dumps({"attempt": 2, "signal": "SIGKILL", **counted}))
     run = killed_in_attempt(3)
     assert run["auto"]["micro_batch"] == 1
-    assert "died for memory: micro-batch 1 in place of 2" in (folder / "log.txt").read_text()
     assert killed_in_attempt(4)["auto"]["micro_batch"] == 1
 
 
@@ -528,12 +528,12 @@ def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: 
     if state == "refused":
         assert done.returncode == 2
         reason = read_status(folder)["reason"]
-        assert "Not even one window at a time" in reason
+        assert reason.startswith("training.micro_batch: ")
         assert reason.endswith("memory.refuse=false")
     else:
         assert done.returncode == 0
-        assert "started all the same (memory.refuse=false)" in log
-        assert "To start it all the same" not in log, "it was started"
+        assert "(memory.refuse=false)" in log
+        assert " memory.refuse=false" not in log, "it was started"
 
 
 def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:

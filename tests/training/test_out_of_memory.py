@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from conf.budget import milestones
 from conf.schema import Arch
 from memory.gpu import Gpu
 from tests.forked import killed_at
+from tests.golden_text import Golden
 from tests.training.recorded_operations import RecordedOperations
 from training import device_batches, ending, out_of_memory
 from training.attempt.run_files import read_run, read_status
@@ -64,7 +66,7 @@ def test_errors_of_a_full_device_are_known(words: str) -> None:
     assert not is_device_oom(ValueError(words))
     with pytest.raises(RuntimeError) as raised:
         pin_memory(RuntimeError(words))
-    is_of_host = words.startswith("CUDA error: out of memory")
+    is_of_host = "asynchronously" in words
     assert is_device_oom(raised.value) != is_of_host, "cudaHostAlloc has the bare words too"
 
 
@@ -184,7 +186,7 @@ def restarted_by_hand(config: Config, folder: Path, at: int = 4) -> Path:
     assert killed_at("checkpoint:after_rename", lambda: run_here(run, "--quiet"), count=count)
     assert copy_of(with_micro_batch(config, 2), folder) == run
     assert run_here(run, "--quiet").returncode == 0
-    assert (run / "log.txt").read_text().count(f"going on from the checkpoint of step {at}") == 1
+    assert attempts(run)[-1]["resumed_from_step"] == at
     return run
 
 
@@ -213,9 +215,7 @@ def test_run_continues_as_if_restarted_by_hand(
     (attempt,) = attempts(folder)
     assert attempt["how"]["micro_batch"] == 4
     assert attempt["smaller_micro_batch"] == [{"since_step": 5, "micro_batch": 2, "before": 4}]
-    warnings = [line for line in (folder / "log.txt").read_text().splitlines() if "out of memory" in line]
-    assert len(warnings) == 1
-    assert "micro-batch 2 instead of 4" in warnings[0]
+    assert (folder / "log.txt").read_text().count("CUDA") == 1
 
 
 def test_run_that_does_not_fit_from_its_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,12 @@ def test_killed_run_resumes_with_the_smaller_one(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_run_ends_where_no_smaller_one_is_left(
-    micro_batch: int | str, rows: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    micro_batch: int | str,
+    rows: int,
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    golden: Golden,
 ) -> None:
     config = with_micro_batch(tiny_config(tmp_path, **SHORT), micro_batch)
     folder = make_run(config)
@@ -314,15 +319,17 @@ def test_run_ends_where_no_smaller_one_is_left(
     assert run_here(folder, "--quiet").returncode == 1
     status = read_status(folder)
     assert status["state"] == "oom"
-    assert status["reason"].startswith("OutOfMemoryError: CUDA out of memory in step 5 with micro-batch ")
     assert advice in status["reason"]
+    golden.text(status["reason"], numbers=False)
     assert sorted(path.name for path in (folder / "checkpoints").iterdir())[-1] == "step-00000004"
     monkeypatch.undo()
     assert run_here(folder, "--quiet").returncode == 0
     assert [int(row["step"]) for row in metrics_without_clock(folder)] == list(range(1, 10))
 
 
-def test_error_of_the_optimizer_ends_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_the_optimizer_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     """Some weights may have moved by then, and activations are freed: a smaller micro-batch does not help."""
     folder = make_run(with_micro_batch(tiny_config(tmp_path, **SHORT), "auto"))
 
@@ -333,7 +340,8 @@ def test_error_of_the_optimizer_ends_the_attempt(tmp_path: Path, monkeypatch: py
     assert run_here(folder, "--quiet").returncode == 1
     status = read_status(folder)
     assert status["state"] == "oom"
-    assert status["reason"].endswith("Take a smaller model= or a larger GPU")
+    assert status["reason"].count("=") == 1
+    golden.text(status["reason"], numbers=False)
     assert "smaller_micro_batch" not in attempts(folder)[0]
     monkeypatch.undo()
     assert run_here(folder, "--quiet").returncode == 0
@@ -367,7 +375,9 @@ def test_frames_of_the_error_hold_nothing_any_more(tmp_path: Path, monkeypatch: 
     assert not any(alive)
 
 
-def test_reason_names_what_held_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_names_what_held_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     gib = 1 << 30
     gpu = Gpu(0, "H100", 60 * gib, 64 * gib, 60 * gib, 80 * gib, free_bytes=8 * gib)
     kinds = [
@@ -394,18 +404,15 @@ def test_reason_names_what_held_the_device(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "status.json").write_text(json.dumps({"stage": "train"}))
     state, code, reason = ending.ending_of(error, tmp_path)
     assert (state, code) == ("oom", 1)
-    assert reason == (
-        "RuntimeError: CUDA out of memory (CUBLAS_STATUS_ALLOC_FAILED). Of 80.0 GB: parameters 2.0 GB, saved "
-        "for the backward pass 50.0 GB, held outside Python 8.0 GB, reserved by torch and unused 4.0 GB, "
-        "outside torch (CUDA context, libraries, other processes) 8.0 GB, free 8.0 GB. "
-        "Try training.activation_checkpointing=true"
-    )
+    assert re.findall(r"([\d.]+) GB", reason) == ["80.0", "2.0", "50.0", "8.0", "4.0", "8.0", "8.0"]
+    assert reason.endswith(" training.activation_checkpointing=true")
+    golden.text(reason)
     alone = dataclasses.replace(gpu, reserved_bytes=20 * gib, allocated_bytes=10 * gib, free_bytes=gib)
     monkeypatch.setattr(out_of_memory, "read_gpu", lambda: alone)
     assert "nvidia-smi" in out_of_memory.reason_of(error, tmp_path)
     monkeypatch.setattr(out_of_memory, "read_gpu", lambda: None)
     (tmp_path / "status.json").write_text(json.dumps({"stage": "build_model"}))
-    assert out_of_memory.reason_of(error, tmp_path).endswith("Take a smaller model= or a larger GPU")
+    golden.text(out_of_memory.reason_of(error, tmp_path), "without GPU")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_co
 from conf import Config
 from conf.check import check
 from conf.schema import Arch, Optimizer, Restore, Schedule
-from experiment_utils.errors import UserError
+from experiment_utils.errors import Problem, UserError
 from tests.forked import killed_at
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run
 from training.checkpoints import checkpoint_folder, checkpoint_steps, load
 from training.plan import make_plan
@@ -104,7 +105,6 @@ def test_weights_alone_begin_at_the_first_step(trunk: Path, tmp_path: Path) -> N
     assert (first["step"], first["lr"]) == ("1", str(1e-3))
     before = [float(row["train_loss"]) for row in metrics_without_clock(trunk)]
     assert float(first["train_loss"]) < before[0] - 0.1
-    assert "beginning with" in (folder / "log.txt").read_text()
 
 
 def test_moments_are_taken_where_asked_for(trunk: Path, tmp_path: Path) -> None:
@@ -128,28 +128,27 @@ def test_the_identity_is_of_what_is_taken_not_of_where_it_lies(trunk: Path, tmp_
     assert len(set(found)) == 5
     assert identity() == identity(from_=str(moved)) == identity(step=20) == identity(from_=newest)
     plan = make_plan(after(trunk, what="run", step=15), tokenize=False)
-    assert (
-        f"begins  {trunk / 'checkpoints' / 'step-00000015'}: all of it, going on at step 15" in plan.render()
-    )
+    assert str(trunk / "checkpoints" / "step-00000015") in plan.render()
     assert plan.config.restore.step == 15
     assert all(step > 15 for step in plan.evaluations)
 
 
-def refused(config: Config) -> str:
+def refused(config: Config) -> list[Problem]:
     with pytest.raises(UserError) as error:
         make_plan(config, tokenize=False)
-    return str(error.value)
+    return error.value.problems
 
 
-def test_a_trunk_whose_own_decay_has_begun_is_no_trunk_any_more(tmp_path: Path) -> None:
+def test_a_trunk_whose_own_decay_has_begun_is_no_trunk_any_more(tmp_path: Path, golden: Golden) -> None:
     """wsd of 20 steps, which falls from its peak at step 15: a longer run has that at step 16 too."""
     config = dataclasses.replace(trunk_config(tmp_path, milestones=["704", "1088"]), schedule=WSD)
     fallen = make_run(config)
     assert run_here(fallen, "--quiet").returncode == 0
     assert {11, 17} <= set(checkpoint_steps(fallen / "checkpoints"))
     for told in (fallen, checkpoint_folder(fallen / "checkpoints", 17)):
-        said = refused(after(tmp_path, branch(fallen, 40), from_=str(told), what="run", step=17))
-        assert "restore.step: 17 is too late: from step 16 on the other run's own learning rate falls" in said
+        (problem,) = refused(after(tmp_path, branch(fallen, 40), from_=str(told), what="run", step=17))
+        assert problem.where == "restore.step"
+        golden.text(problem.what)
     plan = make_plan(branch(fallen, 40), tokenize=False)
     assert plan.restored is not None
     assert plan.restored.step == 11, "the newest before"
@@ -157,16 +156,22 @@ def test_a_trunk_whose_own_decay_has_begun_is_no_trunk_any_more(tmp_path: Path) 
     assert make_plan(again, tokenize=False).restored is not None
 
 
-def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path) -> None:
-    assert "restore.from: nowhere: no folder, and no run begins so" in refused(after(trunk, from_="nowhere"))
-    assert f"{tmp_path} has no checkpoint" in refused(after(trunk, from_=str(tmp_path)))
-    assert "none of 7. training.milestones= keeps them" in refused(after(trunk, step=7))
-    assert "restore.step: 20 is too late: from step 15 on" in refused(branch(trunk, 20, step=20))
-    assert "this run has to go on from 6 or before" in refused(branch(trunk, 8))
-    other = dataclasses.replace(branch(trunk, 20), seed_data=9)
-    assert f"seed_data: is 9, of {trunk.name} 0: a branch differs in" in refused(other)
+def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path, golden: Golden) -> None:
     lion = dataclasses.replace(after(trunk, what="optimizer"), optimizer=Optimizer(name="lion"))
-    assert "optimizer.name: is lion, of " in refused(lion)
+    texts = []
+    for config, where in (
+        (after(trunk, from_="nowhere"), "restore.from"),
+        (after(trunk, from_=str(tmp_path)), "restore.from"),
+        (after(trunk, step=7), "restore.step"),
+        (branch(trunk, 20, step=20), "restore.step"),
+        (branch(trunk, 8), "restore.step"),
+        (dataclasses.replace(branch(trunk, 20), seed_data=9), "seed_data"),
+        (lion, "optimizer.name"),
+    ):
+        found = refused(config)
+        assert where in [problem.where for problem in found], found
+        texts += map(str, found)
+    golden.text("\n".join(texts))
     assert make_plan(dataclasses.replace(lion, restore=Restore(from_=str(trunk))), tokenize=False).restored
     by_name = after(trunk, from_=trunk.name)
     assert make_plan(by_name, tokenize=False).restored == make_plan(after(trunk), tokenize=False).restored
@@ -181,22 +186,21 @@ def test_moments_of_another_momentum_are_not_there(name: str, tmp_path: Path) ->
     assert run_here(folder, "--quiet").returncode == 0
     with_momentum = dataclasses.replace(plain.optimizer, momentum=0.9)
     config = dataclasses.replace(after(folder, plain, what="optimizer"), optimizer=with_momentum)
-    told = refused(config)
-    assert f"optimizer.momentum: is 0.9, of {folder.name} 0: moments are of one optimizer" in told
+    assert "optimizer.momentum" in [problem.where for problem in refused(config)]
     assert make_plan(after(folder, plain, what="optimizer"), tokenize=False).restored
 
 
-def test_another_model_is_refused_with_what_differs_or_taken_in_part(trunk: Path, tmp_path: Path) -> None:
+def test_another_model_is_refused_with_what_differs_or_taken_in_part(
+    trunk: Path, tmp_path: Path, golden: Golden
+) -> None:
     config = after(trunk)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=2))
     folder = copy_of(config, tmp_path / "strict")
     done = run_here(folder)
     assert done.returncode == 2
-    assert (
-        "restore.from: it is of another model: 8 parameters alike; 6 not in the checkpoint: " in done.stderr
-    )
     assert "blocks.1.attention.qkv.weight" in done.stderr
     assert "restore.strict=false" in done.stderr
+    golden.text(done.stderr)
     loose = dataclasses.replace(config, restore=dataclasses.replace(config.restore, strict=False))
     folder = copy_of(loose, tmp_path / "loose")
     assert run_here(folder, "--quiet").returncode == 0
@@ -219,7 +223,7 @@ def test_moments_of_another_shape_are_refused_with_what_can_be_taken(tmp_path: P
     done = run_here(copy_of(after(trunk, longer, what="optimizer"), tmp_path / "longer"))
     assert done.returncode == 2
     assert "positions.table.weight (16, 16) -> (32, 16)" in done.stderr
-    assert "To take what is alike: restore.what=weights restore.strict=false" in done.stderr
+    assert "restore.what=weights restore.strict=false" in done.stderr
 
 
 def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_path: Path) -> None:
@@ -261,5 +265,5 @@ def test_a_pointer_in_a_checkpoint_is_named(trunk: Path, tmp_path: Path) -> None
     copied = Path(shutil.copytree(trunk, tmp_path / "copied", symlinks=True))
     newest = checkpoint_folder(copied / "checkpoints", 20)
     (newest / "state.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 9\n")
-    with pytest.raises(UserError, match="git lfs pull"):
+    with pytest.raises(UserError, match="lfs"):
         make_plan(after(copied, trunk_config(trunk.parents[2])), tokenize=False)

@@ -13,6 +13,7 @@ from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here
 from conf.schema import Arch, Model, Training
 from models import build_model
 from tests.forked import killed_at
+from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 from training.gradients import clipped, where_not_finite
 from training.spikes import IN_A_ROW, Diverged, SpikeGuard
@@ -66,7 +67,7 @@ def test_skipping_does_not_help_for_ever() -> None:
     found = guard()
     for _ in range(IN_A_ROW):
         assert refuses(found, float("nan"))
-    with pytest.raises(Diverged, match="10 steps in a row were skipped"):
+    with pytest.raises(Diverged, match=r"\b10\b"):
         refuses(found, float("nan"))
 
 
@@ -102,9 +103,8 @@ def test_a_run_skips_them_and_resumes_exactly(poisoned: None, tmp_path: Path) ->
     config = tiny_config(tmp_path, on_spike="skip", spike_window=6, checkpoint_every=5)
     folder, killed = make_run(config), copy_of(config, tmp_path / "killed")
     assert run_here(folder, "--quiet").returncode == 0
-    run, log = read_run(folder), (folder / "log.txt").read_text()
-    skipped = run["results"]["skipped_steps"]
-    assert skipped == log.count(" is skipped: its ") > 0
+    skipped = read_run(folder)["results"]["skipped_steps"]
+    assert skipped == (folder / "log.txt").read_text().count(" skipped: ") > 0
     rows = metrics_without_clock(folder)
     assert len(rows) == 40
     assert sum(float(row["train_loss"]) > 20 for row in rows) >= skipped
@@ -134,17 +134,18 @@ def test_clipping_is_that_of_torch_bit_for_bit(limit: float) -> None:
     assert clipped(parameters, limit)[1] is None
 
 
-def test_gradients_that_are_not_finite_are_named_from_the_loss_on() -> None:
+def test_gradients_that_are_not_finite_are_named_from_the_loss_on(golden: Golden) -> None:
     names = ["a", "b", "c", "d", "e"]
     told = where_not_finite(names, [float("nan"), float("inf"), 1.0, float("nan"), float("nan")])
-    assert told.startswith("In the backward pass 4 of 5 parameters got a gradient that is not finite")
-    assert told.endswith("nearest to the loss: e, d, b. ")
-    assert "by itself is finite" in where_not_finite(names, [1e30] * 5)
+    assert "e, d, b" in told
+    golden.text(f"{told}\n{where_not_finite(names, [1e30] * 5)}")
     assert where_not_finite(names, None) == ""
 
 
 @pytest.mark.parametrize("where", ["backward", "forward"])
-def test_a_run_names_them(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_names_them(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     from models.blocks import PreNorm as Block
 
     forward = Block.forward
@@ -162,9 +163,5 @@ def test_a_run_names_them(where: str, tmp_path: Path, monkeypatch: pytest.Monkey
     folder = make_run(dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=2)))
     assert run_here(folder, "--quiet").returncode == 1
     reason = read_status(folder)["reason"]
-    if where == "forward":
-        assert "the loss is no longer finite: step 1: loss nan" in reason
-        assert "It came out of the forward pass" in reason
-    else:
-        assert "the gradient is no longer finite: step 1: loss 5." in reason
-        assert "nearest to the loss: blocks.0." in reason
+    assert ("blocks.0." in reason) == (where == "backward")
+    golden.text(reason, numbers=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,18 +60,16 @@ def test_a_run_that_leaks_says_so_and_warns(tmp_path: Path) -> None:
     assert found[-1]["verdict"] == "leak"
     assert found[-1]["holder"] == "main"
     assert found[-1]["slope_bytes_per_step"] == pytest.approx(MB, rel=0.2)
-    lines = [line for line in log.splitlines() if "[mem] train step" in line]
-    assert " | leak: +1.0 MB/step (" in lines[-1]
-    warnings = [line for line in log.splitlines() if "memory leak: +1.0 MB/step" in line]
-    assert warnings, "and again when half the time is left, which a machine that gets faster brings about"
-    assert "memory.attribute=true tells who holds it" in warnings[0]
+    lines = [line for line in log.splitlines() if "+1.0 MB/step" in line]
+    assert "[mem]" in lines[-1]
+    assert any("memory.attribute=true" in line for line in lines)
 
 
 def test_a_run_that_does_not_is_left_alone(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=160, evals=2, checkpoint_every=80))
     assert run_here(folder, "--quiet").returncode == 0
     found = leaks(folder)
-    assert {leak["verdict"] for leak in found} <= {"too early", "no leak", "levelling off"}
+    assert not any(leak["verdict"] == "leak" for leak in found)
     assert not (folder / "memory.attribution.json").exists()
 
 
@@ -93,7 +92,7 @@ def test_attribution_is_written_and_changes_no_result(tmp_path: Path) -> None:
     assert of_kind["optimizer"] >= 8 * run["parameters"]
     is_alone = of_kind["parameters"] < 8 * run["parameters"]  # else larger models may be all that is listed
     assert not is_alone or any(of["module"].startswith("LossModel.model.") for of in found["finish"].modules)
-    assert "[mem] who holds it, finish 40 | anon " in (folder / "log.txt").read_text()
+    assert re.search(r"\[mem\] .*finish 40 .*anon", (folder / "log.txt").read_text())
 
 
 def test_a_disk_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +133,4 @@ def test_no_look_that_would_meet_the_limit(
     with caplog.at_level("INFO", logger="training"):
         attributions.take("first_step", 1)
     assert (tmp_path / "memory.attribution.json").exists() == is_taken
-    assert ("50 MB are left to the limit" in caplog.text) == (not is_taken)
+    assert ("50 MB" in caplog.text) == (not is_taken)
