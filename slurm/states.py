@@ -155,25 +155,3 @@ PRECEDENCE: tuple[Step, ...] = (
 )
 """How the state of a run is found: the first line that applies. Evidence of an earlier start of a job, or of
 an earlier submission, counts only where nothing newer is known."""
-
-
-def precedence_table() -> str:
-    """PRECEDENCE as docs/slurm.md shows it, in Markdown."""
-    lines = ["| | state | known from | when |", "|---|---|---|---|"]
-    for place, step in enumerate(PRECEDENCE, 1):
-        states = ", ".join(f"`{state}`" for state in step.states)
-        lines.append(f"| {place} | {states} | {step.evidence} | {step.applies} |")
-    return "\n".join(lines) + "\n"
-
-
-def words_table() -> str:
-    """FROM_SLURM and FROM_VERDICT as docs/slurm.md shows them, in Markdown."""
-    lines = ["| state | Slurm's words | memory's verdicts |", "|---|---|---|"]
-    for state in STATES:
-        told = [
-            ", ".join(f"`{word}`" for word, means in words.items() if means == state)
-            for words in (FROM_SLURM, FROM_VERDICT)
-        ]
-        if any(told):
-            lines.append(f"| `{state}` | {told[0]} | {told[1]} |")
-    return "\n".join(lines) + "\n"

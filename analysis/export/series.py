@@ -56,11 +56,6 @@ class Series:
         self._passed: Point | None = None
         self._carried: dict[str, float] = {}
 
-    @property
-    def last_step(self) -> int:
-        """Of the points so far."""
-        return self._after
-
     def new(self, *, is_over: bool) -> Iterator[Point]:
         """Those that came since. is_over: nothing more will come, and what is there is told to its end."""
         # An evaluation is written before the row of its step, the rows of its sources right behind it:

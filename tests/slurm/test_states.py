@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm.states import STATES, precedence_table, words_table
+from slurm.states import FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
 
 
+def precedence_table() -> str:
+    """PRECEDENCE as docs/slurm.md shows it, in Markdown."""
+    lines = ["| | state | known from | when |", "|---|---|---|---|"]
+    for place, step in enumerate(PRECEDENCE, 1):
+        states = ", ".join(f"`{state}`" for state in step.states)
+        lines.append(f"| {place} | {states} | {step.evidence} | {step.applies} |")
+    return "\n".join(lines) + "\n"
+
+
+def words_table() -> str:
+    """FROM_SLURM and FROM_VERDICT as docs/slurm.md shows them, in Markdown."""
+    lines = ["| state | Slurm's words | memory's verdicts |", "|---|---|---|"]
+    for state in STATES:
+        told = [
+            ", ".join(f"`{word}`" for word, means in words.items() if means == state)
+            for words in (FROM_SLURM, FROM_VERDICT)
+        ]
+        if any(told):
+            lines.append(f"| `{state}` | {told[0]} | {told[1]} |")
+    return "\n".join(lines) + "\n"
+
+
 def test_the_page_has_the_tables_of_the_code() -> None:
-    assert precedence_table() in PAGE, "print(slurm.states.precedence_table())"
-    assert words_table() in PAGE, "print(slurm.states.words_table())"
+    assert precedence_table() in PAGE, "print(tests.slurm.test_states.precedence_table())"
+    assert words_table() in PAGE, "print(tests.slurm.test_states.words_table())"
 
 
 def test_the_page_names_every_state() -> None:
