@@ -123,9 +123,8 @@ def test_local_runs_in_parallel_see_one_gpu_each(machine: Machine, tmp_path: Pat
         return [sys.executable, "-c", script, str(folder)]
 
     def seen(jobs: int) -> list[tuple[str, str]]:
-        run_units(
-            [[folder] for folder in folders], jobs, quiet=True, note=lambda outcome: None, command=command
-        )
+        units = [[folder] for folder in folders]
+        run_units(units, jobs, quiet=True, note=lambda outcome: None, command=command)
         return [((run / "seen").read_text(), (run / "share").read_text()) for run in folders]
 
     assert sorted(seen(4)) == sorted([("0", str(40 * GB)), ("1", str(40 * GB))] * 2)
