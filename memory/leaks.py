@@ -20,7 +20,7 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Any
 
-from memory.student_t import critical, upper_tail
+from experiment_utils.student_t import critical, upper_tail
 
 ALPHA = 0.025
 """Probability of calling a clean trace a leak, all looks of a run together."""

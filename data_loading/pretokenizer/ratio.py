@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memory.student_t import critical
+from experiment_utils.student_t import critical
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_loading.pretokenizer.ratio import Estimate, half_width, ratio_estimate
-from memory.student_t import critical
+from experiment_utils.student_t import critical
 
 
 @pytest.mark.parametrize(
