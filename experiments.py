@@ -105,7 +105,7 @@ def version() -> str:
 
 
 def _run(request: Request, arguments: Arguments) -> int:
-    from slurm import run_one
+    from slurm.local import run_one
     from training.attempt.begin import CodeChanged
 
     try:
@@ -227,7 +227,7 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
-    from slurm import run_sweep
+    from slurm.sweep import run_sweep
 
     command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     runs = run_sweep(request, composer, rules, quiet=arguments.json, command=command)
@@ -246,9 +246,9 @@ def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: 
 
 
 def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
-    from slurm import submit_sweep
-    from slurm.submit import WaitInterrupted
     from slurm.submit.runs import render
+    from slurm.submit.waiting import WaitInterrupted
+    from slurm.sweep import submit_sweep
 
     command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     try:

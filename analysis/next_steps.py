@@ -46,7 +46,10 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
         return _after_success(run)
     if diverged(run):
         return [
-            (_command(run, {"optimizer.lr": _lr(run, 1 / 3)}), "a smaller learning rate: this one diverged"),
+            (
+                command_of(run, {"optimizer.lr": _lr(run, 1 / 3)}),
+                "a smaller learning rate: this one diverged",
+            ),
             (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best: a sweep"),
         ]
     if outcome.state in ("cancelled", "timeout"):
@@ -63,7 +66,7 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
             else []
         ),
         (f"tail -n 40 {log}", "the last lines of its log"),
-        (_command(run, {"plan": "true"}), "what this run is, and what it costs"),
+        (command_of(run, {"plan": "true"}), "what this run is, and what it costs"),
     ]
 
 
@@ -75,7 +78,7 @@ def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) 
     study = run.setting("study.name")
     kept = ({"study.name": study} if isinstance(study, str) and study else {}) | _study_of(run)
     sweep = any("," in value for value in (*changes.values(), model or ""))
-    return _command(run, kept | changes, model=model, sweep=sweep)
+    return command_of(run, kept | changes, model=model, sweep=sweep)
 
 
 def budgets_beside(run: RunFolder, count: int = 3) -> dict[str, str]:
@@ -105,9 +108,9 @@ def after_sweep(
         found.append((f"python -m analysis best-lr {study}", "the best learning rate, with its interval"))
     if best is not None:
         seed = max(map(_seed, (best, *runs)))
-        again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
+        again = command_of(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
         found.append((again, "is the best one luck?"))
-        found.append((_command(best, model=larger_size(best, 2)), "the best at a larger size"))
+        found.append((command_of(best, model=larger_size(best, 2)), "the best at a larger size"))
     found.append((f"{ENTRY} --help", "every key and choice"))
     return found[:3]
 
@@ -121,22 +124,17 @@ def _has_other_code(run: RunFolder) -> bool:
     return False
 
 
-def command_of(run: RunFolder) -> str:
-    """The shortest that asks for this run."""
-    return _command(run)
-
-
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
     larger, far_larger = larger_size(run, 2), larger_size(run, 8)
     first = (
-        (_command(run, {"seed": str(_seed(run) + 1)}), "the same with another seed")
+        (command_of(run, {"seed": str(_seed(run) + 1)}), "the same with another seed")
         if larger is None
-        else (_command(run, model=larger), "a larger model on the same data")
+        else (command_of(run, model=larger), "a larger model on the same data")
     )
     return [
         first,
         (_learning_rates(run), "which learning rate is best: a sweep"),
-        (_command(run, {"plan": "true"}, model=far_larger), "what a far larger one would cost"),
+        (command_of(run, {"plan": "true"}, model=far_larger), "what a far larger one would cost"),
     ]
 
 
@@ -151,10 +149,10 @@ def _learning_rates(run: RunFolder) -> str:
 
 def _rates(run: RunFolder, *factors: float) -> str:
     rates = ",".join(_lr(run, factor) for factor in factors)
-    return _command(run, {"optimizer.lr": rates}, sweep=True)
+    return command_of(run, {"optimizer.lr": rates}, sweep=True)
 
 
-def _command(
+def command_of(
     run: RunFolder, changes: dict[str, str] | None = None, *, model: str | None = None, sweep: bool = False
 ) -> str:
     """The run again, with some keys changed, or at another size. changes: as they are typed."""

@@ -1,4 +1,4 @@
-"""The keys of `arch=`: what a model is made of. Their meanings stand in `models.options`, with sources."""
+"""The keys of `arch=`: what a model is made of. Meanings and sources: docs/models.md."""
 
 from __future__ import annotations
 

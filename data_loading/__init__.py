@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from data_loading.batch_options import BatchOptions as BatchOptions
     from data_loading.bigram import bigram_loss as bigram_loss
-    from data_loading.catalogue import Description as Description
     from data_loading.catalogue import list_datasets as list_datasets
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.text_bytes import bytes_per_id as bytes_per_id
-    from data_loading.token_set import TokenSet as TokenSet
     from data_loading.token_set import open_token_set as open_token_set
     from data_loading.tokenizer import Tokenizer as Tokenizer
     from data_loading.tokens import Tokens as Tokens
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 _PLACES = {
     "BatchOptions": "batch_options",
     "Data": "data",
-    "Description": "catalogue",
     "HubStream": "hub.stream",
     "Loader": "loader",
     "MixedData": "mixture.data",
@@ -53,7 +50,6 @@ _PLACES = {
     "StreamLoader": "hub.loader",
     "StreamingDataset": "streaming",
     "StreamingMixture": "mixture.dataset",
-    "TokenSet": "token_set",
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
     "bigram_loss": "bigram",

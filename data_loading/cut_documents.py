@@ -20,6 +20,7 @@ from data_loading.set_files import SetFiles
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from data_loading.values import Values
 from experiment_utils.errors import UserError
+from experiment_utils.run_folder import WHOLE, read_file
 
 IGNORED = {"truncation": "ignored"}
 """What the `engine` of a manifest says where the tokenizer.json has a truncation that was left out."""
@@ -112,12 +113,9 @@ def cut_at(
 def earlier_manifests(files: SetFiles, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The manifests that a set of shards had before more was appended, as far as they can be read."""
     for fingerprint in manifest.get("earlier", ()):
-        try:
-            found = json.loads(files.earlier_manifest(fingerprint).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            yield found
+        found = read_file(files.earlier_manifest(fingerprint))
+        if found.state == WHOLE:
+            yield found.value
 
 
 def option_flags(options: dict[str, Any]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,6 @@ from data_loading.values import Values
 from data_loading.windows import windows_in
 from experiment_utils.errors import UserError
 
-_log = logging.getLogger("data_loading")
-_LONGEST_WAIT_S = 7 * 86400.0
 _COMPARED_IDS = 1 << 22
 
 

@@ -31,6 +31,14 @@ def _inode(path: str | os.PathLike[str]) -> int:
     return os.stat(path).st_ino
 
 
+def changed_s(path: str | os.PathLike[str]) -> float:
+    """Time of the last change of a file (Unix time of the file system), 0 if it cannot be read."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
 def plain_only(path: str | os.PathLike[str], flags: int) -> int:
     """A descriptor, for `open(path, opener=plain_only)`.
 

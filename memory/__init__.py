@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from memory.host import Host as Host
     from memory.leak_monitor import LeakMonitor as LeakMonitor
     from memory.leak_monitor import LeakReport as LeakReport
-    from memory.leaks import Leak as Leak
     from memory.leaks import LeakWatch as LeakWatch
     from memory.leaks import find_leak as find_leak
     from memory.process import Process as Process
@@ -37,7 +36,6 @@ _PLACES = {
     "Cgroup": "cgroup",
     "Gpu": "gpu",
     "Host": "host",
-    "Leak": "leaks",
     "LeakMonitor": "leak_monitor",
     "LeakReport": "leak_monitor",
     "LeakWatch": "leaks",

@@ -24,7 +24,6 @@ from experiment_utils.safe_read import is_copy, plain_only, read_plain
 from memory.reserved_file import allocate
 from memory.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
-VERSION = 1
 LATEST, HISTORY = 1024, 1024
 _MAGIC = b"HWRING1\n"
 _PROCESSES = ("pid", "started_at", "supervisor_pid", "supervisor_started_at")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from experiment_utils.arguments import run_folders
+from experiment_utils.safe_read import changed_s
 from memory.live import process_lives
 
 _FRESH_S = 10.0
@@ -21,16 +22,9 @@ def running(runs_dir: str | None = None) -> list[Path]:
             if (folder / "outcome.json").exists() or folder.stat().st_uid != os.getuid():
                 continue
             lives = process_lives(folder)
-            ring_s = _changed_s(folder / "memory.ring")
+            ring_s = changed_s(folder / "memory.ring")
             if lives or (lives is None and time.time() - ring_s < _FRESH_S):
-                found.append((_changed_s(folder / "run.lock") or ring_s, folder))
+                found.append((changed_s(folder / "run.lock") or ring_s, folder))
         except OSError:
             continue
     return [folder for _, folder in sorted(found, reverse=True)]
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -66,7 +66,6 @@ class Row:
     cancelled_by: str | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
-    derived_exit_code: int | None = None
     max_rss_bytes: int | None = None
     requested_bytes: int | None = None
     elapsed_s: float | None = None
@@ -375,7 +374,6 @@ def _row(values: Mapping[str, str | Any]) -> Row | None:
         cancelled_by=by.strip() or None,
         exit_code=code,
         exit_signal=exit_signal,
-        derived_exit_code=_exit(values.get("DerivedExitCode", ""))[0],
         max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
         requested_bytes=_of_a_node(
             (match["step"] and _memory_of(values.get("AllocTRES", ""))) or values.get("ReqMem", ""),

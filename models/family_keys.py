@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from conf.schema import Arch
 from experiment_utils.errors import Problem
 
-TRANSFORMER = "transformer"
 RECURRENT = ("lstm", "mingru")
 """Families whose blocks go from token to token; the others attend."""
 

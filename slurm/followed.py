@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiment_utils import atomic_files
+from experiment_utils.json_values import texts
+from experiment_utils.run_folder import read_file
 from slurm.records import SUBMISSIONS, Submission
 
 _FILE = "then.json"
@@ -20,9 +21,5 @@ def note_failures(submission: Submission, failures: Sequence[str]) -> None:
 def failures(study: Path) -> list[str]:
     """Of the newest submission of which it is known."""
     for path in sorted((study / SUBMISSIONS).glob(f"*/{_FILE}"))[-1:]:
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))["failures"]
-            return [str(one) for one in told]
-        except (OSError, ValueError, LookupError, TypeError):
-            return []
+        return texts(read_file(path).value.get("failures"))
     return []

@@ -192,23 +192,6 @@ def _value(outcome: Outcome) -> float | RunFailed:
     return RunFailed(f"{outcome.folder}: {outcome.reason}")
 
 
-def run_folders(
-    folders: Sequence[Path],
-    jobs: int,
-    *,
-    quiet: bool,
-    note: Callable[[Outcome], None],
-    command: Command = run_command,
-) -> int | None:
-    """Run these run folders, `jobs` side by side, in their order.
-
-    note: called with each outcome, as it comes. Returns the signal that asked to stop, if one did: running
-    ones have stopped then, the rest was not started.
-    """
-    units = [[folder] for folder in folders]
-    return run_units(units, jobs, quiet=quiet, note=note, command=command)
-
-
 def run_units(
     units: Sequence[Sequence[Path]],
     jobs: int,
@@ -217,7 +200,12 @@ def run_units(
     note: Callable[[Outcome], None],
     command: Command = run_command,
 ) -> int | None:
-    """As `run_folders`; the runs of a unit, where they are several, as one program: an ensemble."""
+    """Run units of run folders, `jobs` in parallel, in their order.
+
+    units: the runs of a unit of several run as one program, an ensemble. note: called with each outcome, as
+    it comes. Returns the signal that asked to stop, if one did: running ones have stopped then, the rest was
+    not started.
+    """
     waiting = list(units)
     running: dict[int, tuple[list[Path], list[dict[str, Any]]]] = {}
     slots = min(jobs, max(1, len(units)))

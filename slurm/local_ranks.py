@@ -21,15 +21,6 @@ ENDS_WITHIN_S = 45.0
 """After another rank has failed. By itself a rank takes less (`training.distributed.watch`)."""
 
 
-def ranks_command(folder: Path, *, quiet: bool, ranks: int) -> list[str]:
-    """What runs a run folder on so many ranks here: one process, which exits as a run does."""
-    flags = ["--quiet"] if quiet else []
-    return [
-        sys.executable, str(Path(__file__).resolve()), str(folder), "--ranks", str(ranks),
-        "--parent", str(os.getpid()), *flags,
-    ]  # fmt: skip
-
-
 def environment_of(rank: int, ranks: int, port: int) -> dict[str, str]:
     """What torchrun would set, for ranks that are all here."""
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}

@@ -13,7 +13,7 @@ from conf.rules import Rule
 from experiment_utils.errors import UserError
 from slurm.local import Interrupted, LocalRuns
 from slurm.requested import RequestedRuns, RunFailed
-from slurm.submit import SubmittedRuns
+from slurm.submit.runs import SubmittedRuns
 
 
 def run_sweep(

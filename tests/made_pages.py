@@ -26,7 +26,6 @@ def page_with(words: str) -> str:
     page.figure(chart, title=words, caption=words)
     page.figures([(words, chart)])
     page.drawn("of-ones-own", {words: [words]}, title=words, caption=words)
-    page.image(b"\x89PNG", alt=words, caption=words)
     page.code(words)
     with page.folded(words):
         page.text(words)

@@ -16,7 +16,7 @@ from training.attempt.run_files import update_run
 from training.averages import average_of
 from training.checkpoints import Checkpoint, CorruptError, load
 from training.distributed.parallel import like
-from training.state import restore, restore_optimizer, trained_weights
+from training.state import restore_optimizer, resume, trained_weights
 
 if TYPE_CHECKING:
     from data_loading import Loader, StreamLoader
@@ -101,16 +101,7 @@ def begin(
         how = f"To take what is alike: {weights}restore.strict=false"
         raise UserError(Problem("restore.from", f"it is of another model: {found.words()}. {how}"))
     if origin.what == "run":
-        restore(checkpoint, model, optimizer, loader, run.average)
-        if run.row_states is not None:
-            run.row_states.load(checkpoint)
-        run.step = run.saved_step = checkpoint.state["step"]
-        run.train_seconds = checkpoint.state["train_seconds"]
-        run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
-        if run.guard is not None and "guard" in checkpoint.state:
-            run.guard.load(checkpoint.state["guard"])
-        if run.scaler is not None and "loss_scale" in checkpoint.state:
-            run.scaler.load_state_dict(checkpoint.state["loss_scale"])
+        resume(run, checkpoint, model, optimizer, loader)
         _take_over(run, Path(origin.checkpoint).parents[1])
     else:
         _begin_anew(run, origin, checkpoint, found, model, optimizer)

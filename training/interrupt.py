@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
 import time
 from types import FrameType, TracebackType
 from typing import Any
-
-log = logging.getLogger("training")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What asks a run to stop."""

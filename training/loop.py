@@ -153,7 +153,7 @@ def restore_newest(
 ) -> None:
     """Go on from the newest whole checkpoint, if there is one; evaluations after it are dropped."""
     from training.metrics import cut_records
-    from training.state import restore
+    from training.state import resume
 
     # Which one is newest is looked up once: a shared file system may show it to others later.
     checkpoint = checkpoints.newest(run.company.from_step) if run.ranks.is_first else None
@@ -163,16 +163,7 @@ def restore_newest(
     if checkpoint is not None:
         if run.ranks.is_first:
             checkpoints.end_save_of(checkpoint)
-        restore(checkpoint, model, optimizer, loader, run.average)
-        if run.row_states is not None:
-            run.row_states.load(checkpoint)
-        run.step = run.saved_step = checkpoint.state["step"]
-        run.train_seconds = checkpoint.state["train_seconds"]
-        run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
-        if run.guard is not None and "guard" in checkpoint.state:
-            run.guard.load(checkpoint.state["guard"])
-        if run.scaler is not None and "loss_scale" in checkpoint.state:
-            run.scaler.load_state_dict(checkpoint.state["loss_scale"])
+        resume(run, checkpoint, model, optimizer, loader)
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
     elif run.plan.restored is not None:
         from training.beginning import begin

@@ -24,7 +24,6 @@ class Length:
 
 
 Rise = Callable[[int, Length], float]
-Fall = Callable[[int, Length], float]
 
 
 def _line_up(step: int, length: Length) -> float:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from models import LanguageModel
     from training.averages import Average
     from training.distributed.loader import PartOfStream
+    from training.loop import Run
     from training.row_states import RowStates
 
 _TRAINED = "trained."
@@ -61,6 +62,30 @@ def capture(
             name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in average.weights().items()
         }
     return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
+
+
+def resume(
+    run: Run,
+    checkpoint: Checkpoint,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader | PartOfStream,
+) -> None:
+    """Continue a run from a checkpoint: tensors, random numbers, data position, counters and guards.
+
+    Raises:
+        UserError: as `restore`.
+    """
+    restore(checkpoint, model, optimizer, loader, run.average)
+    if run.row_states is not None:
+        run.row_states.load(checkpoint)
+    run.step = run.saved_step = checkpoint.state["step"]
+    run.train_seconds = checkpoint.state["train_seconds"]
+    run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
+    if run.guard is not None and "guard" in checkpoint.state:
+        run.guard.load(checkpoint.state["guard"])
+    if run.scaler is not None and "loss_scale" in checkpoint.state:
+        run.scaler.load_state_dict(checkpoint.state["loss_scale"])
 
 
 def restore(

@@ -14,6 +14,7 @@ from analysis.export.clock import WallClock
 from analysis.export.growing import GrowingCsv, GrowingRecords
 from experiment_utils.json_values import at_path, csv_number, finite, integer, is_number
 from experiment_utils.run_folder import RunFolder
+from experiment_utils.safe_read import changed_s
 
 _OF_A_ROW = ("train_loss", "val_loss", "lr", "grad_norm", "flops", "seconds", "tokens_per_s", "mfu")
 _OF_AN_EVALUATION = {"loss": "val_loss", "perplexity": "perplexity", "bits_per_byte": "bits_per_byte"}
@@ -47,7 +48,7 @@ class Series:
             GrowingRecords(place / "memory.jsonl") for place in RunFolder(folder).attempt_folders()
         ]
         self._memory = GrowingRecords(folder / "memory.jsonl")
-        self._clock = WallClock(attempts, _changed_s(folder / "metrics.csv"))
+        self._clock = WallClock(attempts, changed_s(folder / "metrics.csv"))
         self._after, self._every = after, every
         self._held: list[dict[str, str]] = []
         self._ahead: dict[str, str] | None = None
@@ -55,11 +56,6 @@ class Series:
         self._unreclaimable: deque[tuple[float, float]] = deque()
         self._passed: Point | None = None
         self._carried: dict[str, float] = {}
-
-    @property
-    def last_step(self) -> int:
-        """Of the points so far."""
-        return self._after
 
     def new(self, *, is_over: bool) -> Iterator[Point]:
         """Those that came since. is_over: nothing more will come, and what is there is told to its end."""
@@ -145,10 +141,3 @@ def _is_lost(values: Mapping[str, float]) -> bool:
 def _step(row: Mapping[str, str]) -> int | None:
     text = row.get("step", "")
     return int(text) if text.isdecimal() else None
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

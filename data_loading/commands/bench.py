@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from data_loading.commands.against_floor import AgainstFloor, Pair
     from data_loading.data import Data
 
-log = logging.getLogger("data_loading")
 
 EXAMPLES = """\
 examples:

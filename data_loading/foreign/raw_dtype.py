@@ -7,7 +7,6 @@ vocabulary is the right one, where there are enough ids to tell.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from conf import AUTO
 from data_loading.foreign.layout import Asked
 from experiment_utils.errors import UserError
 from memory.file_kinds import KINDS_LIKE_IDS, not_expected
-
-log = logging.getLogger("data_loading")
 
 READINGS = tuple(np.dtype(name) for name in ("<i8", "<u4", "<u2"))
 _BLOCK_IDS = 1 << 20

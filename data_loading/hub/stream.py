@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import logging
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from experiment_utils.errors import UserError
 if TYPE_CHECKING:
     from data_loading.hub.loader import StreamLoader
 
-log = logging.getLogger("data_loading")
 
 BUFFER_WINDOWS = 1024
 VAL_SPLITS = ("validation", "val", "valid", "dev", "test")

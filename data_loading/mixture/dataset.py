@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     Batch = dict[str, torch.Tensor]
 
 Positions = range | np.ndarray
-log = logging.getLogger("data_loading")
 
 
 class StreamingMixture(MapStyle):

@@ -74,10 +74,6 @@ class Engine(ABC):
             return str(why)
         return None
 
-    @classmethod
-    def supports(cls, tokenizer: Tokenizer) -> bool:
-        return cls.refuses(tokenizer) is None
-
     @property
     @abstractmethod
     def version(self) -> str: ...

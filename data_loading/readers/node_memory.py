@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import fcntl
 import hashlib
-import logging
 import mmap
 import os
 import socket
@@ -21,8 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from experiment_utils.errors import UserError
-
-log = logging.getLogger("data_loading")
 
 _READY = b"r"
 _AGAIN_S = 0.05

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from pathlib import Path
 
 from data_loading.remote.download import allocate, journal_of, no_room, part_of
 from experiment_utils import atomic_files
-
-log = logging.getLogger("data_loading")
 
 _BUDGET_LOCK, _SHORT_LOCK = ".budget.lock", ".short.lock"
 _BLOCK_BYTES = 4096

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import weakref
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from data_loading.readers.choose import ReaderOptions
     from data_loading.readers.reader import Reader
 
-log = logging.getLogger("data_loading")
 
 _STARTS_KEPT = 8
 _DISK_BLOCK = 4096

@@ -236,17 +236,6 @@ def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt])
     return (integer(ring.facts.get("attempt")) if ring else None) or max(attempts, default=1)
 
 
-def track_of(records: Iterable[dict[str, Any]], name: str = "", ring: Ring | None = None) -> Track:
-    """One track of records that were read already, of one rank and attempt, and the samples beside them."""
-    reader, notes = _Reader(0), list[str]()
-    for record in records:
-        reader.add(record)
-    attempt = Attempt(1, [reader.track(notes)])
-    if ring is not None and ring.samples:
-        _add_samples(attempt, ring, notes)
-    return attempt.main
-
-
 class _Reader:
     """Builds a track from its records, one after the other."""
 

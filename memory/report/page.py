@@ -146,14 +146,6 @@ class Page:
         """Small charts side by side, each with its title."""
         self.drawings("chart", [(title, chart.to_json()) for title, chart in charts])
 
-    def image(self, png: bytes, *, alt: str, caption: str = "") -> None:
-        """A picture, as part of the page."""
-        data = base64.b64encode(png).decode()
-        told = f"<p>{_text(caption)}</p>" if caption else ""
-        self._parts.append(
-            f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}">{told}</figure>'
-        )
-
     def code(self, text: str) -> None:
         """Commands with a button that copies them."""
         self._parts.append(

@@ -176,10 +176,6 @@ class StageBook:
         if len(self.spans) >= 4 * SPANS:
             self.spans = longest(self.spans, 2 * SPANS)
 
-    def row_of(self, span: Span) -> StageRow:
-        """The row that the span is one time of."""
-        return self._rows[span.thread, span.path]
-
 
 @dataclass
 class Span:

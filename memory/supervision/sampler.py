@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from memory.cgroup import Cgroup
@@ -185,7 +184,3 @@ def _more(job: Cgroup | None, name: str) -> int | None:
 def _total(processes: list[Process], part: str) -> int | None:
     known = [amount for one in processes if (amount := getattr(one, part)) is not None]
     return sum(known) if known else None
-
-
-Looker = Callable[[float], Look]
-"""Takes the time."""

@@ -56,7 +56,6 @@ class Partition:
     min_nodes: int = 0
     max_nodes: int | None = None
     max_mem_per_node_bytes: int | None = None
-    max_mem_per_cpu_bytes: int | None = None
     max_cpus_per_node: int | None = None
     allow_accounts: tuple[str, ...] = ()
     deny_accounts: tuple[str, ...] = ()
@@ -115,18 +114,16 @@ class Association:
     partition: str | None = None
     qos: tuple[str, ...] = ()
     default_qos: str | None = None
-    max_jobs: int | None = None
     max_submit: int | None = None
     max_time_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Qos:
-    """Limits of a quality of service; None: none. max_jobs, max_submit: of one user."""
+    """Limits of a quality of service; None: none. max_submit: of one user."""
 
     name: str
     max_time_s: float | None = None
-    max_jobs: int | None = None
     max_submit: int | None = None
     preempt_mode: str | None = None
 

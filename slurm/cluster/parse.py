@@ -75,7 +75,6 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
             partition=row.get("Partition") or None,
             qos=_names(row.get("QOS", "")),
             default_qos=row.get("Def QOS") or row.get("DefaultQOS") or None,
-            max_jobs=_count(row.get("MaxJobs", "")),
             max_submit=_count(row.get("MaxSubmit", "")),
             max_time_s=to_seconds(row.get("MaxWall", "")),
         )
@@ -96,7 +95,6 @@ def parse_qos(text: str) -> dict[str, Qos]:
         row["Name"]: Qos(
             name=row["Name"],
             max_time_s=to_seconds(row.get("MaxWall", "")),
-            max_jobs=_count(row.get("MaxJobsPU", "")),
             max_submit=_count(row.get("MaxSubmitPU", "")),
             preempt_mode=row.get("PreemptMode", "").lower() or None,
         )
@@ -119,7 +117,6 @@ def _partition(block: str) -> Partition | None:
         min_nodes=_count(values.get("MinNodes", "")) or 0,
         max_nodes=_count(values.get("MaxNodes", "")),
         max_mem_per_node_bytes=_megabytes(values.get("MaxMemPerNode", "")),
-        max_mem_per_cpu_bytes=_megabytes(values.get("MaxMemPerCPU", "")),
         max_cpus_per_node=_count(values.get("MaxCPUsPerNode", "")),
         allow_accounts=_names(values.get("AllowAccounts", "")),
         deny_accounts=_names(values.get("DenyAccounts", "")),

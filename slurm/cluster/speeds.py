@@ -24,7 +24,6 @@ NEWEST = 300
 """Of the runs below runs_dir, those that are looked at: each costs a millisecond."""
 LEAST_STEPS = 10
 """Of a run that tells a speed: the first steps warm caches up."""
-_TAIL_BYTES = 4096
 _MODEL = ("d_model", "n_layers", "n_heads")
 _HERE = ("partition", "gpu_type", "pack")
 

@@ -19,6 +19,7 @@ from data_loading.pretokenizer.block_range import BlockRange, found_tasks, named
 from data_loading.set_files import SetFiles
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
+from experiment_utils.safe_read import changed_s
 from memory import format_bytes
 from memory.sacct import Ask
 from slurm.finding import set_of
@@ -52,7 +53,7 @@ def look_at_tokens(study: Path, *, ask: Ask | None = None, now_s: float | None =
     sent = list(submissions(study))
     files = SetFiles(set_of(study))
     names = task_names(study, sent)
-    is_made = bool(sent) and _modified_s(files.manifest) >= sent[-1].created_s
+    is_made = bool(sent) and changed_s(files.manifest) >= sent[-1].created_s
     known = [_known(study, name, files, sent, is_made, now_s) for name in names]
     jobs = [one.job for one in known if one.job and one.state != "done"]
     unheard = any(one.array and one.array.is_sent is None and one.state != "done" for one in known)
@@ -99,7 +100,7 @@ def _known(
         except (OSError, UserError):
             holder = None
     if holder is not None:
-        touched_s = _modified_s(own.lock)
+        touched_s = changed_s(own.lock)
         stage = "merge" if task is None else "tokenize"
         status = {"state": "running", "stage": stage, "host": holder.host, "heartbeat_s": touched_s}
         if task is not None and holder.job_id is not None:  # nobody touches the lock of another command
@@ -120,7 +121,7 @@ def _with_own_end(case: Case) -> Case:
     text = tail(known.folder / LOG)
     if not text.strip():
         return case
-    status = {"state": "failed", "reason": _telling(text), "heartbeat_s": _modified_s(known.folder / LOG)}
+    status = {"state": "failed", "reason": _telling(text), "heartbeat_s": changed_s(known.folder / LOG)}
     return replace(case, known=replace(known, status=status))
 
 
@@ -175,10 +176,3 @@ def _telling(text: str) -> str | None:
     last = lines[begins[-1] + 1 :] if begins else lines
     seen = next((found[1] for line in reversed(last) if (found := _SEEN.search(line))), None)
     return seen or telling_line("\n".join(last)) or telling_line(text)
-
-
-def _modified_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import read_run_folder
 from analysis.loss_plot import loss_figure
 from analysis.plots import memory_figure
 from analysis.summary import run_page
 from analysis.sweep import sweep_page, sweep_row
 from analysis.terminal import Terminal
+from experiment_utils.run_folder import read_run_folder
 from tests.searched import examples
 
 FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl", "memory.jsonl"]

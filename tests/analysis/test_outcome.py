@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from evidence_builder import JOB, killed, oom, ramp, record, write
 
-from analysis import read_run_folder
 from analysis.next_steps import after_run
 from analysis.outcome import diverged, how_to_go_on, outcome_of
 from analysis.summary import run_page
 from analysis.terminal import Terminal
 from experiment_utils import lock_file
+from experiment_utils.run_folder import read_run_folder
 from tests.golden_text import Golden
 
 

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import draw_run, read_run_folder
 from analysis.figures import smoothed
 from analysis.loss_plot import loss_figure
-from analysis.plots import memory_figure
+from analysis.plots import draw_run, memory_figure
+from experiment_utils.run_folder import read_run_folder
 from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from memory.report.drawing import DPI
 from tests.golden_text import Golden
@@ -231,7 +231,7 @@ def test_pictures_do_not_depend_on_who_draws_them(done_run: Any, tmp_path: Path,
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("MPL", "DISPLAY", "XDG"))
     } | {"HOME": "/proc/nowhere", "MATPLOTLIBRC": str(settings), "TMPDIR": str(tmp_path)}
-    program = "import sys, pathlib, analysis; analysis.draw_run(pathlib.Path(sys.argv[1]))"
+    program = "import sys, pathlib, analysis.plots; analysis.plots.draw_run(pathlib.Path(sys.argv[1]))"
     drawn = subprocess.run(
         [sys.executable, "-c", program, str(done_run.path)],
         cwd=root, env=environment, capture_output=True, text=True, check=True,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_run import make_run, run_core, tiny_config
 
-from analysis import read_run_folder, render_run, render_sweep
+from analysis.summary import render_run, render_sweep
+from experiment_utils.run_folder import read_run_folder
 from training.metrics import COLUMNS
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from analysis import read_run_folder
 from analysis.summary import run_page
 from analysis.terminal import Terminal
+from experiment_utils.run_folder import read_run_folder
 from tests.golden_text import Golden
 
 
@@ -122,10 +122,11 @@ def test_the_newest_attempt_is_the_one_that_counts(done_run: Any) -> None:
 
 def test_reading_and_rendering_load_nothing_heavy(done_run: Any, root: Path) -> None:
     program = (
-        "import sys, pathlib, analysis\n"
+        "import sys, pathlib\n"
         "from analysis.summary import run_page\n"
         "from analysis.terminal import Terminal\n"
-        "run_page(analysis.read_run_folder(pathlib.Path(sys.argv[1])), [], Terminal())\n"
+        "from experiment_utils.run_folder import read_run_folder\n"
+        "run_page(read_run_folder(pathlib.Path(sys.argv[1])), [], Terminal())\n"
         "heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'transformers'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis import read_run_folder
+from experiment_utils.run_folder import read_run_folder
 from memory import record_to, stage
 from memory.report.stages import StageBook, stage_rows
 

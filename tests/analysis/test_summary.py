@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from analysis import read_run_folder, render_run, render_sweep
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import outcome_of
-from analysis.summary import run_page
+from analysis.summary import render_run, render_sweep, run_page
 from analysis.sweep import best_row, sweep_page, sweep_row
 from analysis.terminal import Terminal
 from conf.arguments import read_arguments
 from conf.compose import Composer
 from conf.request import read_request
-from experiment_utils.run_folder import RunFolder
+from experiment_utils.run_folder import RunFolder, read_run_folder
 from tests.golden_text import Golden
 
 NEW_RUN = Callable[..., Any]

@@ -21,7 +21,7 @@ from memory.gpu import Gpu, read_gpu
 from memory.here_holders import gpu_lines
 from memory.report.charts import gpu_over_time
 from memory.report.figure import attempt_figure
-from memory.report.history import read_history, track_of
+from memory.report.history import read_history
 from memory.ring import NOTE_HOLDS_S, GpuNotes, RingWriter, read_ring
 from memory.samples import SLOT_BYTES, Sample, packed, unpacked
 from memory.watch_lines import line
@@ -241,8 +241,8 @@ def test_report_draws_the_use_by_all_processes(tmp_path: Path, cuda: Cuda) -> No
             cuda.free = 5 * GB
         assert measured.after is not None
         ring.add(Sample(measured.after.time_s, unreclaimable_bytes=GB))
-    records = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
-    track = track_of(records, ring=read_ring(tmp_path / "memory.ring"))
+    history = read_history(tmp_path)
+    track = history.last.main
     assert [moment.gpu_used for moment in track.moments] == [41 * GB, 75 * GB, 75 * GB]
     assert [moment.gpu for moment in track.moments if not moment.is_sample] == [30 * GB, 30 * GB]
     chart = gpu_over_time(track)
@@ -250,6 +250,5 @@ def test_report_draws_the_use_by_all_processes(tmp_path: Path, cuda: Cuda) -> No
     assert [series.name for series in chart.series] == [
         "GPU, in use", "GPU, reserved", "GPU, used by all processes",
     ]  # fmt: skip
-    history = read_history(tmp_path)
     labels = {line.get_label() for axes in attempt_figure(history, history.last).axes for line in axes.lines}
     assert {"GPU, allocated", "GPU, reserved", "GPU, used by all"} <= labels

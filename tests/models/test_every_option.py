@@ -11,7 +11,7 @@ import torch
 from conf.schema import Arch, Model
 from models import LossModel, build_model
 from models.combinations import combination_problems
-from models.options import OPTIONS
+from tests.models.options_table import OPTIONS
 
 pytestmark = pytest.mark.slow
 
@@ -63,9 +63,9 @@ def options_of(key: str, choice: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(options_of(key, option.choice), id=f"{key}-{option.choice}")
+        pytest.param(options_of(key, choice), id=f"{key}-{choice}")
         for key, rows in OPTIONS.items()
-        for option in rows
+        for choice in rows
     ],
 )
 def test_an_option_trains(options: dict[str, Any]) -> None:

@@ -1,15 +1,11 @@
-"""The table of docs/models.md is made from the options, which are those of the schema and of the code."""
+"""The options in docs/models.md have the keys and choices of the schema, which are those of the code."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
-
-import pytest
 
 from conf.schema import Arch
-from models import options
-from models.options import OPTIONS, linked, with_table
+from tests.models.options_table import OPTIONS
 
 WITHOUT_A_ROW = {"name", "max_positions"}
 TOLD_WITH_ANOTHER = {
@@ -27,7 +23,7 @@ def test_every_key_of_the_schema_has_rows_of_all_its_choices_and_the_default_com
     for field in fields(Arch):
         if field.name in WITHOUT_A_ROW | TOLD_WITH_ANOTHER:
             continue
-        rows = [option.choice for option in OPTIONS[field.name]]
+        rows = list(OPTIONS[field.name])
         choices = field.metadata["choices"]
         if choices is not None:
             assert rows[0] == field.default
@@ -40,30 +36,8 @@ def test_every_key_of_the_schema_has_rows_of_all_its_choices_and_the_default_com
 
 
 def test_keys_without_rows_are_told_in_those_of_others() -> None:
-    told = " ".join(option.what for rows in OPTIONS.values() for option in rows)
+    told = " ".join(meaning for rows in OPTIONS.values() for meaning in rows.values())
     assert {name for name in TOLD_WITH_ANOTHER if f"arch.{name}" not in told} == set()
-
-
-def test_the_page_has_the_table_of_today(root: Path) -> None:
-    page = (root / "docs" / "models.md").read_text()
-    assert with_table(page) == page, "python -m models.options"
-    assert page.count("| `arch.") == len(OPTIONS)
-
-
-def test_the_command_writes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "models.md"
-    page.write_text(f"before\n{options.BEGIN}| stale |\n{options.END}after\n")
-    monkeypatch.setattr(options, "PAGE", page)
-    assert options.main(["--check"]) == 1
-    assert options.main([]) == 0
-    assert options.main(["--check"]) == 0
-    assert page.read_text().startswith("before\n")
-    assert page.read_text().endswith("after\n")
-    assert "stale" not in page.read_text()
-
-
-def test_numbers_of_arxiv_are_links() -> None:
-    assert linked("Su et al., 2104.09864") == "Su et al., [2104.09864](https://arxiv.org/abs/2104.09864)"
 
 
 def test_every_choice_has_its_code() -> None:

@@ -15,7 +15,7 @@ import slurm.gpus
 from memory.gpus import GpuDevice
 from memory.room import GPU_SHARE
 from slurm.gpus import gpu_slots, idle_gpus, planned_with
-from slurm.local import run_folders
+from slurm.local import run_units
 
 GB = 1 << 30
 Machine = Callable[..., None]
@@ -123,7 +123,8 @@ def test_local_runs_in_parallel_see_one_gpu_each(machine: Machine, tmp_path: Pat
         return [sys.executable, "-c", script, str(folder)]
 
     def seen(jobs: int) -> list[tuple[str, str]]:
-        run_folders(folders, jobs, quiet=True, note=lambda outcome: None, command=command)
+        units = [[folder] for folder in folders]
+        run_units(units, jobs, quiet=True, note=lambda outcome: None, command=command)
         return [((run / "seen").read_text(), (run / "share").read_text()) for run in folders]
 
     assert sorted(seen(4)) == sorted([("0", str(40 * GB)), ("1", str(40 * GB))] * 2)

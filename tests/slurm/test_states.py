@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from slurm.states import STATES, precedence_table, words_table
+from slurm.states import FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
 
 
+def precedence_of_page() -> list[list[str]]:
+    """States in the rows of the page's table of precedence."""
+    lines = PAGE.partition("| | state | known from | when |\n")[2].partition("\n\n")[0].splitlines()
+    return [re.findall(r"`(\w+)`", line.split("|")[2]) for line in lines[1:]]
+
+
+def words_table() -> str:
+    """FROM_SLURM and FROM_VERDICT as docs/slurm.md shows them, in Markdown."""
+    lines = ["| state | Slurm's words | memory's verdicts |", "|---|---|---|"]
+    for state in STATES:
+        told = [
+            ", ".join(f"`{word}`" for word, means in words.items() if means == state)
+            for words in (FROM_SLURM, FROM_VERDICT)
+        ]
+        if any(told):
+            lines.append(f"| `{state}` | {told[0]} | {told[1]} |")
+    return "\n".join(lines) + "\n"
+
+
 def test_the_page_has_the_tables_of_the_code() -> None:
-    assert precedence_table() in PAGE, "print(slurm.states.precedence_table())"
-    assert words_table() in PAGE, "print(slurm.states.words_table())"
+    assert precedence_of_page() == [list(step.states) for step in PRECEDENCE]
+    assert words_table() in PAGE, "print(tests.slurm.test_states.words_table())"
 
 
 def test_the_page_names_every_state() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.run_folder import WHOLE, read_file
 from training.attempt.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
 
 FOLDER = "code"
@@ -83,11 +84,8 @@ def commit_of(root: Path) -> dict[str, Any]:
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
     """What is known of a job's copy of the code; None where `root` is none."""
-    try:
-        found = json.loads((root / SNAPSHOT_MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    found = read_file(root / SNAPSHOT_MANIFEST)
+    return found.value if found.state == WHOLE else None
 
 
 def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | None:

@@ -9,7 +9,6 @@ after.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import threading
@@ -26,7 +25,6 @@ from training.distributed.rendezvous import ranks_in_words
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-log = logging.getLogger("training")
 
 BEAT_S = 0.5
 LOST_AFTER_S = 60.0

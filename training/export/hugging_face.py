@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
+from experiment_utils.run_folder import read_file
 from models.shape import resolve_shape
 from training.export.families import Source, family_of
 
@@ -77,14 +78,8 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
 
 def exported_from(folder: Path, saved: SavedRun) -> bool:
     """Whether it is an export of this step of this run."""
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(facts, dict) and (facts.get("identity"), facts.get("step")) == (
-        saved.facts.get("identity"),
-        saved.step,
-    )
+    facts = read_file(folder / FACTS).value
+    return (facts.get("identity"), facts.get("step")) == (saved.facts.get("identity"), saved.step)
 
 
 def _tokenizer(saved: SavedRun) -> Tokenizer | None:

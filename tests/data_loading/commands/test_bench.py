@@ -130,5 +130,9 @@ def test_help_is_true_and_needs_no_torch() -> None:
     assert done.returncode == 0
     for word in ("--seq-len", "--batch-size", "--seconds", "--json"):
         assert word in done.stdout
-    code = "import sys; from data_loading.__main__ import parser; parser(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from data_loading.__main__ import COMMANDS; "
+        "from experiment_utils.room_command import room_parser; "
+        "room_parser('data_loading', COMMANDS); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

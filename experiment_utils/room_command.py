@@ -1,0 +1,41 @@
+"""`python -m ROOM COMMAND`: the commands of a room are the modules of ROOM/commands.
+
+Each has `add_parser(subparsers)`, which sets `run(options) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from experiment_utils.exit_status import exit_status
+
+EXIT_STATUS = "exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted"
+
+
+def room_parser(room: str, names: Sequence[str], **texts: Any) -> argparse.ArgumentParser:
+    """Parser of these commands. texts: more arguments of `ArgumentParser`."""
+    result = argparse.ArgumentParser(prog=f"python -m {room}", **{"epilog": EXIT_STATUS, **texts})
+    subparsers = result.add_subparsers(metavar="COMMAND", required=True)
+    for name in names:
+        importlib.import_module(f"{room}.commands.{name.replace('-', '_')}").add_parser(subparsers)
+    return result
+
+
+def run_room(
+    room: str,
+    names: Sequence[str],
+    given: Sequence[str],
+    parse: Callable[..., argparse.Namespace] = argparse.ArgumentParser.parse_args,
+    **texts: Any,
+) -> int:
+    """Run a command of a room and return its exit status. The modules of others are not loaded for it."""
+
+    def command() -> int:
+        only = [name for name in given[:1] if name in names]
+        options = parse(room_parser(room, only or names, **texts), given)
+        return int(options.run(options))
+
+    return exit_status(command)
