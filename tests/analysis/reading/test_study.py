@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,10 @@ def test_the_curve_of_a_run_leaves_a_torn_line_out(done_run: Any) -> None:
     found = curve(run, ["tokens", "train_loss", "time"])
     assert len(found["tokens"]) == 500
     assert found["time"][-1] == 62.5
-    with pytest.raises(UserError, match=r"colour.*: step, tokens, train_loss") as error:
+    with pytest.raises(UserError) as error:
         curve(run, ["colour"])
     assert error.value.codes == ["no-such-column"]
+    assert {"colour", "step", "tokens", "train_loss"} <= set(re.findall(r"\w+", str(error.value)))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Measure the CPU time a file of tokenizing 1,000 and 100,000 small files, with and without --dedup.
+
+The time that the command takes for one file is subtracted: the interpreter and the tokenizer. Small folders
+run many times, as their difference is small.
+
+    python benchmarks/tokenizing_many_files.py    # about 4 minutes
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.harness import ROOT, benchmark, goal, in_turns
+from benchmarks.processes import run
+
+WAYS = {"plain": [], "dedup": ["--dedup", "documents"]}
+
+
+def cpu_s(folder: Path, files: int, way: str) -> float:
+    """Median CPU time of the command over a folder of so many files."""
+    command = [sys.executable, ROOT / "pretokenize_dataset.py", str(files), *WAYS[way], "--overwrite"]
+    command += ["--tokenizer", "bytes", "--output", f"{files}.npy"]
+    times = range(1 if files > 10_000 else 9)
+    return statistics.median(run(command, cwd=folder, env={"OMP_NUM_THREADS": "1"}).cpu_s for _ in times)
+
+
+@benchmark(files=(100_000, 2_000), rounds=(2, 1))
+def measured(chosen: Any) -> Any:
+    sizes = (1, 1_000, chosen.files)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for size in sizes:
+            (folder / str(size)).mkdir()
+            for number in range(size):
+                (folder / str(size) / f"{number:06}.txt").write_text(f"document {number:06} of a corpus.\n")
+        cases = {(way, size): partial(cpu_s, folder, size, way) for way in WAYS for size in sizes}
+        found = {case: statistics.median(times) for case, times in in_turns(cases, chosen.rounds).items()}
+    rows: dict[str, Any] = {}
+    for way in WAYS:
+        start, few, many = (found[way, size] for size in sizes)
+        few_ms, many_ms = few - start, 1_000 * (many - start) / chosen.files
+        rows[way] = {
+            "start_cpu_s": round(start, 3), "cpu_ms_per_file": {"1000": few_ms, str(chosen.files): many_ms},
+            "ratio": round(many_ms / few_ms, 3),
+        }  # fmt: skip
+    goals = [
+        goal(f"CPU time a file, 100,000 files against 1,000, {way}", row["ratio"], at_most=1.3)
+        for way, row in rows.items()
+    ]
+    return {"ways": rows, "goals": goals}
