@@ -252,7 +252,7 @@ def test_the_page(
     assert main(["best-lr", str(study)]) == 0
     page = capsys.readouterr().out
     assert "diverged: 1" in page
-    assert re.search(r"32d +0\.01 +0\.003 to 0\.03 \? ", page)
+    assert re.search(r"32d +0\.01 +0\.003 \S+ 0\.03 \? ", page)
     assert "seed=1,2" in overrides(page.strip().splitlines()[-1].strip())
 
 

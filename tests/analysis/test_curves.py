@@ -90,7 +90,7 @@ def test_a_run_that_exploded_does_not_flatten_the_others(sweep: Path) -> None:
     axes = figure.axes[0]
     assert axes.get_ylim()[1] < 10
     assert axes.get_xlabel().startswith("tokens")
-    assert axes.get_ylabel() == "train_loss (nats a token)"
+    assert axes.get_ylabel().startswith("train_loss")
     colors = {line.get_color() for line in axes.lines if line.get_linewidth() > 1}
     assert len(colors) == 3
 

@@ -199,7 +199,7 @@ def test_tensorboard_reads_the_event_files(study: Path, capsys: pytest.CaptureFi
     needs("tensorboard")
     for _ in range(2):
         assert main(["export", str(study), "--to", "tensorboard"]) == 0
-    assert f"tensorboard --logdir {study}" in capsys.readouterr().out
+    assert f"--logdir {study}" in capsys.readouterr().out
     for name in "abc":
         assert len(list((study / name).glob("*tfevents*"))) == 1
         found, written = scalars(study / name), rows_of(study / name / "metrics.csv")
@@ -247,7 +247,7 @@ def test_wandb_has_one_whole_offline_run_for_each_however_often(
     monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
     for _ in range(2):
         assert main(["export", str(study), "--to", "wandb", "--project", "sweeps"]) == 0
-    assert f"wandb sync {study}/*/wandb/offline-run-*" in capsys.readouterr().out
+    assert f"{study}/*/wandb/offline-run-*" in capsys.readouterr().out
     for name in "abc":
         found = read_offline(study / name / "wandb")
         written = rows_of(study / name / "metrics.csv")
