@@ -70,7 +70,9 @@ def memray_sites(path: Path, count: int = 10) -> list[dict[str, Any]]:
         with memray.FileReader(str(path)) as reader:
             records = list(reader.get_high_watermark_allocation_records(merge_threads=True))
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is no recording of memray that can be read: {error}") from None
+        raise UserError(
+            f"{path} is no recording of memray that can be read: {error}", code="not-a-memray-recording"
+        ) from None
     sites: dict[str, list[int]] = {}
     for record in records:
         trace = record.stack_trace(max_stacks=1)

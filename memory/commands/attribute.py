@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         told = lines(found, max(1, options.rows))
     except _NOT_AS_WRITTEN:
-        raise UserError(_damaged(folder)) from None
+        raise _damaged(folder) from None
     print("\n".join(told))
     print(f"\nnext: python -m memory attribute {shlex.quote(str(folder))} --json")
     return 0
@@ -75,20 +75,25 @@ def _chosen(folder: Path, when: str | None) -> Attribution:
     except OSError:
         raise UserError(
             f"{folder} has no {FILE}: the run did not note who holds its memory. "
-            "Run it with memory.attribute=true"
+            "Run it with memory.attribute=true",
+            code="no-attribution",
         ) from None
     except (*_NOT_AS_WRITTEN, RecursionError):
-        raise UserError(_damaged(folder)) from None
+        raise _damaged(folder) from None
     if not all_found:
-        raise UserError(_damaged(folder))
+        raise _damaged(folder)
     if when is None:
         return max(all_found, key=lambda one: unsigned(one.anon_bytes) or 0)
     moments = [mapping(one.facts).get("when") for one in all_found]
     if when in moments:
         return all_found[moments.index(when)]
     there = ", ".join(map(str, moments))
-    raise UserError(f"--when {when}: {folder / FILE} has none of that moment; there are: {there}")
+    raise UserError(
+        f"--when {when}: {folder / FILE} has none of that moment; there are: {there}", code="no-such-moment"
+    )
 
 
-def _damaged(folder: Path) -> str:
-    return f"{folder / FILE} is damaged. Run it again with memory.attribute=true"
+def _damaged(folder: Path) -> UserError:
+    return UserError(
+        f"{folder / FILE} is damaged. Run it again with memory.attribute=true", code="damaged-attribution"
+    )

@@ -82,7 +82,8 @@ def _evidence(options: argparse.Namespace) -> Evidence:
     if given is None and log is None and options.job is None:
         raise UserError(
             "explain: nothing to explain: expected RUN, --log FILE or --job ID; "
-            "for example python -m memory explain runs/default/NAME"
+            "for example python -m memory explain runs/default/NAME",
+            code="nothing-to-explain",
         )
     if given and _is_bare_log(path_of(given)):
         given, log = None, log or given
@@ -92,7 +93,8 @@ def _evidence(options: argparse.Namespace) -> Evidence:
         if given is not None and options.job is None and not any(_is_there(folder)):
             raise UserError(
                 f"{given}: no run in this folder: expected outcome.json, status.json, memory.jsonl or a log; "
-                "a log elsewhere: --log FILE"
+                "a log elsewhere: --log FILE",
+                code="not-a-run",
             )
         return found
     content, name = _read_log(log)
@@ -112,7 +114,9 @@ def _is_bare_log(path: Path) -> bool:
 def _read_log(given: str) -> tuple[str, str]:
     """The end of it, and its name."""
     if given == "-" and sys.stdin is None:
-        raise UserError("--log -: standard input is closed. Expected a log there, or --log FILE")
+        raise UserError(
+            "--log -: standard input is closed. Expected a log there, or --log FILE", code="stdin-closed"
+        )
     try:
         if given == "-":
             return _end_of(sys.stdin.buffer), "standard input"
@@ -121,12 +125,13 @@ def _read_log(given: str) -> tuple[str, str]:
             if file.seekable():
                 other = not_expected(path, "the log of a job", head=file.read(HEAD_BYTES))
                 if other is not None:
-                    raise UserError(f"--log {given}: {other}")
+                    raise UserError(f"--log {given}: {other}", code="not-a-log")
             return _end_of(file), path.name
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no file can have that name"
         raise UserError(
-            f"--log {given}: cannot be read: {why}. Expected the file that the job wrote to"
+            f"--log {given}: cannot be read: {why}. Expected the file that the job wrote to",
+            code="log-not-readable",
         ) from None
 
 
@@ -145,10 +150,15 @@ def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None
     if options.job is not None:
         found = read_slurm(options.job)
         if not found.jobs and options.given is None and options.log is None:
-            raise UserError(f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}")
+            raise UserError(
+                f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}",
+                code="unknown-job",
+            )
         steps = [row.step or "" for row in found.job.steps] if found.job else []
         if found.step and steps and found.step not in steps:
-            raise UserError(f"--job {options.job}: no such step: expected one of {', '.join(steps)}")
+            raise UserError(
+                f"--job {options.job}: no such step: expected one of {', '.join(steps)}", code="unknown-step"
+            )
         return found
     job = None if options.no_sacct else _job_of(evidence)
     return read_slurm(job) if job and shutil.which("sacct") else None

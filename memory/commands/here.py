@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     if options.pid is not None and not _lives(options.pid):
         raise UserError(
             f"--pid {options.pid}: no such process here. Expected the id of a living process, as in "
-            "`ps -u $USER`; of one that has ended, ask `python -m memory explain RUN`"
+            "`ps -u $USER`; of one that has ended, ask `python -m memory explain RUN`",
+            code="no-such-process",
         )
     details = read_details(options.pid, pss=options.pss)
     if options.json:

@@ -57,7 +57,10 @@ def run(options: argparse.Namespace) -> int:
     if options.attempt is not None:
         numbers = [attempt.number for attempt in history.attempts]
         if options.attempt not in numbers:
-            raise UserError(f"--attempt {options.attempt}: expected one of {', '.join(map(str, numbers))}")
+            raise UserError(
+                f"--attempt {options.attempt}: expected one of {', '.join(map(str, numbers))}",
+                code="no-such-attempt",
+            )
         chosen = history.attempts[numbers.index(options.attempt)]
     written = write_files(options, folder, history, chosen)
     if options.json:

@@ -65,10 +65,11 @@ def run(options: argparse.Namespace) -> int:
     if not command:
         raise UserError(
             "no command: expected python -m memory run --output DIR -- COMMAND, for example\n"
-            "  python -m memory run --output mem -- python train.py"
+            "  python -m memory run --output mem -- python train.py",
+            code="no-command",
         )
     if not options.output:
-        raise UserError("--output is empty: expected a folder, such as --output mem")
+        raise UserError("--output is empty: expected a folder, such as --output mem", code="empty-output")
     output = Path(options.output)
     if not shutil.which(command[0]):
         why, exit_code = _cannot_start(command[0])
@@ -77,9 +78,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--output {options.output}: cannot be made: {error.strerror}") from error
+        raise UserError(
+            f"--output {options.output}: cannot be made: {error.strerror}", code="output-not-made"
+        ) from error
     if not os.access(output, os.W_OK | os.X_OK):
-        raise UserError(f"--output {options.output}: this user may not write there: give another folder")
+        raise UserError(
+            f"--output {options.output}: this user may not write there: give another folder",
+            code="output-not-writable",
+        )
     tell, explain = "always" if options.verbose else "failed", as_typed_here(EXPLAIN)
     line = command_line(command, output, tell=tell, log=options.log, explain=explain)
     sys.stdout.flush()

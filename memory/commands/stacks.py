@@ -52,13 +52,15 @@ def run(options: argparse.Namespace) -> int:
     ranks = _ranks(folder)
     here = {rank: live for rank, live in ranks.items() if live is not None and live.is_here}
     if not here:
-        raise UserError(_elsewhere(folder, ranks[0]))
+        raise UserError(_elsewhere(folder, ranks[0]), code="not-running-here")
     found = {
         rank: ask_all(live.pid, str(rank_folder(folder, rank).absolute()), live.attempt)
         for rank, live in here.items()
     }
     if not any(found.values()):
-        raise UserError(f"{folder}: process {next(iter(here.values())).pid} has ended in this moment")
+        raise UserError(
+            f"{folder}: process {next(iter(here.values())).pid} has ended in this moment", code="ended"
+        )
     if options.json:
         processes = [{"rank": rank} | asdict(one) for rank, of_rank in found.items() for one in of_rank]
         host = next(iter(here.values())).host

@@ -61,11 +61,13 @@ def run(options: argparse.Namespace) -> int:
         UserError: there is nothing of that name here.
     """
     if not 0.05 <= options.interval <= 3600:
-        raise UserError(f"--interval {options.interval:g}: expected 0.05 to 3600 seconds")
+        raise UserError(
+            f"--interval {options.interval:g}: expected 0.05 to 3600 seconds", code="bad-interval"
+        )
     source, folder = _source(options)
     first = source()
     if first.sample is None and first.ended is not None:
-        raise UserError(f"{first.ended}: {_instead(options)}")
+        raise UserError(f"{first.ended}: {_instead(options)}", code="nothing-to-watch")
     moves = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not (options.once or options.json)
     last = (_moving if moves and _has_rich() else _lines)(source, first, options)
     if last.ended is not None and not options.json:
@@ -99,7 +101,9 @@ def _unnamed(options: argparse.Namespace) -> tuple[Source, str | None]:
         options.job = job  # what is said where it is not here
         return of_job(job), None
     raise UserError(
-        f"no run of yours runs under {root_of()}, and this is no Slurm job: expected RUN, --pid N or --job ID"
+        f"no run of yours runs under {root_of()}, and this is no Slurm job: "
+        "expected RUN, --pid N or --job ID",
+        code="no-run-to-watch",
     )
 
 

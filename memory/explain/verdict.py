@@ -18,6 +18,9 @@ from memory.sacct import SlurmFacts
 
 log = logging.getLogger("memory")
 
+FAILED = "failed on this evidence"
+"""After the name of a rule that raised."""
+
 _FOR_MEMORY = ("oom_cgroup", "oom_host", "memory_error")
 _OF_MEMORY = (*_FOR_MEMORY, "oom_gpu", "shm_full")
 _CAUSED = (*_FOR_MEMORY, "oom_gpu")
@@ -82,9 +85,7 @@ def _found(facts: Facts) -> tuple[list[Finding], list[str]]:
             findings += list(rule(facts))
         except Exception as error:
             log.debug("rule %s failed", rule.__name__, exc_info=error)
-            broken.append(
-                f"rule {rule.__name__} failed on this evidence: {type(error).__name__}: {error}"[:200]
-            )
+            broken.append(f"rule {rule.__name__} {FAILED}: {type(error).__name__}: {error}"[:200])
     return findings, broken
 
 

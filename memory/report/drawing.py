@@ -67,7 +67,9 @@ def own_style() -> Iterator[None]:
         try:
             from matplotlib import style
         except ImportError as error:
-            raise UserError("a PNG needs matplotlib: pip install matplotlib, or ask for --html") from error
+            raise UserError(
+                "a PNG needs matplotlib: pip install matplotlib, or ask for --html", code="no-matplotlib"
+            ) from error
         with style.context(["default", _STYLE]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             yield

@@ -266,7 +266,7 @@ class _Drawing:
             )
             label = "_" if death.label in told else death.label
             told.add(death.label)
-            axes.axvline(at, color=VERMILLION, linewidth=1.4, linestyle=(0, (1, 1)), label=label)
+            axes.axvline(at, color=VERMILLION, linewidth=1.4, linestyle=(0, (1, 1)), label=label, gid="mark")
             low, high = axes.get_xlim()
             axes.set_xlim(low, max(high, at + 0.01 * (at - low)))
 
@@ -278,7 +278,7 @@ class _Drawing:
             return
         for axes in row:
             label = f"{self._whose_limit}: {format_bytes(limit)}"
-            axes.axhline(limit / self.size, color=VERMILLION, linewidth=1.6, label=label)
+            axes.axhline(limit / self.size, color=VERMILLION, linewidth=1.6, label=label, gid="limit")
         row[0].set_ylim(0, 1.05 * max(limit, self.top) / self.size)
 
     @property

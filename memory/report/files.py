@@ -20,6 +20,7 @@ def write_into(folder: Path, name: str, content: bytes) -> Path:
         write_bytes(str(path), content)
     except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {error.strerror}. Write it elsewhere with --output FOLDER"
+            f"{path} cannot be written: {error.strerror}. Write it elsewhere with --output FOLDER",
+            code="output-not-writable",
         ) from error
     return path

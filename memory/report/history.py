@@ -165,7 +165,8 @@ def read_history(folder: Path) -> History:
     if not found:
         raise UserError(
             f"{folder}: nothing of this run's memory was written down: expected memory.jsonl (stages) or "
-            "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND"
+            "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND",
+            code="no-records",
         )
     name = folder.name or folder.resolve().name
     return History(name, evidence, found, notes)
