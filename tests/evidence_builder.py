@@ -9,6 +9,7 @@ from typing import Any
 
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
+from memory.explain.verdict import FAILED
 from memory.ring import RingWriter
 from memory.sacct import SlurmFacts
 from memory.samples import ProcessSample, Sample
@@ -186,7 +187,7 @@ def write(
 def explained(folder: Path, *, slurm: SlurmFacts | None = None, **parts: Any) -> Explanation:
     """Write, and explain; a rule that fails on it is a failure."""
     found = explain(Evidence(write(folder, **parts)), slurm=slurm)
-    assert not [line for line in found.missing if "failed on this evidence" in line], found.missing
+    assert not [line for line in found.missing if FAILED in line], found.missing
     return found
 
 

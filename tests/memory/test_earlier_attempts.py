@@ -105,9 +105,9 @@ def test_kill_between_two_moves_loses_nothing(in_one_file: Path, monkeypatch: py
 def test_file_in_the_folder_of_its_attempt_is_never_overwritten(in_one_file: Path) -> None:
     place = in_one_file / "attempts/2"
     place.mkdir(parents=True)
-    (place / "outcome.json").write_text("there before")
+    (place / "outcome.json").write_text("before")
     keep_earlier(in_one_file, 3, NAMES)
-    assert (place / "outcome.json").read_text() == "there before"
+    assert (place / "outcome.json").read_text() == "before"
     assert (in_one_file / "outcome.json").exists()
 
 

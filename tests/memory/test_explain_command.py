@@ -14,6 +14,7 @@ import pytest
 from evidence_builder import killed, oom, ours, outcome, ramp, record, write
 
 from memory.__main__ import main
+from tests.golden_text import Golden
 from tests.memory.test_file_kinds import write as write_kind
 from training.provenance import job_ids
 
@@ -63,17 +64,13 @@ def explain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def test_one_screen(run: Path, explain: Explain) -> None:
-    done = explain(run)
+def test_one_screen(run: Path, explain: Explain, golden: Golden) -> None:
+    done = explain(run, COLUMNS="110")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "oom_cgroup (certain), cause leak (likely)"
-    assert lines[1].startswith("The kernel killed the main process")
     assert len(lines) < 45
     assert max(map(len, lines)) <= 120
-    assert "\033" not in done.stdout
-    assert "1. training" in done.stdout or "1. memory.attribute=true" in done.stdout
-    assert lines[-1] == f"next: python -m memory report {run}"
+    golden.text(done.stdout)
 
 
 def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,13 +101,7 @@ def test_a_foreign_log_alone(tmp_path: Path, how: list[str], explain: Explain) -
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("oom_cgroup")
     assert "slurm-17.out" in " ".join(done.stdout.split())
-    assert "python -m memory run --output DIR -- COMMAND" in done.stdout
-
-
-def test_log_on_standard_input() -> None:
-    command = [sys.executable, "-m", "memory", "explain", "--log", "-"]
-    done = subprocess.run(command, input=OOM_LINE, capture_output=True, text=True, cwd=ROOT, timeout=240)
-    assert (done.returncode, done.stdout[:10]) == (0, "oom_cgroup"), done.stderr
+    assert "--output DIR -- COMMAND" in done.stdout
 
 
 def test_a_log_beside_a_run(run: Path, tmp_path: Path, explain: Explain) -> None:
@@ -121,13 +112,11 @@ def test_a_log_beside_a_run(run: Path, tmp_path: Path, explain: Explain) -> None
     assert "slurm-17.out" in done.stdout
 
 
-def test_a_healthy_run_takes_two_lines(tmp_path: Path, explain: Explain) -> None:
+def test_a_healthy_run_takes_two_lines(tmp_path: Path, explain: Explain, golden: Golden) -> None:
     write(tmp_path / "run", outcome=outcome(), samples=ramp(100, 300))
-    lines = explain(tmp_path / "run").stdout.splitlines()
-    assert lines[0] == "healthy (certain)"
-    assert lines[1] == "It ended well."
-    assert lines[2].endswith("It was not near.")
-    assert len(lines) == 5
+    told = explain(tmp_path / "run", COLUMNS="110").stdout
+    assert len(told.splitlines()) == 5
+    golden.text(told)
 
 
 def test_a_run_of_experiments_without_a_supervisor(tmp_path: Path, explain: Explain) -> None:
@@ -139,24 +128,22 @@ def test_a_run_of_experiments_without_a_supervisor(tmp_path: Path, explain: Expl
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "nothing to explain: expected RUN, --log FILE or --job ID"),
-        (["nowhere-at-all"], "no such run"),
-        (["--log", "/no/such/log"], "cannot be read"),
-    ],
+    "arguments", [[], ["nowhere-at-all"], ["--log", "/no/such/log"]], ids=["nothing", "no run", "no log"]
 )
-def test_what_cannot_be_used(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_used(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     assert main(["explain", *arguments]) == 2
     told = capsys.readouterr().err
-    assert words in told
     assert told.count("\n") == 1
+    if arguments != ["nowhere-at-all"]:  # tests of experiment_utils have that message
+        golden.text(told)
 
 
-def test_a_job_that_slurm_does_not_know(tmp_path: Path, explain: Explain) -> None:
+def test_a_job_that_slurm_does_not_know(tmp_path: Path, explain: Explain, golden: Golden) -> None:
     done = explain("--job", "43", PATH=str(tmp_path))
     assert done.returncode == 2
-    assert "there is no sacct on this machine" in done.stderr
+    golden.text(done.stderr)
 
 
 def sacct(folder: Path, name: str) -> str:
@@ -177,7 +164,9 @@ def test_a_job_by_its_number(tmp_path: Path, explain: Explain) -> None:
 def test_a_runs_own_job_is_asked_for(tmp_path: Path, explain: Explain) -> None:
     path = sacct(tmp_path, "24.11-cancelled")
     run = write(tmp_path / "run", outcome=killed("SIGTERM", environment={"SLURM_JOB_ID": "80"}))
-    assert explain(run, PATH=path).stdout.startswith("killed_from_outside (certain), cause scancel")
+    told = explain(run, PATH=path).stdout.splitlines()[0]
+    assert told.startswith("killed_from_outside")
+    assert " scancel" in told
     assert "--jobs 80 " in (tmp_path / "asked").read_text()
     (tmp_path / "asked").unlink()
     assert explain(run, "--no-sacct", PATH=path).stdout.startswith("terminated")
@@ -197,12 +186,6 @@ def test_the_job_of_a_run_that_nobody_watched_is_asked_for(
     done = explain(run, PATH=sacct(tmp_path, "22.05-swallowed"))
     assert done.stdout.startswith("oom_cgroup"), done.stdout
     assert "43.0 OUT_OF_MEMORY 0:125 (sacct)" in done.stdout
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["explain", "--help"])
-    assert "examples:" in capsys.readouterr().out
 
 
 def test_it_loads_nothing_heavy() -> None:
@@ -227,4 +210,4 @@ def test_a_log_of_another_kind_is_named(
 ) -> None:
     log = write_kind(tmp_path / "slurm-4242.out", kind)
     assert main(["explain", *how, str(log)]) == 2
-    assert f"{log} is " in capsys.readouterr().err
+    assert str(log) in capsys.readouterr().err

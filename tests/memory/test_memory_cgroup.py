@@ -151,12 +151,6 @@ def test_of_equal_limits_the_upper_one_counts(tree) -> None:
     assert (read(tree).limit_at, read(tree).anon_bytes) == ("/job", 900 * MB)
 
 
-def test_kernel_memory_before_linux_5_18_is_summed_from_its_parts(tree) -> None:
-    tree.membership("0::/job\n", V2)
-    tree.v2("sys/fs/cgroup/job", limit=GB, anon_mb=100, kernel=KERNEL_5, peak=False)
-    assert (read(tree).kernel_bytes, read(tree).peak_usage_bytes) == (7 * MB, None)
-
-
 def test_a_limit_that_is_lowered(tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it stands is seen at once; at another level after some seconds."""
     tree.membership("0::/job/step/task\n", V2)
@@ -204,46 +198,6 @@ def test_before_kernel_memory_was_counted_it_is_left_out(tree) -> None:
     assert (read(tree).kernel_bytes, read(tree).unreclaimable_bytes) == (None, 105 * MB)
 
 
-def test_container_on_v1_whose_mount_begins_at_its_own_cgroup(tree) -> None:
-    tree.membership("4:memory:/docker/1f3a/work\n", "/docker/1f3a /sys/fs/cgroup/memory cgroup rw,memory")
-    tree.v1("sys/fs/cgroup/memory", limit=GB, rss_mb=300, effective=GB)
-    tree.v1("sys/fs/cgroup/memory/work", rss_mb=200, effective=GB)
-    assert (read(tree).path, read(tree).limit_at, read(tree).anon_bytes) == (
-        "/docker/1f3a",
-        "/docker/1f3a",
-        300 * MB,
-    )
-
-
-def test_container_on_v2_that_takes_its_own_cgroup_for_the_root(tree) -> None:
-    tree.membership("0::/\n", "/ /sys/fs/cgroup cgroup2 rw,nsdelegate")
-    tree.v2("sys/fs/cgroup", limit=GB, anon_mb=300)
-    assert (read(tree).path, read(tree).limit_bytes, read(tree).anon_bytes) == ("/", GB, 300 * MB)
-
-
-def test_limit_above_what_a_container_sees(tree) -> None:
-    tree.membership("4:memory:/pod/1f3a/work\n", "/pod/1f3a /sys/fs/cgroup/memory cgroup rw,memory")
-    tree.v1("sys/fs/cgroup/memory", limit=4 * GB, rss_mb=300, effective=GB)
-    tree.v1("sys/fs/cgroup/memory/work", limit=2 * GB, rss_mb=200, effective=GB)
-    found = read(tree)
-    assert (found.limit_bytes, found.limit_at, found.anon_bytes) == (GB, "above /pod/1f3a", 300 * MB)
-
-
-def test_hybrid_with_memory_on_v1(tree) -> None:
-    mounts = f"/ /sys/fs/cgroup/unified cgroup2 rw\n/ /sys/fs/cgroup/cpu cgroup rw,cpu\n{V1}"
-    tree.membership("1:cpu:/wrong\n4:memory:/right\n0::/wrong\n", mounts)
-    tree.v1("sys/fs/cgroup/memory/right", limit=GB, rss_mb=300)
-    tree.v1("sys/fs/cgroup/cpu/wrong", limit=MB, rss_mb=1)
-    assert (read(tree).version, read(tree).anon_bytes) == (1, 300 * MB)
-
-
-def test_hybrid_with_memory_on_v2(tree) -> None:
-    mounts = "/ /sys/fs/cgroup/unified cgroup2 rw\n/ /sys/fs/cgroup/cpu cgroup rw,cpu"
-    tree.membership("1:cpu:/wrong\n0::/right\n", mounts)
-    tree.v2("sys/fs/cgroup/unified/right", limit=GB, anon_mb=300)
-    assert (read(tree).version, read(tree).anon_bytes) == (2, 300 * MB)
-
-
 def test_of_two_mounts_the_one_that_shows_more_of_the_way_up(tree) -> None:
     tree.membership("4:memory:/node/job\n", f"/node/job /slurm/cgroup cgroup rw,memory\n{V1}")
     tree.v1("slurm/cgroup", rss_mb=300)
@@ -270,14 +224,6 @@ def test_limit_beyond_the_machine_is_none(tree) -> None:
     tree.membership("0::/job\n", V2)
     tree.v2("sys/fs/cgroup/job", limit=HOST, anon_mb=300)
     assert (read(tree).limit_bytes, read(tree).anon_bytes) == (None, 300 * MB)
-
-
-def test_a_limit_that_is_raised_is_seen(tree) -> None:
-    tree.membership("0::/job\n", V2)
-    tree.v2("sys/fs/cgroup/job", limit=GB)
-    assert read(tree).limit_bytes == GB
-    tree.v2("sys/fs/cgroup/job", limit=2 * GB)
-    assert read(tree).limit_bytes == 2 * GB
 
 
 @pytest.mark.parametrize(

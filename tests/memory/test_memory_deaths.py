@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden_text import Golden
 from tests.memory.deaths.cases import BLIND, PROGRAMS, read_case, read_cases
 from tests.memory.deaths.cgroups import NoCgroup
 from tests.memory.deaths.harness import run_case
@@ -59,16 +60,18 @@ def test_the_example_for_others_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("print()", "no block"),
-        ("# /// case\n# kind = 'healthy'\n# limitmb = 3\n# ///\n", "unknown limitmb"),
-        ("# /// case\n# kind = 'ill'\n# ///\n", '"death" or "healthy", not \'ill\''),
-        ("# /// case\n# kind = 'death'\n# ///\n", "needs its verdict"),
+        "print()",
+        "# /// case\n# kind = 'healthy'\n# limitmb = 3\n# ///\n",
+        "# /// case\n# kind = 'ill'\n# ///\n",
+        "# /// case\n# kind = 'death'\n# ///\n",
     ],
+    ids=["no block", "unknown key", "unknown kind", "no verdict"],
 )
-def test_a_case_that_is_none(text: str, problem: str, tmp_path: Path) -> None:
+def test_a_case_that_is_none(text: str, tmp_path: Path, golden: Golden) -> None:
     path = tmp_path / "case.py"
     path.write_text(text)
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises(ValueError, match=r"\S") as error:
         read_case(path)
+    golden.text(str(error.value))

@@ -46,7 +46,7 @@ def test_the_peak_is_the_worst_phase_and_its_parts_make_it_up(found: list[Part])
 
 
 def test_a_phase_that_there_is_not_is_no_part_of_an_estimate() -> None:
-    with pytest.raises(ValueError, match="no such phase: bakcward"):
+    with pytest.raises(ValueError, match="bakcward"):
         Part("gradients", 1, when=("bakcward",))
 
 
@@ -102,7 +102,9 @@ def test_where_slurm_polls_rss_what_was_asked_for_is_the_limit(monkeypatch: pyte
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "2048")
     seen_here = seen(limit=None, anon_of_all=3 * GB, own=GB)
     found = room(seen_here, own=True, counts_rss=True)
-    assert (found.limit_bytes, found.limit_at, found.used_bytes) == (2 * GB, "--mem (Slurm polls RSS)", 0)
+    assert (found.limit_bytes, found.used_bytes) == (2 * GB, 0)
+    assert found.limit_at is not None
+    assert found.limit_at.startswith("--mem ")
     assert room(seen_here, own=True).limit_at == "host", "elsewhere the cgroup tells"
     assert room(seen(limit=GB, anon_of_all=0, own=0), counts_rss=True).limit_bytes == GB, "the smaller kills"
     monkeypatch.delenv("SLURM_MEM_PER_NODE")

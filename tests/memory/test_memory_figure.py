@@ -14,6 +14,7 @@ from memory.report.drawing import own_style
 from memory.report.figure import attempt_figure, picture
 from memory.report.history import read_history
 from memory.report.small_figures import pictures, process_figure, rank_figure
+from tests.golden_text import Golden
 
 
 def figure_of(folder: Path) -> Any:
@@ -26,26 +27,27 @@ def figure_of(folder: Path) -> Any:
 
 
 def lines(axes: Any) -> dict[str, Any]:
-    return {line.get_label(): line for line in axes.get_lines()}
+    return {line.get_gid() or line.get_label(): line for line in axes.get_lines()}
 
 
-def test_a_death_in_the_loop(tmp_path: Path) -> None:
+def marked(axes: Any) -> list[float]:
+    """Where kills and the end are drawn."""
+    return sorted(line.get_xdata()[0] for line in axes.get_lines() if line.get_gid() == "mark")
+
+
+def test_a_death_in_the_loop(tmp_path: Path, golden: Golden) -> None:
     figure = figure_of(make_killed(tmp_path / "killed"))
     _, _, setup, loop = figure.axes
     assert [label.get_text() for label in setup.get_xticklabels()] == ["start", "build"]
-    u = lines(loop)["unreclaimable, of the job"]
+    u = lines(loop)["unreclaimable"]
     assert max(u.get_ydata()) == 900
     for axes in (setup, loop):
-        x = list(lines(axes)["unreclaimable, of the job"].get_xdata())
+        x = list(lines(axes)["unreclaimable"].get_xdata())
         assert x == sorted(x)
-    assert list(lines(loop)["killed by SIGKILL"].get_xdata()) == pytest.approx([36.2] * 2)
-    assert list(lines(loop)["OOM kill"].get_xdata()) == pytest.approx([36.0] * 2)
-    assert "OOM kill" not in lines(setup)
-    assert set(lines(loop)["limit: 900 MB"].get_ydata()) == {900}
-    assert loop.get_xlabel() == "seconds since the run began"
+    assert (marked(setup), marked(loop)) == ([], pytest.approx([36.0, 36.2]))
+    assert set(lines(loop)["limit"].get_ydata()) == {900}
     named = [text.get_text() for text in loop.get_legend().get_texts()]
-    assert {"anon, main", "anon, workers", "page cache (reclaimable)", "limit: 900 MB"} <= set(named)
-    assert figure.get_suptitle() == "killed; killed by SIGKILL in train, with 1 OOM kill in its cgroup"
+    golden.text("\n".join([figure.get_suptitle(), loop.get_xlabel(), *named]))
 
 
 def test_a_death_in_the_setup_is_drawn_within_its_stage(tmp_path: Path) -> None:
@@ -57,14 +59,14 @@ def test_a_death_in_the_setup_is_drawn_within_its_stage(tmp_path: Path) -> None:
     write_outcome(tmp_path, 5.0)
     _, setup = figure_of(tmp_path).axes
     assert [label.get_text() for label in setup.get_xticklabels()] == ["start", "load", "first_step"]
-    x = list(lines(setup)["unreclaimable, of the job"].get_xdata())
+    x = list(lines(setup)["unreclaimable"].get_xdata())
     assert x == sorted(x)
     assert x[0] == 0
     assert 2.9 < x[-1] < 3, "the last sample is 0.2 s older than its death"
-    assert set(lines(setup)["killed by SIGKILL"].get_xdata()) == {3}
+    assert marked(setup) == [3]
 
 
-def test_a_long_title_is_not_cut_off(tmp_path: Path) -> None:
+def test_a_long_title_is_not_cut_off(tmp_path: Path, golden: Golden) -> None:
     folder = tmp_path / "128d-modern-lr0.003-wd0.1-seed0-0123abcd"
     folder.mkdir()
     made = MadeStages(folder / "memory.jsonl", attempt=12)
@@ -72,15 +74,15 @@ def test_a_long_title_is_not_cut_off(tmp_path: Path) -> None:
     write_outcome(folder, 1.0, attempt=12)
     figure = figure_of(folder)
     (title,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
-    assert figure.get_suptitle().endswith("far above")
+    golden.text(figure.get_suptitle())
     assert title.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_a_foreign_command_is_drawn_over_time(tmp_path: Path) -> None:
     write_ring(tmp_path, [sample_of(60.0 * i, 100) for i in range(300)])
     _, axes = figure_of(tmp_path).axes
-    assert axes.get_xlabel() == "hours since the run began"
-    assert list(lines(axes)["unreclaimable, of the job"].get_xdata())[-1] == pytest.approx(299 / 60)
+    assert "hours" in axes.get_xlabel()
+    assert list(lines(axes)["unreclaimable"].get_xdata())[-1] == pytest.approx(299 / 60)
 
 
 def test_rss_of_many_workers_does_not_flatten_the_rest(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ SIZE = 32 << 10
 has_nameless = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
 
 
-@pytest.fixture(params=["without a name", "with one"])
+@pytest.fixture(params=["nameless", "named"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With one: as where the file system has no files without a name."""
-    if request.param == "with one":
+    """named: as where the file system has no files without a name."""
+    if request.param == "named":
         opens, nameless = os.open, getattr(os, "O_TMPFILE", 0)
 
         def refuses(path: Any, flags: int, *more: Any, **named: Any) -> int:

@@ -24,6 +24,7 @@ from memory.here_lines import lines
 from memory.limits import processes_of, read_limits, read_rlimits
 from memory.screen import wrapped
 from memory.slurm_words import SlurmWords, environment_of, read_slurm
+from tests.golden_text import Golden
 
 ROOT = Path(__file__).parents[2]
 MB, GB = 1 << 20, 1 << 30
@@ -45,11 +46,8 @@ def here(*arguments: str, code: str = "", **environment: str) -> subprocess.Comp
 def test_one_screen_without_a_command() -> None:
     done = here()
     assert (done.returncode, done.stderr) == (0, "")
-    text = done.stdout
-    assert text.startswith("Memory of ")
-    assert "limit  " in text
-    assert text.splitlines()[-1].startswith("next: python -m memory ")
-    assert "\x1b" not in text
+    assert "python -m memory " in done.stdout.splitlines()[-1]
+    assert "\x1b" not in done.stdout
 
 
 def test_of_a_process_and_its_children() -> None:
@@ -73,7 +71,7 @@ def test_of_a_process_and_its_children() -> None:
         assert found["processes"][0]["pss_bytes"] > 32 * MB
     assert found["snapshot"]["limit_bytes"] > 0
     assert f"{child.pid}  python" in screen.stdout
-    assert screen.stdout.splitlines()[-1] == f"next: python -m memory watch --pid {child.pid}"
+    assert screen.stdout.splitlines()[-1].endswith(f" watch --pid {child.pid}")
 
 
 def test_every_key_of_the_json_stands_on_its_page() -> None:
@@ -83,11 +81,10 @@ def test_every_key_of_the_json_stands_on_its_page() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc to know processes by")
-def test_a_process_that_is_not_there_is_the_users_to_mend() -> None:
+def test_a_process_that_is_not_there_is_the_users_to_mend(golden: Golden) -> None:
     done = here("--pid", "2000000000")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: --pid 2000000000: no such process")
-    assert "Traceback" not in done.stderr
+    golden.text(done.stderr)
 
 
 def test_without_proc_a_process_is_known_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,12 +122,11 @@ def test_a_user_who_may_not_look_is_told_so() -> None:
         "import locale, os, psutil\n"
         "from memory.details import read_details\nfrom memory.here_lines import lines\n"
         "read_details(); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "print('\\n'.join(lines(read_details())))\n"
+        "found = read_details(); lines(found); print(found.dev_shm.unreadable_processes)\n"
     )
     done = here(code=code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Memory of ")
-    assert "may not be looked into" in done.stdout
+    assert int(done.stdout) > 0
 
 
 @contextmanager
@@ -141,6 +137,12 @@ def shm_file(name: str, megabytes: int) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+
+
+def shm_states(path: str) -> tuple[bool | None, bool | None]:
+    """Whether the file in /dev/shm is unused, and whether it is stale."""
+    (file,) = (file for file in read_dev_shm().files if file.path == path)
+    return file.is_unused, file.is_stale
 
 
 @needs_shm
@@ -174,13 +176,11 @@ def test_a_killed_owner_leaves_a_stale_file_and_the_screen_says_how_to_remove_it
     path = Path(killed.stdout.strip())
     try:
         assert killed.returncode == -9
-        screen = here("--all").stdout
-        assert f"{path}  nobody has it open, written" in screen
-        assert f"rm {path}" not in screen
+        assert shm_states(str(path)) == (True, None)
+        assert f"rm {path}" not in here("--all").stdout
         monkeypatch.setattr(dev_shm, "_YOUNG_S", -1.0)
-        screen = "\n".join(lines(read_details(os.getpid()), every=True))
-        assert f"{path}  stale: who wrote it is gone" in screen
-        assert "    rm /dev/shm/" in screen
+        assert shm_states(str(path)) == (True, True)
+        assert "    rm /dev/shm/" in "\n".join(lines(read_details(os.getpid()), every=True))
     finally:
         path.unlink(missing_ok=True)
 
@@ -195,8 +195,8 @@ def test_what_a_live_job_has_put_there_to_read_later_is_not_advised_away(
         subprocess.run(["cp", "-p", sys.executable, str(path)], check=True)
         os.utime(path, (1, 1))
         screen = "\n".join(lines(read_details(os.getpid()), every=True))
-    assert f"{path}  nobody has it open, written" in screen
-    assert "that is not known" in screen
+        assert shm_states(str(path)) == (True, None)
+    assert str(path) in screen
     assert str(path) not in screen.partition("    rm ")[2]
 
 
@@ -251,7 +251,7 @@ def test_dev_shm_of_a_tree(tree) -> None:
 def test_a_small_dev_shm_is_told(total_mb: int, told: bool) -> None:
     """What a container gets where nobody asks for more."""
     details = dataclasses.replace(read_details(os.getpid()), dev_shm=DevShm(total_mb * MB, MB, (), ()))
-    assert ("  ! small: " in "\n".join(lines(details))) is told
+    assert ("  ! " in "\n".join(lines(details))) is told
 
 
 def test_the_processes_of_a_cgroup_and_of_those_below(tree) -> None:
@@ -306,14 +306,13 @@ def test_what_slurm_says() -> None:
     assert (garbage.requested_bytes, garbage.end_time_s) == (None, None)
 
 
-def test_in_a_job_the_screen_tells_what_was_asked_for_and_goes_on_to_watch_it() -> None:
+def test_in_a_job_the_screen_tells_what_was_asked_for_and_goes_on_to_watch_it(golden: Golden) -> None:
     end = str(int(time.time()) + 7300)
     job = {"SLURM_JOB_ID": "42", "SLURM_MEM_PER_NODE": "2048", "SLURM_JOB_END_TIME": end}
     text = here(**job).stdout
-    assert "Slurm: job 42: asked for 2.0 GB on this node (--mem)" in text
-    assert "next: python -m memory watch --job 42   (it ends in 2.0 h)" in text
+    golden.text("\n".join(line for line in text.splitlines() if "--mem" in line or "--job" in line))
     array = {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
-    assert here(**array).stdout.splitlines()[-1] == "next: python -m memory watch --job 9"
+    assert here(**array).stdout.splitlines()[-1].endswith(" watch --job 9")
 
 
 def test_the_environment_of_another_process(tree) -> None:
@@ -368,22 +367,19 @@ def test_one_question_that_fails_costs_that_answer_alone(
     assert (found.used_bytes, found.name, found.processes) == (50 * GB, "GPU", ())
 
 
-def test_a_narrow_terminal_gets_whole_words_below_each_other() -> None:
+def test_a_narrow_terminal_gets_whole_words_below_each_other(golden: Golden) -> None:
     row = "page cache  400 MB, given back when memory is short: usage (893 MB, peak 893 MB) includes it"
-    assert list(wrapped(row, 60)) == [
-        "page cache  400 MB, given back when memory is short: usage",
-        "            (893 MB, peak 893 MB) includes it",
-    ]
-    assert list(wrapped("    354 MB       0 B    2.2 MB  python", 20)) == [
-        "    354 MB       0 B    2.2 MB  python"
-    ]
-    note = "  limits above /a: this container does not see them"
-    assert list(wrapped(note, 30)) == ["  limits above /a: this", "    container does not see", "    them"]
+    note, table = (
+        "  limits above /a: this container does not see them",
+        "    354 MB       0 B    2.2 MB  python",
+    )
+    assert list(wrapped(table, 20)) == [table]
     assert list(wrapped(row, 200)) == [row]
+    golden.text("\n".join([*wrapped(row, 60), *wrapped(note, 30)]))
 
 
 def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
-    make_tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     make_tree(tmp_path).unpack(ROOT / "tests/golden/kernels/slurm-24.11-v2.txt")
     tree = make_tree(tmp_path)
@@ -405,8 +401,7 @@ def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
         dev_shm=DevShm(4 * GB, 3900 * MB, (stale,), (7,)),
         rlimits={"as_bytes": 8 * GB, "data_bytes": None},
     )
-    expected = (ROOT / "tests/golden/memory_screen.txt").read_text()
-    assert "\n".join(lines(details)) + "\n" == expected
+    golden.text("\n".join(lines(details)))
 
 
 @pytest.mark.parametrize(
@@ -422,7 +417,7 @@ def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
     ],
 )
 def test_a_cgroup_that_cannot_be_seen_may_have_a_limit(
-    tree, membership: str, mounts: str, unseen: str | None
+    tree, membership: str, mounts: str, unseen: str | None, golden: Golden
 ) -> None:
     tree.write("sys/fs/cgroup/user.slice/cgroup.procs", "")
     tree.write("sys/fs/cgroup/memory/release_agent", "")
@@ -430,6 +425,5 @@ def test_a_cgroup_that_cannot_be_seen_may_have_a_limit(
     found = read_details(PID, str(tree.root))
     assert (found.at.limit_at, found.unseen_cgroup) == ("host", unseen)
     limit = next(line for line in lines(found) if line.startswith("limit"))
-    assert ("no cgroup has a smaller limit" in limit) == (unseen is None)
-    assert ("not known" in limit) == (unseen is not None)
-    assert any("no memory cgroup of its own" in note for note in found.not_known) == (unseen is None)
+    if membership in ("0::/job_9/task_0\n", "0::/user.slice\n"):
+        golden.text("\n".join([limit, *found.not_known]))

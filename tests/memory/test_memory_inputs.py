@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -15,6 +16,7 @@ import pytest
 from supervised import outcome_in
 
 from memory.__main__ import main
+from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -54,8 +56,8 @@ def test_a_run_of_somebody_else(tmp_path: Path, command: str) -> None:
             cwd=ROOT, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, "")
-        assert "may not be read by this user" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["explain", "report", "watch", "stacks", "attribute"])
@@ -74,11 +76,10 @@ def _into(redirection: str, words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_full_disk_to_write_to() -> None:
+def test_a_full_disk_to_write_to(golden: Golden) -> None:
     done = _into("> /dev/full", "--json")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: standard output: No space left")
-    assert done.stderr.count("\n") == 1
+    golden.text(done.stderr)
 
 
 def test_what_nobody_wants_to_read(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_what_nobody_wants_to_read(tmp_path: Path) -> None:
     for words, status in (("--json", 0), (f"explain {tmp_path}/none", 2)):
         done = _into(">&-", words)
         assert done.returncode == status
-        assert "closed" not in done.stderr
+        assert done.stderr.count("\n") == (status != 0)
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])
@@ -146,7 +147,7 @@ def test_a_file_beyond_all_reason_is_not_read(tmp_path: Path) -> None:
             file.truncate(1 << 30)
     done = _asked("explain", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "outcome.json cannot be read: File too large" in done.stdout
+    assert os.strerror(errno.EFBIG) in done.stdout
 
 
 def test_lines_that_never_end_are_not_held(tmp_path: Path) -> None:
@@ -181,10 +182,10 @@ def test_a_log_that_comes_through_a_pipe(words: str, stdin: str) -> None:
     assert done.stdout.startswith("oom_cgroup")
 
 
-def test_no_log_on_standard_input() -> None:
+def test_no_log_on_standard_input(golden: Golden) -> None:
     done = _into("<&-", "explain --log -")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: --log -: standard input is closed. Expected a log there, or --log FILE\n"
+    golden.text(done.stderr)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
@@ -209,15 +210,13 @@ def test_a_name_that_is_empty_is_not_where_one_stands(
     (tmp_path / "outcome.json").write_text('{"exit_code": 3}')
     monkeypatch.chdir(tmp_path)
     assert main([command, "", *([""] if command == "compare" else [])]) == 2
-    assert capsys.readouterr().err.startswith("error: RUN is empty")
+    assert capsys.readouterr().err.startswith("error: RUN ")
 
 
-def test_an_output_that_is_empty_is_not_where_one_stands() -> None:
+def test_an_output_that_is_empty_is_not_where_one_stands(golden: Golden) -> None:
     done = _into("", "run --output '' -- true")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: --output is empty: expected a folder, such as --output mem\n",
-    )
+    assert done.returncode == 2
+    golden.text(done.stderr)
 
 
 def test_a_picture_of_a_stage_that_has_no_letters(tmp_path: Path) -> None:
@@ -235,4 +234,4 @@ def test_run_with_a_log_that_is_no_file(tmp_path: Path) -> None:
     words = f"run --output {tmp_path}/mem --log -- sh -c 'echo hello; exit 3'"
     done = _into("", words)
     assert (done.returncode, done.stdout) == (3, "hello\n")
-    assert f"what it prints is not copied to {tmp_path}/mem/log.txt: it is a FIFO" in done.stderr
+    assert f"{tmp_path}/mem/log.txt" in done.stderr

@@ -16,11 +16,13 @@ from made_pages import HOSTILE, page_with
 from made_runs import MB, MadeStages, make_killed, sample_of, write_ring
 
 from memory.__main__ import main
+from memory.explain import explain
 from memory.report.chart import Chart, Series
 from memory.report.colors import ON_PAGE
 from memory.report.history import read_history
 from memory.report.html import page_of
 from memory.report.page import data_block
+from tests.golden_text import Golden
 
 
 class Reader(html.parser.HTMLParser):
@@ -119,29 +121,30 @@ def test_the_same_run_makes_the_same_bytes(killed: Path, tmp_path: Path) -> None
     assert page_of(read_history(copy), command="x").replace(str(copy), str(killed)) == first
 
 
-def test_the_chart_holds_what_was_measured(killed: Path) -> None:
+def test_the_chart_holds_what_was_measured(killed: Path, golden: Golden) -> None:
     page = page_of(read_history(killed), command="x")
     assert_self_contained(page)
     chart = Reader(page).blocks[0]
-    series = {one["name"]: one for one in chart["series"]}
+    ys = [one["y"] for one in chart["series"]]
     track = read_history(killed).last.main
     assert chart["x"] == [round(moment.at_s, 4) for moment in track.moments]
-    assert series["U, of the job"]["y"] == [moment.u for moment in track.moments]
     stacked = [one["y"] for one in chart["series"] if one["kind"] == "stack"]
-    assert [sum(at) for at in zip(*stacked, strict=True)] == series["U, of the job"]["y"]
+    assert [sum(at) for at in zip(*stacked, strict=True)] == [moment.u for moment in track.moments]
+    assert [moment.u for moment in track.moments] in ys
     assert {one["color"] for one in chart["series"]} <= set(ON_PAGE)
-    assert series["anon, workers"]["y"] == [moment.workers for moment in track.moments]
+    assert [moment.workers for moment in track.moments] in stacked
     assert [level["value"] for level in chart["levels"]] == [900 * MB]
     bands = [(band["label"], band["begin"], band["end"], band["row"]) for band in chart["bands"]]
     assert ("weights", 1.1, 2.0, 1) in bands
     assert bands[-1] == ("train", 11.0, None, 0)
-    assert chart["marks"][0]["label"] == "OOM kill"
-    assert chart["marks"][-1]["kind"] == "bad"
+    assert [(mark["at"], mark["kind"]) for mark in chart["marks"]] == [(36.0, "bad"), (36.2, "bad")]
+    labels = [one["label"] for one in (*chart["levels"], *chart["marks"])]
+    golden.text("\n".join([*(one["name"] for one in chart["series"]), *labels]))
 
 
 def test_the_table_holds_what_the_records_do(killed: Path) -> None:
     page = page_of(read_history(killed), command="x")
-    rows = re.findall(r"<tr>(.*?)</tr>", page.split("By stage")[1].split("By process")[0])[1:]
+    rows = re.findall(r"<tr>(.*?)</tr>", page.split("<tbody>")[1].split("</tbody>")[0])
     cells = [re.findall(r'<td[^>]*?(?: data-value="([^"]*)")?>([^<]*)', row) for row in rows]
     told = {row[0][1]: [value for value, _ in row] for row in cells}
     track = read_history(killed).last.main
@@ -168,7 +171,6 @@ def test_ranks_share_one_scale_and_time_axis(tmp_path: Path) -> None:
     assert {chart["y_max"] for chart in small} == {212 * MB}
     assert len({chart["group"] for chart in charts[:4]}) == 1
     assert [chart["has_legend"] for chart in charts[:4]] == [True, False, False, False]
-    assert "in train, rank 2" in Reader(page).words
     assert "rank 2" in Reader(page).words
 
 
@@ -176,7 +178,7 @@ def test_page_cache_is_hatched_and_out_of_the_way_where_it_would_dwarf_the_rest(
     write_ring(tmp_path, [sample_of(i, 20) for i in range(5)])
     chart = Reader(page_of(read_history(tmp_path), command="x")).blocks[0]
     (cache,) = [one for one in chart["series"] if one["kind"] == "hatch"]
-    assert (cache["name"], cache["shown"]) == ("page cache", False)
+    assert cache["shown"] is False
     write_ring(tmp_path, [sample_of(i, 500) for i in range(5)])
     chart = Reader(page_of(read_history(tmp_path), command="x")).blocks[0]
     (cache,) = [one for one in chart["series"] if one["kind"] == "hatch"]
@@ -185,7 +187,7 @@ def test_page_cache_is_hatched_and_out_of_the_way_where_it_would_dwarf_the_rest(
 
 
 def test_a_chart_whose_lengths_differ_is_refused() -> None:
-    with pytest.raises(ValueError, match="anon: 3 values at 2 places"):
+    with pytest.raises(ValueError, match=r"anon.* 3 .* 2 "):
         Chart("x", [0.0, 1.0], [Series("anon", [1, 2, 3])]).to_json()
 
 
@@ -202,13 +204,16 @@ def test_what_an_attempt_held_before_is_folded(tmp_path: Path) -> None:
 
 
 def test_the_page_says_why_where_explain_knows(killed: Path, tmp_path: Path) -> None:
-    words = Reader(page_of(read_history(killed), command="x")).words
-    assert "Why" in words
-    assert "What to change, the cheapest first" in words
+    history = read_history(killed)
+    found = explain(history.evidence)
+    words = Reader(page_of(history, command="x")).words
+    assert found.advice
+    assert [told for told in (found.sentence, *(one.text for one in found.advice)) if told not in words] == []
     calm = tmp_path / "calm"
     calm.mkdir()
     MadeStages(calm / "memory.jsonl").stage("start", 0.0, 1.0, 10, 20)
-    assert "Why" not in Reader(page_of(read_history(calm), command="x")).words
+    history = read_history(calm)
+    assert explain(history.evidence).sentence not in Reader(page_of(history, command="x")).words
 
 
 def test_a_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,16 +221,14 @@ def test_a_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.
         raise RuntimeError("no")
 
     monkeypatch.setattr("memory.explain.explain", broken)
-    words = Reader(page_of(read_history(killed), command="x")).words
-    assert "Why" not in words
-    assert "By stage" in words
+    assert {"train", "evaluate"} <= set(Reader(page_of(read_history(killed), command="x")).words.split())
 
 
 def test_stacks_taken_near_the_limit_are_on_the_page(killed: Path) -> None:
     (killed / "memory.blackbox.1.txt").write_text('Thread 1:\n  File "train.py", line 7 in <module>\n')
     words = Reader(page_of(read_history(killed), command="x")).words
-    assert "Near the limit: memory.blackbox.1.txt" in words
-    assert 'File "train.py", line 7 in <module>' in words
+    assert "memory.blackbox.1.txt" in words
+    assert 'File "train.py", line 7' in words
 
 
 def test_very_many_records_are_explained_by_some_of_them(
@@ -234,4 +237,4 @@ def test_very_many_records_are_explained_by_some_of_them(
     monkeypatch.setattr("memory.kept_records.MOST", 3)
     history = read_history(killed)
     assert sum(map(len, history.evidence.records.values())) <= 6 < history.last.main.records
-    assert "What to change, the cheapest first" in Reader(page_of(history, command="x")).words
+    assert explain(history.evidence).sentence in Reader(page_of(history, command="x")).words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 import sys
 import threading
 import time
@@ -294,8 +295,7 @@ def test_a_stage_tells_the_highest_sample_of_its_time(tmp_path: Path) -> None:
         with stage("short") as short:
             pass
     assert (s.peak.sampled_unreclaimable_bytes, s.peak.samples) == (900 * GB, 3)
-    assert "U up to 900 GB (sampled) in" in told[0]
-    assert "sampled" not in told[1]
+    assert ["900 GB" in line for line in told] == [True, False]
     assert (short.peak.sampled_unreclaimable_bytes, short.peak.samples) == (None, 0)
     records = [json.loads(line) for line in (tmp_path / "memory.rank2.jsonl").read_text().splitlines()]
     assert records[1]["peak"] == s.peak.to_json()
@@ -310,5 +310,4 @@ def test_the_line_tells_a_peak_that_came_down_again() -> None:
             pass
         with stage("idle"):
             pass
-    assert "MB rss at its peak in" in lines[0]
-    assert "at its peak" not in lines[1]
+    assert [re.search(r"\+[67]\d MB", line) is not None for line in lines] == [True, False]

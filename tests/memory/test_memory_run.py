@@ -17,11 +17,13 @@ from made_runs import sample_of, write_outcome, write_ring
 from supervised import outcome_in, pid_in, python, start_supervised, wait_for
 
 from experiment_utils.quantities import format_bytes
+from memory.__main__ import main
 from memory.ring import RingWriter, read_ring
 from memory.samples import ProcessSample, Sample
 from memory.supervision.census import started_at
 from memory.watch_lines import line
 from memory.watching import job_processes, of_run, slope
+from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -71,8 +73,9 @@ def test_run_is_the_command(tmp_path: Path, code: int) -> None:
     if code == 0:
         assert done.stderr == ""
     else:
-        assert done.stderr.startswith(f"[mem] exit code {code} after ")
-        assert done.stderr.endswith(f"next: python -m memory explain {tmp_path}/new/mem\n")
+        assert done.stderr.count("\n") == 1
+        assert f" {code} " in done.stderr
+        assert done.stderr.endswith(f" explain {tmp_path}/new/mem\n")
 
 
 def test_run_tells_more_when_asked(tmp_path: Path) -> None:
@@ -80,51 +83,61 @@ def test_run_tells_more_when_asked(tmp_path: Path) -> None:
         "run", "--output", tmp_path, "--verbose", "--log", "--", "sh", "-c", "echo out; echo err >&2"
     )
     assert (done.returncode, done.stdout) == (0, "out\n")
-    assert done.stderr.splitlines()[0] == "err"
-    assert " of the host's " in done.stderr or " unreclaimable" in done.stderr
+    first, told = done.stderr.splitlines()
+    assert first == "err"
+    assert "%" in told
     assert "out" in (tmp_path / "log.txt").read_text()
 
 
 def test_run_dies_as_the_command_does(tmp_path: Path) -> None:
     done = memory("run", "--output", tmp_path, "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == -signal.SIGTERM
-    assert "[mem] killed by SIGTERM after " in done.stderr
+    assert "SIGTERM" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code"),
     [
-        (
-            ["--output", "mem", "--", "no-such-command"],
-            127,
-            "error: no-such-command: no such command in PATH",
-        ),
-        (["--output", "mem", "--", "./text"], 126, "chmod"),
-        (["--output", "mem", "--", "text"], 127, "the file of this folder is ./text"),
-        (["--output", "mem", "--", "./"], 126, "it is a folder"),
-        (["--output", "mem", "--"], 2, "memory run --output DIR -- COMMAND"),
-        (["--output", "text/mem", "--", "true"], 2, "--output text/mem: cannot be made"),
-        (["--output", "text", "--", "true"], 2, "--output text: cannot be made"),
-        (["--", "true"], 2, "--output"),
+        ("--output mem -- no-such-command", 127),
+        ("--output mem -- ./text", 126),
+        ("--output mem -- text", 127),
+        ("--output mem -- ./", 126),
+        ("--output mem --", 2),
+        ("--output text/mem -- true", 2),
+        ("--output text -- true", 2),
+        ("-- true", 2),
+    ],
+    ids=[
+        "no command",
+        "not executable",
+        "not in PATH",
+        "folder",
+        "empty",
+        "in a file",
+        "a file",
+        "no output",
     ],
 )
-def test_run_refuses(tmp_path: Path, words: list[str], code: int, told: str) -> None:
+def test_run_refuses(tmp_path: Path, words: str, code: int, golden: Golden) -> None:
     (tmp_path / "text").write_text("no program")
     done = subprocess.run(
-        [sys.executable, "-m", "memory", "run", *words],
+        [sys.executable, "-m", "memory", "run", *words.split()],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == code
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+    if words in ("-- true", "--output mem --"):
+        assert "--output" in done.stderr  # by argparse; with the command as it is typed here
+    else:
+        golden.text(done.stderr)
     assert not (tmp_path / "mem").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "stacks", "watch"])
-def test_help_has_examples(command: str) -> None:
-    done = memory(command, "--help")
-    assert done.returncode == 0
-    assert "examples:" in done.stdout
+@pytest.mark.parametrize("command", ["compare", "explain", "report", "run", "stacks", "watch"])
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"\n  python -m memory {command} " in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -144,68 +157,67 @@ def test_stacks_of_all_ranks(tmp_path: Path) -> None:
     told = json.loads(done.stdout)["processes"]
     mains = {one["rank"]: one for one in reversed(told)}
     assert {rank: one["pid"] for rank, one in mains.items()} == pids
-    assert all("in train_for_ever" in one["stacks"] for one in mains.values())
+    assert all("train_for_ever" in one["stacks"] for one in mains.values())
     (own[0] / "go").touch()
     running[0].wait(60)  # it has ended, and the other hangs
     plain = memory("stacks", tmp_path)
     assert plain.returncode == 0, plain.stderr
-    assert f"rank 1, process {pids[1]} " in plain.stdout
-    assert f"process {pids[0]} " not in plain.stdout
+    assert f" {pids[1]} " in plain.stdout
+    assert f" {pids[0]} " not in plain.stdout
     (own[1] / "go").touch()
     running[1].wait(60)
-    over = memory("stacks", tmp_path)
-    assert over.returncode == 2
-    assert "does not run" in over.stderr
+    assert memory("stacks", tmp_path).returncode == 2
 
 
 @pytest.mark.slow
-def test_stacks_of_all_processes(tmp_path: Path) -> None:
+def test_stacks_of_all_processes(tmp_path: Path, golden: Golden) -> None:
     process = start_supervised(tmp_path, [sys.executable, "-c", ANSWERS, str(tmp_path)])
-    main = pid_in(tmp_path / "up")
+    main_pid = pid_in(tmp_path / "up")
     wait_for(lambda: read_ring(tmp_path / "memory.ring"))
     for _ in range(2):  # asking changes nothing
         done = memory("stacks", tmp_path, "--json")
         assert done.returncode == 0, done.stderr
         first, *others = json.loads(done.stdout)["processes"]
-        assert first["pid"] == main
+        assert first["pid"] == main_pid
         own, *threads = first["stacks"].split("\n\n")
-        assert "in train_for_ever" in own, "the main thread is first"
-        assert ["in wait_in_a_thread" in one for one in threads] == [True, True]
+        assert "train_for_ever" in own, "the main thread is first"
+        assert ["wait_in_a_thread" in one for one in threads] == [True, True]
         by_name = {one["name"]: one for one in others}
-        assert "in wait_in_a_worker" in by_name[first["name"]]["stacks"]
+        assert "wait_in_a_worker" in by_name[first["name"]]["stacks"]
         asleep = by_name["sleep"]
         assert (asleep["stacks"], asleep["command"]) == (None, "sleep 60")
         assert "memory.black_box.install" in asleep["why"]
         assert asleep["kernel"]["state"] == "S (sleeping)"
     assert not list(tmp_path.glob("memory.blackbox*"))
     plain = memory("stacks", tmp_path)
-    assert "in wait_in_a_worker" in plain.stdout
-    assert "no Python stacks: its program does not answer" in plain.stdout
-    os.kill(main, signal.SIGSTOP)
+    assert "wait_in_a_worker" in plain.stdout
+    assert asleep["why"] in plain.stdout
+    os.kill(main_pid, signal.SIGSTOP)
     try:
         stopped = json.loads(memory("stacks", tmp_path, "--json").stdout)["processes"][0]
     finally:
-        os.kill(main, signal.SIGCONT)
-    assert stopped["why"] == "no answer in 2 s"
+        os.kill(main_pid, signal.SIGCONT)
+    assert stopped["stacks"] is None
+    golden.text("\n".join([asleep["why"], stopped["why"]]))
     assert stopped["kernel"]["state"].startswith("T (stopped")
     (tmp_path / "go").touch()
     assert process.wait(timeout=240) == 0
     gone = memory("stacks", tmp_path)
     assert gone.returncode == 2
-    assert f"does not run: process {main} " in gone.stderr
-    assert f"python -m memory explain {tmp_path}" in gone.stderr
+    assert f" {main_pid} " in gone.stderr
+    assert f" explain {tmp_path}" in gone.stderr
 
 
-def test_stacks_of_a_run_that_nobody_knows(tmp_path: Path) -> None:
-    assert "it has not begun" in memory("stacks", tmp_path).stderr
+def test_stacks_of_a_run_that_nobody_knows(tmp_path: Path, golden: Golden) -> None:
+    golden.text(memory("stacks", tmp_path).stderr, "not begun")
     facts = {"pid": os.getpid(), "host": "elsewhere", "attempt": 1, "started_at": started_at(os.getpid())}
     RingWriter(tmp_path / "memory.ring", facts).close()
-    assert "runs on elsewhere" in memory("stacks", tmp_path).stderr
+    golden.text(memory("stacks", tmp_path).stderr, "elsewhere", pids=[os.getpid()])
     assert memory("stacks", "no-such-run").returncode == 2
 
 
 @pytest.mark.slow
-def test_watch_a_run_to_its_end(tmp_path: Path) -> None:
+def test_watch_a_run_to_its_end(tmp_path: Path, golden: Golden) -> None:
     code = (
         "import os, sys, time\nheld, until = bytearray(b'x') * (50 << 20), time.monotonic() + 120\n"
         "while not os.path.exists(sys.argv[1]) and time.monotonic() < until: time.sleep(0.05)"
@@ -225,13 +237,12 @@ def test_watch_a_run_to_its_end(tmp_path: Path) -> None:
     process.communicate(timeout=240)
     told += watching.communicate(timeout=240)[0]
     *lines, ended, after = told.splitlines()
-    assert " unreclaimable (" in lines[0]
-    assert ended == "ended with exit code 0"
-    assert after.endswith(f"python -m memory explain {tmp_path}")
+    assert "%)" in lines[0]
+    golden.text(f"{ended}\n{after}")
     assert "\x1b" not in told
 
 
-def test_watch_tells_the_stage_and_that_everything_was_killed(tmp_path: Path) -> None:
+def test_watch_tells_the_stage_and_that_everything_was_killed(tmp_path: Path, golden: Golden) -> None:
     me = os.getpid()
     facts = {
         "pid": me,
@@ -247,21 +258,19 @@ def test_watch_tells_the_stage_and_that_everything_was_killed(tmp_path: Path) ->
         for event, stage, step, depth in records
     ]
     (tmp_path / "memory.jsonl").write_text("\n".join([*lines, '{"event": "beg']))
-    assert memory("watch", tmp_path, "--once").stdout.endswith(
-        " | 50 MB of 100 MB unreclaimable (50%) | 1 process | train step 7\n"
-    )
+    golden.text(memory("watch", tmp_path, "--once").stdout.partition(" | ")[2], "stage")
     with RingWriter(tmp_path / "memory.ring", facts | {"supervisor_started_at": 1}) as ring:
         ring.add(Sample(time.time(), unreclaimable_bytes=50 * MB, limit_bytes=100 * MB, processes=1))
-    assert "nobody knows how" in memory("watch", tmp_path).stdout
+    unknown = memory("watch", tmp_path).stdout
+    golden.text(unknown, "all killed", numbers=False)
     status = {"state": "cancelled", "reason": "stopped by SIGTERM", "attempt": facts.get("attempt")}
     (tmp_path / "status.json").write_text(json.dumps(status))
-    told = "it has ended: cancelled, stopped by SIGTERM; its supervisor had been killed before"
-    assert told in memory("watch", tmp_path).stdout
+    golden.text(memory("watch", tmp_path).stdout, "supervisor killed", numbers=False)
     (tmp_path / "status.json").write_text(json.dumps(status | {"attempt": 77}))
-    assert "nobody knows how" in memory("watch", tmp_path).stdout, "that is of another attempt"
+    assert memory("watch", tmp_path).stdout == unknown, "that is of another attempt"
 
 
-def test_watch_a_process(tmp_path: Path) -> None:
+def test_watch_a_process(tmp_path: Path, golden: Golden) -> None:
     process = subprocess.Popen(python("held = bytearray(b'x') * (50 << 20); import time; time.sleep(60)"))
     try:
         wait_for(lambda: json.loads(_watched(process.pid))["tree_anon_bytes"] > 50 * MB)
@@ -270,15 +279,15 @@ def test_watch_a_process(tmp_path: Path) -> None:
             cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert watching.stdout is not None
-        assert "unreclaimable" in watching.stdout.readline()
+        assert "%)" in watching.stdout.readline()
     finally:
         process.kill()
         process.wait()
-    assert watching.stdout.read().splitlines()[-1] == f"process {process.pid} has ended"
+    golden.text(watching.stdout.read().splitlines()[-1], "ended", pids=[process.pid])
     assert watching.wait(timeout=240) == 0
     gone = memory("watch", "--pid", str(process.pid))
     assert gone.returncode == 2
-    assert "is not on this host" in gone.stderr
+    golden.text(gone.stderr, "gone", pids=[process.pid])
 
 
 def _watched(pid: int) -> str:
@@ -296,7 +305,7 @@ def test_watch_in_a_terminal_moves_and_leaves_with_ctrl_c(tmp_path: Path) -> Non
             sys.executable, [sys.executable, "-m", "memory", "watch", "--pid", parent, "--interval", "0.1"]
         )
     told = b""
-    while told.count(b"unreclaimable") < 2:
+    while told.count(b"%)") < 2:
         told += os.read(terminal, 10_000)
     os.write(terminal, b"\x03")
     status = None
@@ -308,14 +317,14 @@ def test_watch_in_a_terminal_moves_and_leaves_with_ctrl_c(tmp_path: Path) -> Non
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"Traceback" not in told
-    assert f"process {os.getpid()}".encode() in told
+    assert str(os.getpid()).encode() in told
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--interval", "0", "x"], "expected 0.05 to 3600 seconds"),
-        (["no-such-run"], "no such run"),
+        (["--interval", "0", "x"], "0.05"),
+        (["no-such-run"], "no-such-run"),
         (["--job", "987654321"], "srun --overlap --jobid=987654321"),
     ],
 )
@@ -371,10 +380,14 @@ def test_of_a_run_that_has_ended_nothing_grows_any_more(tmp_path: Path) -> None:
     assert of_run(tmp_path)().slope is None, "of another host, and silent for long"
     write_outcome(tmp_path, 12.0)
     view = of_run(tmp_path)()
-    assert (view.ended, view.slope) == ("killed by SIGKILL", None)
+    assert view.ended is not None
+    assert "SIGKILL" in view.ended
+    assert view.slope is None
 
 
-def test_where_slurm_polls_rss_it_is_watched_against_what_was_asked_for(tmp_path: Path) -> None:
+def test_where_slurm_polls_rss_it_is_watched_against_what_was_asked_for(
+    tmp_path: Path, golden: Golden
+) -> None:
     """No cgroup limits it: U is all of the machine's, and its limit what the machine has."""
     write_ring(tmp_path, [sample_of(t, 10 + 10 * t, limit=None) for t in range(12)], attempt=2)
     newest = of_run(tmp_path)().sample
@@ -384,13 +397,13 @@ def test_where_slurm_polls_rss_it_is_watched_against_what_was_asked_for(tmp_path
         view = of_run(tmp_path)()
         assert view.is_polled == is_polled
     assert view.sample.unreclaimable_bytes == newest.tree_rss_bytes
-    used, share = format_bytes(newest.tree_rss_bytes), newest.tree_rss_bytes / (10 * MB)
-    assert f"| {used} rss of --mem 1.0 GB, polled by Slurm ({share:.0f}%) | anon 120 MB | 1 process" in line(
-        view
-    )
+    told = line(view)
+    assert f" {format_bytes(newest.tree_rss_bytes)} " in told
+    assert f"({newest.tree_rss_bytes / (10 * MB):.0f}%)" in told
+    golden.text(told, numbers=False)
 
 
-def test_a_sample_of_many_processes_is_drawn() -> None:
+def test_a_sample_of_many_processes_is_drawn(golden: Golden) -> None:
     from rich.console import Console
 
     from memory.watch_lines import drawing
@@ -403,22 +416,13 @@ def test_a_sample_of_many_processes_is_drawn() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(drawing(View("runs/[a]", sample, stage="train", slope=Slope(MB, 30))))
     text = console.export_text()
-    for words in (
-        "runs/[a]",
-        "95 MB of 100 MB unreclaimable (95%)",
-        "py[red]thon",
-        "32 more",
-        "2 killed by the kernel",
-        "full in 5 s",
-    ):
-        assert words in text
+    golden.text(text.partition("runs/")[2])
 
 
-def test_memory_is_full_where_the_machine_has_no_more_to_give() -> None:
+def test_memory_is_full_where_the_machine_has_no_more_to_give(golden: Golden) -> None:
     from memory.watch_lines import growth
     from memory.watching import Slope, View
 
     sample = Sample(1.0, unreclaimable_bytes=MB, limit_bytes=64_000 * MB, host_available_bytes=30 * MB)
-    assert growth(View("run", sample, slope=Slope(MB, 60))) == "+1.0 MB/s: full in 30 s"
-    assert growth(View("run", sample, slope=Slope(MB // 50, 60))) == "+20 KB/s", "no 25 minutes of one"
-    assert growth(View("run", sample, slope=Slope(MB // 10, 10))) == "+102 KB/s", "no 5 minutes of 10 seconds"
+    slopes = [Slope(MB, 60), Slope(MB // 50, 60), Slope(MB // 10, 10)]  # no 25 minutes of one, no 5 of 10 s
+    golden.text("\n".join(growth(View("run", sample, slope=one)) for one in slopes))

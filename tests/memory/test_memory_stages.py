@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import json
 import logging
 import mmap
@@ -62,7 +63,7 @@ def test_a_stage_leaves_two_records_and_one_line(path: Path) -> None:
     assert s.after.to_json() == end["snapshot"]
     assert (s.change, s.seconds) == (end["change"], pytest.approx(end["seconds"], abs=1e-5))
     assert len(lines) == 1
-    assert lines[0].startswith("[mem] build_model step 7  ")
+    assert lines[0].startswith("[mem] build_model ")
 
 
 def test_the_page_names_every_key_of_a_record(path: Path) -> None:
@@ -122,12 +123,14 @@ def test_one_record_is_one_write_to_an_appending_descriptor(
 def test_an_exception_goes_through_and_is_recorded(path: Path) -> None:
     lines: list[str] = []
     with record_to(path, attempt=1, echo=lines.append):
-        with pytest.raises(ValueError, match="no such"), stage("open"):
-            raise ValueError("no such file")
+        with pytest.raises(ValueError, match="gone"), stage("open"):
+            raise ValueError("gone")
         with stage("next"):
             pass
-    assert [record.get("error") for record in records(path)] == [None, "ValueError: no such file", None, None]
-    assert lines[0].endswith("ended by ValueError")
+    errors = [record.get("error") for record in records(path)]
+    assert errors[1].split(": ") == ["ValueError", "gone"]
+    assert [error is None for error in errors] == [True, False, True, True]
+    assert lines[0].endswith(" ValueError")
     assert records(path)[-1]["depth"] == 0
 
 
@@ -251,7 +254,7 @@ def test_an_exception_in_a_decorated_async_function_is_recorded(path: Path) -> N
 
     with record_to(path, attempt=1), pytest.raises(ValueError, match="gone"):
         asyncio.run(fetch())
-    assert records(path)[1]["error"] == "ValueError: gone"
+    assert records(path)[1]["error"].split(": ") == ["ValueError", "gone"]
 
 
 def test_a_folder_gets_a_file_of_each_rank_and_readers_join_them(tmp_path: Path) -> None:
@@ -325,7 +328,7 @@ def test_full_disk_is_told_once_and_the_run_goes_on(caplog: pytest.LogCaptureFix
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "/dev/full" in warnings[0]
-    assert "No space left" in warnings[0]
+    assert os.strerror(errno.ENOSPC) in warnings[0]
     assert len(lines) == 3
 
 
@@ -405,8 +408,9 @@ def test_measuring_that_fails_does_not_break_the_run(path: Path, monkeypatch: py
     monkeypatch.setattr("memory.snapshots.read_host", fail)
     with record_to(path, attempt=1, echo=lines.append), stage("a"):
         pass
-    assert records(path)[1]["snapshot"]["notes"] == ["cannot be measured: RuntimeError: a bug of ours"]
-    assert "unknown (cannot be measured)" in lines[0]
+    (note,) = records(path)[1]["snapshot"]["notes"]
+    assert "RuntimeError" in note
+    assert f"({note.partition(':')[0]})" in lines[0]
 
 
 def test_an_echo_that_fails_does_not_break_the_run(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ def step(model: Any, optimizer: Any) -> None:
 
 
 def never() -> Any:
-    raise AssertionError("it is in the cache")
+    raise NotImplementedError
 
 
 def test_a_trace_finds_the_parts_and_is_kept(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_trace_finds_the_parts_and_is_kept(tmp_path: Path) -> None:
     again = traced(never, never, shape=shape, cache=tmp_path)
     assert again.from_cache
     assert (again.parts, again.peak_bytes) == (found.parts, found.peak_bytes)
-    with pytest.raises(AssertionError, match="in the cache"):
+    with pytest.raises(NotImplementedError):
         traced(never, never, shape={"width": 1}, cache=tmp_path)
 
     (path,) = tmp_path.iterdir()

@@ -116,8 +116,8 @@ def test_the_black_box(tmp_path: Path) -> None:
     assert told.count("== ") == 2, "main and the worker, once"
     main, worker = told.split(" unreclaimable ")[1:]
     assert f"{outcome_in(tmp_path)['pid']} " in main
-    assert "in load_it_all" in main
-    assert "in wait_in_a_worker" in worker
+    assert "load_it_all" in main
+    assert "wait_in_a_worker" in worker
     share = int(main.partition("(")[2].partition("%")[0])
     assert 92 <= share <= 100
     largest = json.loads((tmp_path / "memory.blackbox.2.json").read_text())

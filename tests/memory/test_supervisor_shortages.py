@@ -15,6 +15,7 @@ import pytest
 from supervised import outcome_in
 
 from memory.supervision.options import command_line
+from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts what Linux opens")
 
@@ -43,10 +44,10 @@ def test_few_files_are_allowed(tmp_path: Path, files: int, log: bool) -> None:
     if files >= 12:
         assert outcome_in(tmp_path)["exit_code"] == 3
     else:
-        assert (tmp_path / "outcome.json").exists() or "not watched" in done.stderr
+        assert (tmp_path / "outcome.json").exists() or done.stderr.startswith("[mem] ")
 
 
-def test_no_process_can_be_started(tmp_path: Path) -> None:
+def test_no_process_can_be_started(tmp_path: Path, golden: Golden) -> None:
     """Then the command takes the place of its supervisor."""
     folder = Path(__file__).parents[2] / "memory"
     code = (
@@ -59,7 +60,7 @@ def test_no_process_can_be_started(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (5, "ran\n")
-    assert "not watched" in done.stderr
+    golden.text(done.stderr)
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
@@ -116,13 +117,13 @@ def test_a_script_that_names_no_interpreter_is_run_by_sh(tmp_path: Path, by: str
     assert (done.returncode, done.stdout) == (5, "2 a b\n")
 
 
-def test_what_is_neither_a_program_nor_text(tmp_path: Path) -> None:
+def test_what_is_neither_a_program_nor_text(tmp_path: Path, golden: Golden) -> None:
     script = tmp_path / "data"
     script.write_bytes(b"\0" * 100)
     script.chmod(0o755)
     done = _supervise(tmp_path, [str(script)])
     assert done.returncode == 126
-    assert "exec format error" in done.stderr
+    golden.text(done.stderr)
 
 
 @pytest.mark.privileged
@@ -139,7 +140,7 @@ def test_the_log_fills_the_disk(tmp_path: Path, size: str) -> None:
         assert (done.returncode, len(done.stdout)) == (3, 3_000_000)
         assert (small / "log.txt").stat().st_size > 4000
         if size == "8k":
-            assert f"{small}/outcome.json could not be written: " in done.stderr
+            assert f"{small}/outcome.json" in done.stderr
         else:
             assert outcome_in(small)["exit_code"] == 3
     finally:
@@ -158,5 +159,6 @@ def test_a_proc_of_another_pid_namespace_is_not_read(tmp_path: Path) -> None:
         None,
         None,
     )
-    assert outcome["notes"] == ["/proc is of another pid namespace: nothing can be measured"]
+    (note,) = outcome["notes"]
+    assert note.startswith("/proc ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outcome.json"]
