@@ -248,6 +248,5 @@ def test_report_draws_the_use_by_all_processes(tmp_path: Path, cuda: Cuda, golde
     chart = gpu_over_time(track)
     assert chart is not None
     golden.text("\n".join(series.name for series in chart.series))
-    history = read_history(tmp_path)
     drawn = {line.get_gid() for axes in attempt_figure(history, history.last).axes for line in axes.lines}
     assert {"gpu", "gpu_reserved", "gpu_used"} <= drawn
