@@ -46,6 +46,10 @@ _OF_A_JOB = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
 for _name in [name for name in os.environ if name == "HIGHWATER_RUNS_DIR" or name.startswith(_OF_A_JOB)]:
     del os.environ[_name]
 
+# Messages are wrapped for a terminal of the usual width, whatever runs the tests says.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
 # As where the environment is active: commands are printed with `python`.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

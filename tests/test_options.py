@@ -9,10 +9,11 @@ import pytest
 from tiny_run import write_text
 
 import core
+from conf import request
 from conf.compose import Composer
 from conf.logging_rules import is_missing
-from conf.request import read_run
 from training.attempt.begin import create_run
+from training.attempt.run_files import read_run
 from training.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,7 +114,7 @@ def test_one_step(
     monkeypatch.chdir(home)
     budget = ["training.max_tokens=null", "training.tokens_per_param=null"] if group == "study" else []
     overrides = [f"{group}={option}", *BASE, *budget, *NEEDS.get((group, option), [])]
-    plan = make_plan(read_run(overrides, composer), tokenize=True)
+    plan = make_plan(request.read_run(overrides, composer), tokenize=True)
     assert plan.identity is not None
     folder = create_run(plan.config, plan.identity)
     assert core.run_attempt(folder, terminal=False) == 0, (folder / "log.txt").read_text()

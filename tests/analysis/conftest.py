@@ -29,6 +29,12 @@ SETUP = {
 """Seconds of each stage, and MB of anonymous memory that it takes."""
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has no `runs`, also if commands were typed in the checkout."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+
+
 class MadeRun:
     """A run folder that is filled file by file."""
 

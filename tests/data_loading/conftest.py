@@ -237,12 +237,12 @@ WITHOUT_RULE = (
 )  # fmt: skip
 
 
-@cache
 def without_memory_lines(output: str) -> str:
     """Output without the [mem] lines, which differ by machine."""
     return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[mem]"))
 
 
+@cache
 def tokenizer_folder_text(family: str) -> str:
     return json.dumps(_makers()[family]())
 

@@ -56,7 +56,7 @@ def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
     assert (last["step"], last["val_loss"], last["lr"], last["flops"]) == ("4", "2.25", "0.2", "2400.0")
     assert (last["tokens_per_s"], last["mfu"]) == ("200.0", "0.2")
     assert "step      4/10 | loss 2.0000 | lr 2.00e-01" in progress.line()
-    assert re.search(r" \| 200 tok/s \| MFU 20% \| mem \d+ MB \| 3\.0 s .*$", progress.line())
+    assert re.search(r" \| 200 tok/s \| MFU 20% \| mem [\d.]+ [MG]B \| 3\.0 s .*$", progress.line())
 
 
 def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:

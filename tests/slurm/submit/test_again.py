@@ -625,7 +625,7 @@ def test_resubmit_names_a_copy_that_is_gone(
     (first,) = submissions(place / "runs" / "default")
     shutil.rmtree(str(first.snapshot))
     assert command("resubmit", "default") == 2
-    golden.text(capsys.readouterr().err)
+    golden.text(capsys.readouterr().err, numbers=False)
     assert command("resubmit", "default", "--code", "now") == 0
 
 
