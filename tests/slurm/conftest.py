@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,11 +46,14 @@ def its_clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str], golden: Golden) -> Shown:
-    """Output of `python -m slurm ...`, pinned; numbers=False for sizes of the disk."""
+    """Output of `python -m slurm ...`, pinned; numbers=False for sizes of the disk.
+
+    Wrapped lines are joined: where they are wrapped depends on the length of the temporary folder.
+    """
 
     def pinned(*arguments: str, numbers: bool = True) -> str:
         text = told(capsys, *arguments)
-        golden.text(text, numbers=numbers)
+        golden.text(re.sub(r"\n {4,}(?=\S)", " ", text), numbers=numbers)
         return text
 
     return pinned

@@ -46,6 +46,11 @@ def cells(page: str) -> list[list[str]]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder() -> None:
+    """Commands on pages are as they are typed in the checkout."""
+
+
 def test_every_run_is_a_row_and_the_file_lies_beside_them(
     tmp_path: Path, capsys: Captured, golden: Golden
 ) -> None:
@@ -292,8 +297,9 @@ def test_memory_by_size_is_what_the_memory_command_tells(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize("kind", ["empty", "missing", "output", "no loss"])
 def test_mistakes_exit_2_with_one_message(
-    tmp_path: Path, kind: str, capsys: Captured, golden: Golden
+    tmp_path: Path, kind: str, capsys: Captured, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     make_one(tmp_path / "one", 32, 0.01, 0)
     (tmp_path / "csvs").mkdir()

@@ -259,7 +259,7 @@ def test_a_part_of_it_alone_is_told(home: Path, capsys: pytest.CaptureFixture[st
         (["my.txt", "--slurm", "nowhere", "--tasks", "3", "--tokenizer", "bytes"], "supercloud"),
         (
             ["-", "--slurm", "default", "--tasks", "3", "--tokenizer", "bytes", "--output", "x"],
-            "--slurm",
+            "standard input",
         ),
     ]:
         assert pretokenize_dataset.main(arguments) == 2
