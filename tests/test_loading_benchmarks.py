@@ -72,7 +72,6 @@ def test_measurement_counts_batches_and_memory(path: Path) -> None:
     torch.set_num_threads(threads)
     assert (found["batches"], found["read_batches"]) == (30, 35)
     assert found["tokens_s"] == pytest.approx(30 * BATCH * SEQ_LEN / found["seconds"])
-    assert found["peak_growth_bytes"] >= found["growth_bytes"]["VmRSS"]
     assert set(found["growth_bytes"]) == {"RssAnon", "RssFile", "RssShmem", "VmRSS"}
 
 
