@@ -81,9 +81,9 @@ def rows(
             measured = measure(with_members(config, members) if members > 1 else config, cache)
             peaks.append(measured.job_bytes if compile else measured.peak_bytes)
         estimate = estimate_run(config, vocab_size=vocab, micro_batch=batch, together=members)
-        told = {"": estimate.own_bytes, "cold": estimate.host_bytes, "warm": estimate.warm_bytes}[state]
-        told -= constants.ENTRY.in_bytes if compile else 0
-        error, peak = told / max(peaks) - 1, max(peaks)
+        estimated = {"": estimate.own_bytes, "cold": estimate.host_bytes, "warm": estimate.warm_bytes}[state]
+        estimated -= constants.ENTRY.in_bytes if compile else 0
+        error, peak = estimated / max(peaks) - 1, max(peaks)
         most = GOALS["compiled"] if compile else GOALS["eager"]
         facts: dict[str, Any] = {
             "vocabulary": vocab if vocab != VOCAB else None, "compile": compile, "compiler_cache": state,
@@ -93,7 +93,7 @@ def rows(
         found.append({
             "model": f"{width}d", "micro_batch": batch, "loss": loss,
             **{key: value for key, value in facts.items() if value},
-            "told_mb": round(told / MB), "measured_mb": round(peak / MB), "error": round(error, 4),
+            "told_mb": round(estimated / MB), "measured_mb": round(peak / MB), "error": round(error, 4),
             "within_goal": abs(error) <= most and (compile or error >= -GOALS["below"]),
         })  # fmt: skip
         print(found[-1], file=sys.stderr, flush=True)

@@ -118,13 +118,13 @@ def _job(where: Cluster, each: Asked) -> None:
             submitted = submit(where, case, Path(folder) / "x")
             interfere(where, submitted)
             ran = result(where, submitted)
-            told = where.say("sacct", "-P", "-j", submitted.job, "-o", ROWS)
+            answer = where.say("sacct", "-P", "-j", submitted.job, "-o", ROWS)
     except (OSError, RuntimeError) as error:  # TimeoutError is an OSError
         each.note = each.note or str(error)
         return
     if made_for_it:
         each.take(ran.explanation, ran.wrong)
-    head, *lines = [line.split("|") for line in told.splitlines()]
+    head, *lines = [line.split("|") for line in answer.splitlines()]
     rows = [dict(zip(head, line, strict=True)) for line in lines]
     each.peers |= {"sacct": sacct(rows), "seff": seff(rows)}
 
@@ -132,13 +132,13 @@ def _job(where: Cluster, each: Asked) -> None:
 def in_guest(asked: list[Asked]) -> None:
     """Run cases of cgroup v2 in a guest, on a machine that has v1."""
     try:
-        told = {found["name"]: found for found in run_in_guest([each.case.name for each in asked])}
+        answer = {found["name"]: found for found in run_in_guest([each.case.name for each in asked])}
     except NoGuest as error:
         for each in asked:
             each.note = str(error)
         return
     for each in asked:
-        found = told[each.case.name]
+        found = answer[each.case.name]
         each.take(found["explanation"], found["wrong"], found["misfire"])
 
 

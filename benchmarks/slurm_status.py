@@ -123,9 +123,9 @@ def status_of_many(runs: int, rounds: int) -> dict[str, Any]:
             calls.unlink(missing_ok=True)
             done = run(command, cwd=Path(place), env=environment, code=None, errors=False)
             seconds.append(done.wall_s)
-            told = json.loads(done.output)["counts"]
-            if told != {state: count for state, count in states.items() if count}:
-                raise AssertionError(f"{told} where {states} are")
+            counts = json.loads(done.output)["counts"]
+            if counts != {state: count for state, count in states.items() if count}:
+                raise AssertionError(f"{counts} where {states} are")
         asked = calls.read_text().split()
         return {
             "runs": runs, "states": states, "seconds": summary(seconds), "goal_s": GOAL_S,

@@ -37,8 +37,8 @@ def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:
     for at, row in enumerate(_rows(path)):
         if at == 0:
             continue
-        told = dict(zip(names, row, strict=True))
-        numbers = {name: found for name, text in told.items() if (found := csv_number(text)) is not None}
+        fields = dict(zip(names, row, strict=True))
+        numbers = {name: found for name, text in fields.items() if (found := csv_number(text)) is not None}
         step = numbers.pop(counts, None) if counts else at
         if step is None or step != step:
             continue

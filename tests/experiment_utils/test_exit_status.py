@@ -96,6 +96,15 @@ def test_what_is_not_of_standard_output_is_not_hidden(error: OSError) -> None:
     assert raised.value is error
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EDQUOT])
+def test_refusal_of_a_file_is_one_line_with_its_name(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise OSError(number, os.strerror(number), "/some/file")
+
+    assert exit_status(command) == 2
+    assert capsys.readouterr().err == f"error: /some/file: {os.strerror(number)}\n"
+
+
 def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     def raises(error: BaseException) -> int:
         raise error

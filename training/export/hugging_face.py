@@ -69,7 +69,8 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
             atomic_files.same_mode(path, temporary / FACTS)
             atomic_files.fsync_file(path)
         atomic_files.fsync_folder(temporary)
-        atomic_files.replace_folder(temporary, output, output.with_name(f".{output.name}.old"), "export")
+        temporary.rename(output)  # fails if another process has made it meanwhile: nothing is replaced
+        atomic_files.fsync_folder(output.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

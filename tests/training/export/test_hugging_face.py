@@ -13,6 +13,7 @@ from tiny_run import make_run, run_here, tiny_config
 
 from experiment_utils.extras import install_command
 from training.__main__ import main
+from training.export import hugging_face
 from training.saved_run import open_run
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,22 @@ def test_a_folder_that_is_there_is_left_as_it_is(
     assert main(["export", str(finished), "--output", str(tmp_path / "mine")]) == 2
     assert "is there already" in capsys.readouterr().err
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_folder_made_during_the_export_keeps_its_files(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, difference = tmp_path / "mine", hugging_face._difference
+
+    def made_meanwhile(*arguments: Any) -> Any:
+        output.mkdir()
+        (output / "file").write_text("theirs")
+        return difference(*arguments)
+
+    monkeypatch.setattr(hugging_face, "_difference", made_meanwhile)
+    assert main(["export", str(finished), "--output", str(output)]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (output / "file").read_text() == "theirs"
 
 
 def test_where_nothing_can_be_written(
