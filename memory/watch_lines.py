@@ -25,7 +25,7 @@ def line(view: View) -> str:
         amount(view),
         *(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value),
         gpu(sample),
-        f"{sample.processes} process{'es' * (sample.processes != 1)}",
+        "" if sample.processes is None else f"{sample.processes} process{'es' * (sample.processes != 1)}",
         growth(view),
         view.stage,
         view.note,
