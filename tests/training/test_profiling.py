@@ -46,6 +46,7 @@ def test_the_tracer_writes_nothing_of_its_own(tmp_path: Path) -> None:
     assert "profiler_start" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_range_that_ends_behind_the_run_ends_with_it(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=5, profile="4:20"))
     assert run_here(folder, "--quiet").returncode == 0
