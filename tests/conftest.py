@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -36,6 +37,18 @@ _NO_CLOCK = {
 settings.register_profile("repeatable", derandomize=True, max_examples=examples(100), **_NO_CLOCK)
 settings.register_profile("explore", derandomize=False, max_examples=examples(100), **_NO_CLOCK)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Collecting 10,000 tests makes objects that live until the end. The garbage collector does not look at them
+# while they are made, nor later: a quarter of the CPU time of a test run.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
+
 
 # A shell ignores SIGINT for what it starts in the background of a script, and every process that a test
 # starts would inherit that.

@@ -176,6 +176,7 @@ def ranks() -> Iterator[RankProcesses]:
     found.close()
 
 
+@pytest.mark.slow
 def test_ranks_are_refused_and_begin_again_together(
     ranks: RankProcesses, config: Config, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import tomllib
 from pathlib import Path
@@ -47,6 +48,11 @@ def sources(root: Path) -> list[tuple[str, Path]]:
     return found
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(tree: ast.AST) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -66,7 +72,7 @@ def test_rooms_import_one_way(root: Path) -> None:
     wrong = [
         f"{path.relative_to(root)} imports {name}"
         for room, path in sources(root)
-        for name in sorted(imported(ast.parse(path.read_text())) & set(MAY_IMPORT))
+        for name in sorted(imported(parsed(path)) & set(MAY_IMPORT))
         if name != room and name not in MAY_IMPORT[room]
     ]
     assert wrong == []
@@ -79,11 +85,7 @@ def test_heavy_packages_are_imported_where_they_are_needed(root: Path) -> None:
         if any(place == allowed or place.startswith(f"{allowed}/") for allowed in FILES_OF_TORCH):
             continue
         top = ast.Module(
-            body=[
-                node
-                for node in ast.parse(path.read_text()).body
-                if isinstance(node, ast.Import | ast.ImportFrom)
-            ],
+            body=[node for node in parsed(path).body if isinstance(node, ast.Import | ast.ImportFrom)],
             type_ignores=[],
         )
         loaded_by = {"hydra"} if place.startswith("hydra_plugins/") else set()  # it is Hydra that imports it

@@ -138,6 +138,7 @@ def named_extras() -> Iterator[str]:
                     yield argument.value
 
 
+@pytest.mark.slow
 def test_messages_name_every_extra_and_no_other() -> None:
     extras = project()["project"]["optional-dependencies"]
     assert {*named_extras(), *PACKAGES.values()} == set(extras)

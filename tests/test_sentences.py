@@ -30,6 +30,7 @@ def test_compared_words_count(code: str, found: int) -> None:
     assert len(sentences(ast.parse(code))) == found
 
 
+@pytest.mark.slow
 def test_no_folder_pins_more_sentences() -> None:
     """Pin a code, a state, a key or a number instead, and the wording with `golden`."""
     limits = json.loads(LIMITS.read_text())

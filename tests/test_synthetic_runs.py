@@ -52,6 +52,7 @@ def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path, go
     assert not (tmp_path / "Datasets").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

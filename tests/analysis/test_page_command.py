@@ -22,6 +22,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(text))
 
 
+@pytest.mark.slow
 def test_a_study_is_a_path_a_name_several_or_one_run(
     study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:

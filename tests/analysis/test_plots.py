@@ -220,6 +220,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(
     assert not list(done_run.path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_pictures_do_not_depend_on_who_draws_them(done_run: Any, tmp_path: Path, root: Path) -> None:
     """Another matplotlibrc, no home to write to, no font cache, no display: the same bytes, not a word."""
     draw_run(done_run.path)

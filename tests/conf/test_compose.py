@@ -113,6 +113,7 @@ def test_it_is_what_hydra_composes(own_folder: Path) -> None:
         assert read_run(overrides, composer, rules=()) == composed_by_hydra(overrides, own_folder), overrides
 
 
+@pytest.mark.slow
 def test_nothing_leaks_from_one_composition_to_the_next(own_folder: Path) -> None:
     """The same composer, whatever it composed before."""
     composer = Composer(own_folder)
@@ -135,6 +136,7 @@ def test_a_choice_that_follows_another_choice_is_followed(own_folder: Path) -> N
     assert rates == [0.2, 0.1, 0.2]
 
 
+@pytest.mark.slow
 def test_a_sweep_over_many_groups_asks_hydra_for_few_lists(
     composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,11 +45,17 @@ class Net(torch.nn.Module):
 
 
 @pytest.fixture
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """What is there already is not walked over: in a process that has run other tests it takes seconds."""
     gc.freeze()
-    yield
+
+
+@pytest.fixture
+def whole_heap() -> Iterator[None]:
+    """Objects made before the first test are walked over too."""
     gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def heap_of(*modules: torch.nn.Module, **lists: list[Any]) -> Heap:
@@ -213,6 +219,7 @@ class Loader:
         self.by_name = {"a": np.ones(310_000)}
 
 
+@pytest.mark.usefixtures("whole_heap")
 def test_names_and_groups() -> None:
     loader, variable = Loader(), np.ones(320_000)
     found = attribute(count=10_000)

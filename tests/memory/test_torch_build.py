@@ -31,6 +31,7 @@ def test_build_that_is_not_found_is_the_one_of_the_package_index(tmp_path: Path)
     assert build_of(facts_in(tmp_path)) == CUDA
 
 
+@pytest.mark.slow
 def test_installed_build_is_known_without_importing_torch() -> None:
     code = (
         "import sys; from memory.torch_build import torch_build; print(torch_build())\n"

@@ -117,6 +117,7 @@ def test_n_of_the_scaling_laws_is_16_layers_width_squared(width: int, layers: in
     assert counted.total == n + 50_257 * width + (2 * layers + 1) * width
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None)
 @given(ARCHS | LSTMS | MINGRUS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
 def test_flops_agree_with_torchs_counter_within_a_percent(arch: Arch, sizes: tuple[int, int]) -> None:

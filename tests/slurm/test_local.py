@@ -332,6 +332,7 @@ def test_results_reach_another_sweeper(
     assert runs.request.is_open
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_an_exception_to_another_sweeper(
     foreign_sweeper: Path, sweep: Callable[..., LocalRuns], place: Path
 ) -> None:
@@ -355,6 +356,7 @@ def test_what_another_sweeper_asks_for_is_checked(
     assert not (place / "runs").exists()
 
 
+@pytest.mark.slow
 def test_hydras_own_sweeper_and_launcher_work_too(sweep: Callable[..., LocalRuns], place: Path) -> None:
     runs = sweep("seed=0,2", "hydra/sweeper=basic")
     assert states(runs) == ["done", "done"]
@@ -368,6 +370,7 @@ def test_a_mistake_that_hydras_own_launcher_meets_is_not_lost(sweep: Callable[..
         sweep("training.max_steps=100000000", "hydra/launcher=basic")
 
 
+@pytest.mark.slow
 def test_hydras_own_sweeper_gives_up_at_a_failure_and_what_ran_is_told(
     sweep: Callable[..., LocalRuns],
 ) -> None:

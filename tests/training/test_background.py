@@ -107,6 +107,7 @@ def test_a_run_leaves_the_same_behind_either_way(tmp_path: Path) -> None:
     assert outcome(folder) == outcome(other)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:

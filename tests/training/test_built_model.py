@@ -108,6 +108,7 @@ def test_flops_of_a_foreign_module_without_parameters_are_counted() -> None:
     assert found.flops_per_token > 1.1 * formula
 
 
+@pytest.mark.slow
 def test_checking_the_counts_of_shipped_models_imports_nothing() -> None:
     """Counting FLOPs on the meta device imports 800 modules of torch, 70 MB."""
     code = """if True:

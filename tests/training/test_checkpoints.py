@@ -6,8 +6,7 @@ import errno
 import hashlib
 import json
 import os
-import subprocess
-import sys
+import resource
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from experiment_utils import atomic_files
 from tests.closed import ERRORS, failing_reads
-from tests.forked import killed_at
+from tests.forked import exit_code_of, killed_at
 from training.checkpoints import (
     Checkpoint,
     Checkpoints,
@@ -26,8 +25,6 @@ from training.checkpoints import (
     load,
 )
 from training.safetensors_file import read_tensors
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def checkpoint(step: int, best: int | None = None) -> Checkpoint:
@@ -208,21 +205,17 @@ def test_tensors_are_read_into_memory_of_their_own_once(tmp_path: Path) -> None:
     """Under a limit on data that a second copy of the file would not fit, and that counts a private map."""
     held = 64 << 20
     save_file({"a": torch.ones(held // 4), "b": torch.ones(3, 5)}, tmp_path / "x.safetensors")
-    code = f"""
-import resource, sys
-from pathlib import Path
-import torch
-from training.safetensors_file import read_tensors
-in_use = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData:"))
-limit = in_use * 1024 + {held + (24 << 20)}
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-found = read_tensors(Path(sys.argv[1]))
-assert found["a"].sum() == {held // 4} and found["b"].shape == (3, 5)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "x.safetensors"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+
+    def read_under_limit() -> None:
+        status = Path("/proc/self/status").read_text()
+        in_use_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData:"))
+        limit_bytes = in_use_kb * 1024 + held + (24 << 20)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+        found = read_tensors(tmp_path / "x.safetensors")
+        assert found["a"].sum() == held // 4
+        assert found["b"].shape == (3, 5)
+
+    assert exit_code_of(read_under_limit) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64])
@@ -284,12 +277,11 @@ def test_one_that_cannot_be_read_stops_the_run_and_nothing_is_removed(
 
 
 def test_files_have_the_modes_that_the_umask_gives(tmp_path: Path) -> None:
-    script = (
-        "import os, sys; os.umask(0o027); sys.path.insert(0, 'tests/training')\n"
-        "from pathlib import Path; from test_checkpoints import Checkpoints, checkpoint\n"
-        "Checkpoints(Path(sys.argv[1]), keep=1).save(checkpoint(1))\n"
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "made")], cwd=ROOT, check=True)
+    def save() -> None:
+        os.umask(0o027)
+        Checkpoints(tmp_path / "made", keep=1).save(checkpoint(1))
+
+    assert exit_code_of(save) == 0
     files = [path for path in (tmp_path / "made").rglob("*") if path.is_file()]
     assert len(files) == 3
     assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

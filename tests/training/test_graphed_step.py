@@ -253,6 +253,7 @@ def test_a_graphed_run_has_the_numbers_of_an_eager_one(
     assert read_run(graphed)["auto"]["cuda_graph"] in (True, False)
 
 
+@pytest.mark.slow
 def test_an_evaluation_without_memory_frees_the_graphs_and_the_run_continues(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,7 +198,19 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
     return read_run(folder)["attempts"]
 
 
-@pytest.mark.parametrize(("name", "calls"), [("plain", 1), *((name, 2) for name in CASES)])
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("plain", 1),
+        ("plain", 2),
+        ("dropout", 2),
+        *(
+            pytest.param(name, 2, marks=pytest.mark.slow)
+            for name in CASES
+            if name not in ("plain", "dropout")
+        ),
+    ],
+)
 def test_run_continues_as_if_restarted_by_hand(
     name: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +263,7 @@ def test_evaluation_that_does_not_fit_is_done_again(tmp_path: Path, monkeypatch:
     assert losses[0] == losses[1], "dropout is on again behind the evaluation"
 
 
+@pytest.mark.slow
 def test_graphs_of_the_step_are_recorded_again_for_the_smaller_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import resource
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import ROOT, make_run, run_here, tiny_config
+from forked import exit_code_of
+from tiny_run import make_run, run_here, tiny_config
 
+from memory.process import read_process
 from memory.room import Room
 from models import build_model
 from training import probe
@@ -30,24 +31,16 @@ linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs
 
 @linux
 def test_what_does_not_fit_is_an_error_and_no_kill() -> None:
-    code = (
-        "import torch\n"
-        "from memory.process import read_process\n"
-        "import os, resource\n"
-        "from training.probe import data_limited\n"
-        "has = read_process(os.getpid()).anon_bytes\n"
-        "with data_limited(has + (400 << 20)):\n"
-        "    held = torch.zeros(200 << 18)\n"
-        "    try:\n"
-        "        more = torch.zeros(400 << 18)\n"
-        "    except RuntimeError as error:\n"
-        "        assert 'allocate' in str(error), error\n"
-        "    else:\n"
-        "        raise AssertionError('600 MB where 400 are free')\n"
-        "assert torch.zeros(400 << 18).sum() == 0\n"
-        "assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=240)
+    def fill() -> None:
+        with data_limited(read_process(os.getpid()).anon_bytes + (400 << 20)):
+            held = torch.zeros(200 << 18)
+            with pytest.raises(RuntimeError, match="allocate"):  # 600 MB where 400 are free
+                torch.zeros(400 << 18)
+            assert held.sum() == 0
+        assert torch.zeros(400 << 18).sum() == 0
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+
+    assert exit_code_of(fill) == 0
 
 
 def test_where_nothing_can_be_limited_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,14 @@ def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path, golden: Go
     assert log.count("  profile ") + log.count(" profile ") >= 3
 
 
+@pytest.mark.slow
 def test_the_tracer_writes_nothing_of_its_own(tmp_path: Path) -> None:
     done = run_core(make_run(tiny_config(tmp_path, max_steps=5, profile="3:4")), "--quiet")
     assert done.returncode == 0
     assert "profiler_start" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_range_that_ends_behind_the_run_ends_with_it(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=5, profile="4:20"))
     assert run_here(folder, "--quiet").returncode == 0

@@ -260,6 +260,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @needs_cores
 def test_a_spare_team_has_real_threads_wait_asleep_while_it_is_there() -> None:
     two = set(sorted(cores_of_process())[:2])  # before OpenMP counts them

@@ -268,6 +268,7 @@ def test_without_room_for_the_product_there_is_no_peak(
     assert measure_peak_flops(Device("cuda", "fp32", 1)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_few_compilers_run_at_a_time_on_any_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool of a node of 32 cores held more than many a run."""

@@ -28,6 +28,7 @@ def test_patience_counts_evaluations_behind_the_best(patience: int, best: int | 
     assert not is_out_of_patience(None, best, step, evaluations)
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_no_better_ends_as_done(tmp_path: Path) -> None:
     """With so large an lr the first evaluations are the best ones; also where it is killed before its end."""
     config = tiny_config(tmp_path, max_steps=60, evals=20, patience=3)

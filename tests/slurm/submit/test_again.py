@@ -605,6 +605,7 @@ def with_copies(
     return now
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["frozen", "now"])
 def test_resubmit_runs_the_frozen_copy_or_the_checkout(
     with_copies: Path, place: Path, capsys: pytest.CaptureFixture[str], code: str
@@ -619,6 +620,7 @@ def test_resubmit_runs_the_frozen_copy_or_the_checkout(
     assert (answer["code"] or {}).get("changes") == (["core.py (+2 -0)"] if code == "frozen" else None)
 
 
+@pytest.mark.slow
 def test_resubmit_names_a_copy_that_is_gone(
     with_copies: Path, place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:

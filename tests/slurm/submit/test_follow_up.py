@@ -134,6 +134,7 @@ def test_a_full_disk_does_not_take_back_what_has_come(
     assert follow_up(submission) == 0
 
 
+@pytest.mark.slow
 def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("-m", "seed=0,1", "then=analysis") == 0
     end(cluster, place, {1: "failed"})
@@ -146,6 +147,7 @@ def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm,
     assert sys.executable in script.read_text()
 
 
+@pytest.mark.slow
 def test_a_long_list_of_the_dead_is_cut(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("-m", "seed=range(25)") == 0
     end(cluster, place, dict.fromkeys(range(25), "failed"))

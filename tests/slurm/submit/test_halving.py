@@ -53,6 +53,7 @@ def test_of_each_rung_the_better_half_goes_on(
     assert len(list(submissions(place / "runs" / "default"))) == 3
 
 
+@pytest.mark.slow
 def test_typed_again_it_submits_what_is_missing(
     type_: Type, cluster_that_runs: FakeSlurm, place: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_what_has_failed_does_not_go_on(type_: Type, cluster_that_runs: FakeSlur
     assert {steps for steps, _, folder in runs(place) if folder.parent.name == "none"} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "rungs", "counts"), [("1,2", 3, {"done": 5, "failed": 2}), ("1", 1, {"failed": 4})]
 )
@@ -108,6 +110,7 @@ def test_the_end_of_a_search_takes_no_room_from_its_runs(
     assert not any(name.endswith("-then") for name in runs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster_that_runs")
 def test_a_search_that_is_stopped_has_no_end(
     type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +128,7 @@ def test_a_search_that_is_stopped_has_no_end(
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster_that_runs")
 @pytest.mark.parametrize("rung", [2, 3])
 def test_the_end_of_a_search_that_was_killed_in_a_rung(

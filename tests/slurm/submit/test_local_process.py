@@ -172,6 +172,7 @@ def test_a_webhook_is_told_what_died_and_why(
     golden.text(told["text"])
 
 
+@pytest.mark.slow
 def test_a_webhook_is_told_of_a_search_once(home: Path, webhook: list[dict[str, Any]]) -> None:
     """When the last rung has ended, by the command itself, which has waited."""
     url = webhook.pop()["url"]

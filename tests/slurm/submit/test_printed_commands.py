@@ -132,6 +132,7 @@ def test_commands_after_runs_in_front_stay_in_their_study(home: Path) -> None:
         tour.follow(f"python -m {command} {shlex.quote(str(run))}")
 
 
+@pytest.mark.slow
 def test_commands_about_jobs_can_be_typed(
     home: Path, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

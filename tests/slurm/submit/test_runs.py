@@ -711,6 +711,7 @@ def test_the_job_at_the_end_has_its_room_there_too(type_: Type, cluster: FakeSlu
     assert "dependency" in cluster.jobs[1]["options"]
 
 
+@pytest.mark.slow
 def test_waiting_submits_what_of_another_study_of_the_sweep_has_room(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -738,6 +739,7 @@ def test_waiting_submits_what_of_another_study_of_the_sweep_has_room(
     assert [len(job["states"]) for job in cluster.jobs] == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_waiting_for_room_that_sbatch_alone_knows_of(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1017,6 +1019,7 @@ def their_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     Singleton._instances.pop(Plugins, None)
 
 
+@pytest.mark.slow
 def test_a_sweeper_that_chooses_by_results_gets_them(
     type_: Type, cluster_that_runs: FakeSlurm, their_sweeper: Path, place: Path
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +47,10 @@ class Ranks:
     is_alone, size = False, 2
 
 
-def of_rank(rank: int, kind: str, folder: str) -> None:
-    import torch.distributed as dist
-
+def gradients_are_those_of_one(rank: int, kind: str) -> None:
     from models import LossModel, build_model
     from training.distributed.parallel import Parallel, whole
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
     for options in CASES:
         for checkpointing in (False, True):
             alone, shared = (
@@ -70,18 +69,13 @@ def of_rank(rank: int, kind: str, folder: str) -> None:
                 assert other.grad is not None
                 worst = (whole(other.grad) - one.grad).abs().max().item()
                 assert worst < 1e-6, (options, checkpointing, name, worst)
-    dist.destroy_process_group()
 
 
-def bf16_of_rank(rank: int, folder: str) -> None:
+def gradients_in_bf16(rank: int) -> None:
     """Losses are those of autocast on one rank, bit for bit; gradients to the rounding of bf16."""
-    import torch.distributed as dist
-
     from models import LossModel, build_model
     from training.distributed.parallel import Parallel, whole
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
     device = Device("cpu", "bf16", 1)
     for options in (*CASES, LSTM):
         model = Model(d_model=32, n_layers=2, n_heads=None if options is LSTM else 4)
@@ -106,10 +100,9 @@ def bf16_of_rank(rank: int, folder: str) -> None:
                 assert other.dtype == other.grad.dtype == torch.float32
                 worst = (whole(other.grad) - one.grad).abs().max() / one.grad.abs().max().clamp(min=1e-6)
                 assert worst < 2**-6, (options, checkpointing, name, worst)
-    dist.destroy_process_group()
 
 
-def clip_on_rank(rank: int, folder: str) -> None:
+def clipping(rank: int) -> None:
     """Norm and clipped gradients are torch's, bit for bit, after one collective and no copy to the host."""
     import torch.distributed as dist
     from torch.distributed.tensor import DTensor
@@ -118,8 +111,6 @@ def clip_on_rank(rank: int, folder: str) -> None:
     from training.distributed.parallel import Parallel, whole
     from training.gradients import clipped
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
     model = build_model(MODEL, Arch(**CASES[1]), 51, 16, torch.Generator().manual_seed(1))
     parallel = Parallel(model, Ranks(), "fsdp")  # type: ignore[arg-type]
     parallel(IDS[rank:], IDS[rank:], None, 16).backward()
@@ -154,14 +145,43 @@ def clip_on_rank(rank: int, folder: str) -> None:
         torch.testing.assert_close(of_each, torch.stack(norms))
         for parameter, gradient in zip(parameters, expected, strict=True):
             assert torch.equal(parameter.grad.to_local(), gradient)  # type: ignore[union-attr]
-    dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("of_rank", [bf16_of_rank, clip_on_rank], ids=lambda function: function.__name__)
-def test_fsdp(of_rank: Any, tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(of_rank, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
+CHECKS: dict[str, Callable[[int], None]] = {
+    "ddp": lambda rank: gradients_are_those_of_one(rank, "ddp"),
+    "fsdp": lambda rank: gradients_are_those_of_one(rank, "fsdp"),
+    "fsdp in bf16": gradients_in_bf16,
+    "fsdp clips": clipping,
+}
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_of_ranks_are_those_of_one(kind: str, tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(of_rank, (kind, str(tmp_path)), 2)  # type: ignore[no-untyped-call]
+def be_rank(rank: int, folder: str) -> None:
+    """Write what became of each check: an empty text if it passed. None follows one that failed."""
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
+    errors: dict[str, str] = {}
+    for name, check in CHECKS.items():
+        try:
+            check(rank)
+            errors[name] = ""
+        except Exception:
+            errors[name] = traceback.format_exc()
+            break
+    Path(folder, f"{rank}.json").write_text(json.dumps(errors))
+    if not errors[name]:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """Errors of each check by rank. Two processes make all checks: most of their time is importing torch."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.multiprocessing.spawn(be_rank, (str(folder),), 2)  # type: ignore[no-untyped-call]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_two_ranks_compute_what_one_does(check: str, errors: list[dict[str, str]]) -> None:
+    assert [of_rank.get(check, "not reached") for of_rank in errors] == ["", ""]

@@ -78,6 +78,7 @@ def test_a_killed_rank_is_noticed_by_its_connection(two: tuple[Any, Watch, subpr
     assert (watched.failure.rank, watched.failure.kind, watched.failure.host) == (1, "lost", "there")
 
 
+@pytest.mark.slow
 def test_a_rank_that_left_is_no_failure(two: tuple[Any, Watch, subprocess.Popen[str]]) -> None:
     store, watched, other = two
     assert until(lambda: bool(watched._connections._sockets))

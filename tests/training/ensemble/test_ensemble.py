@@ -92,7 +92,7 @@ def three(tmp_path: Path) -> list[Path]:
 
 
 def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
-    configs = ensemble(tiny_config(tmp_path, max_steps=24, eval_tokens=128))
+    configs = ensemble(short_config(tmp_path))
     four = [make_run(config) for config in configs]
     assert run_together(four) == 0
     names = [folder.name for folder in four]
@@ -105,10 +105,11 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
         run = read_run(folder)
         assert run["ensemble"] == {"members": names, "together": 4}
         assert set(read_run(other)) == set(run) - {"ensemble"}
-        assert checkpoint_steps(folder / "checkpoints")[-1] == 24
-        assert (folder / "log.txt").read_text().count("val loss") == 4, "its own evaluations, not the others'"
+        assert checkpoint_steps(folder / "checkpoints")[-1] == 16
+        assert (folder / "log.txt").read_text().count("val loss") == 2, "its own evaluations, not the others'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dataset", [{"windows": "shifted"}, {"windows": "streams"}, {"documents": "masked"}], ids=str
 )
@@ -124,6 +125,7 @@ def test_so_it_is_with_other_windows(dataset: dict[str, Any], tmp_path: Path) ->
         assert_same_run(folder, alone(config, tmp_path / "alone"))
 
 
+@pytest.mark.slow
 def test_so_it_is_where_all_are_evaluated_in_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +138,14 @@ def test_so_it_is_where_all_are_evaluated_in_one_pass(
         assert_same_run(folder, alone(config, tmp_path / "alone"))
 
 
-@pytest.mark.parametrize("make_config", [short_config, mixed_config])
-@pytest.mark.parametrize("error", [None, RuntimeError("not permitted")])
+@pytest.mark.parametrize(
+    ("make_config", "error"),
+    [
+        (short_config, None),
+        pytest.param(short_config, RuntimeError("not permitted"), marks=pytest.mark.slow),
+        pytest.param(mixed_config, None, marks=pytest.mark.slow),
+    ],
+)
 def test_graphed_passes_give_the_same_numbers(
     make_config: Any, error: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,8 +185,8 @@ def test_an_evaluation_without_memory_frees_the_graph_and_the_runs_continue(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
-def test_so_it_is_over_200_steps_with_other_options(arch: str, tmp_path: Path) -> None:
-    base = dataclasses.replace(tiny_config(tmp_path, max_steps=200), arch=Arch(**ARCHES[arch]))
+def test_so_it_is_with_other_options(arch: str, tmp_path: Path) -> None:
+    base = dataclasses.replace(tiny_config(tmp_path), arch=Arch(**ARCHES[arch]))
     configs = ensemble(base, lr=["1e-3", "4e-3"], weight_decay=["0.0", "0.3"], seed_data=["3"])
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 0
@@ -240,7 +248,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Config, 
     return [(config, outcome(folder)) for config, folder in zip(configs, folders, strict=True)]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if point == "checkpoint:after_rename" else pytest.mark.slow)
+        for point in POINTS
+    ],
+)
 def test_killed_anywhere_they_go_on_as_if_nothing_had_been(
     point: str, undisturbed: list[tuple[Config, dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -263,6 +277,7 @@ def test_at_unequal_steps_they_go_on_from_the_last_that_all_have(tmp_path: Path)
     assert resumed == [10, 10]
 
 
+@pytest.mark.slow
 def test_branches_that_decay_from_other_steps_are_each_the_run_by_itself(tmp_path: Path) -> None:
     stable = Schedule("stable", warmup_steps=3)
     trunk = make_run(
@@ -306,6 +321,7 @@ def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) 
     assert (folders[0] / "metrics.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(tmp_path: Path) -> None:
     base = dataclasses.replace(short_config(tmp_path), optimizer=Optimizer(grad_clip=None))
     configs = ensemble(base, lr=["1e30", "1e-3", "3e-3"])
@@ -317,6 +333,7 @@ def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(t
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
 
 
+@pytest.mark.slow
 def test_a_line_that_is_due_at_an_evaluation_leaves_its_loss_in_metrics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -411,6 +428,7 @@ def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
     assert run_together([again, *folders[1:]]) == 0
 
 
+@pytest.mark.slow
 def test_killed_in_a_small_group_they_go_on_in_that_group(tmp_path: Path) -> None:
     asked = Ensemble(seed=["0", "1", "2"], together=2)
     configs = members_of(dataclasses.replace(short_config(tmp_path), ensemble=asked))
@@ -434,6 +452,7 @@ def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:
         assert outcome(folder) == outcome(alone(config, tmp_path / "alone"))
 
 
+@pytest.mark.slow
 def test_the_time_of_one_is_not_that_of_those_behind_it(tmp_path: Path) -> None:
     asked = Ensemble(seed=["0", "1"], together=1)
     base = short_config(tmp_path, max_steps=10_000, max_time="1s", checkpoint_every=5000, evals=1)
