@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from composed_once import kept_composer
 from tiny_run import write_text
 
 import core
@@ -97,7 +98,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def composer() -> Composer:
-    return Composer()
+    return kept_composer()
 
 
 def test_every_group_with_files_is_run() -> None:
