@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 
 PAGES = "tests/test_docs.py::test_commands_work["
 SECONDS = {
-    PAGES: 30, "tests/slurm/submit/test_real_submit.py": 30, "tests/slurm/test_real_": 20,
-    "tests/slurm/tokens/test_real_": 20, "tests/memory/test_memory_deaths": 15, "tests/test_kills.py": 10,
-    "tests/training/test_compiled.py": 10, "tests/training/distributed/test_options_on_ranks.py": 10,
-    "tests/training/test_memory_limit.py": 10, "tests/test_distributed.py": 5, "tests/test_core.py": 4,
-    "tests/memory/test_supervisor": 2, "tests/training/ensemble/": 1, "tests/slurm/submit/": 0.5,
+    PAGES: 30, "tests/slurm/submit/test_real_submit.py": 30, "tests/memory/test_memory_deaths_v2.py": 30,
+    "tests/slurm/test_real_": 20, "tests/slurm/tokens/test_real_": 20,
+    "tests/training/test_memory_limit.py": 20, "tests/training/test_compiled.py": 10,
+    "tests/training/distributed/test_options_on_ranks.py": 8, "tests/memory/test_memory_deaths": 10,
+    "tests/test_kills.py": 10, "tests/slurm/in_job/test_running.py": 5, "tests/test_distributed.py": 5,
+    "tests/test_core.py": 4, "tests/analysis/report/test_report_browser.py": 3,
+    "tests/memory/test_memory_page_browser.py": 3, "tests/memory/test_supervisor": 2,
+    "tests/training/ensemble/": 1, "tests/models/": 0.1,
 }  # fmt: skip
-"""Roughly those of a test, by the beginning of its name; 0.1 for the others."""
+"""Roughly those of a test, by the beginning of its name; half a second for the others."""
 
 
 def seconds_of(test: str) -> float:
-    return next((seconds for begin, seconds in SECONDS.items() if test.startswith(begin)), 0.1)
+    return next((seconds for begin, seconds in SECONDS.items() if test.startswith(begin)), 0.5)
 
 
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]

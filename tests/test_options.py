@@ -33,7 +33,7 @@ GROUPS = (
     "slurm",
 )
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
-QUICK_OF_A_GROUP = 3
+QUICK_OF_A_GROUP = 1
 """Options of each group in the quick tests, which compose all of them in tests/conf/test_compose.py."""
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",
