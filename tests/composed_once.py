@@ -32,12 +32,12 @@ _read_request, _hand_over = conf.request.read_request, slurm.sweep._hand_over
 
 
 def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conf.compose, "Composer", _composer)
+    monkeypatch.setattr(conf.compose, "Composer", kept_composer)
     monkeypatch.setattr(conf.request, "read_request", _request)
     monkeypatch.setattr(slurm.sweep, "_hand_over", _to_the_sweeper)
 
 
-def _composer(
+def kept_composer(
     config_dir: Any = None, config_name: str = "config", searchpath: Iterable[str] = ()
 ) -> Composer:
     """That of the checkout's own files, which tests do not change."""

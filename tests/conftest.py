@@ -27,6 +27,7 @@ from tests.searched import examples
 if TYPE_CHECKING:
     from tests.browser import Browser
     from tests.local_slurm import Cluster
+    from tests.scheduling import LongestFirst
 
 # The same tree gets the same verdict on every machine, however slow; make soak looks for new examples.
 # Fixtures of tests with @given hold nothing that an example changes.
@@ -48,6 +49,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LongestFirst | None:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.scheduling import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 # A shell ignores SIGINT for what it starts in the background of a script, and every process that a test

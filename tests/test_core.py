@@ -76,6 +76,7 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert sorted(path.name for path in (finished / "checkpoints").iterdir())[0] == "best"
 
 
+@pytest.mark.slow
 def test_where_slurm_polls_rss_stages_and_status_tell_it_against_mem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +87,7 @@ def test_where_slurm_polls_rss_stages_and_status_tell_it_against_mem(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1000")
     folder = make_run(tiny_config(tmp_path, max_steps=2))
-    assert run_here(folder).returncode == 0
+    assert run_core(folder).returncode == 0
     assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
     lines = [line for line in (folder / "log.txt").read_text().splitlines() if "[mem] first_step" in line]
     assert re.search(r"\d MB .*--mem 1.0 GB.*\(\d+%\)", lines[0])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from composed_once import kept_composer
 from tiny_run import write_text
 
 import core
@@ -32,7 +33,7 @@ GROUPS = (
     "slurm",
 )
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
-QUICK_OF_A_GROUP = 3
+QUICK_OF_A_GROUP = 1
 """Options of each group in the quick tests, which compose all of them in tests/conf/test_compose.py."""
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",
@@ -97,7 +98,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def composer() -> Composer:
-    return Composer()
+    return kept_composer()
 
 
 def test_every_group_with_files_is_run() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composed_once import kept_composer
 from made_sweeps import command_in
 
 from analysis.__main__ import main
-from conf.compose import Composer
 from conf.request import read_run
 from tests.golden_text import Golden
 
@@ -104,7 +104,7 @@ def test_the_edge_of_the_grid_gets_a_command_that_goes_beyond(
     rates = next(part for part in typed if part.startswith("optimizer.lr=")).partition("=")[2].split(",")
     assert [float(rate) for rate in rates] == [pytest.approx(0.333, rel=0.01), pytest.approx(1.11, rel=0.01)]
     for rate in rates:  # what is printed can be typed
-        read_run([part if "lr=" not in part else f"optimizer.lr={rate}" for part in typed], Composer())
+        read_run([part if "lr=" not in part else f"optimizer.lr={rate}" for part in typed], kept_composer())
 
 
 def test_rates_that_one_size_lacks(
@@ -178,7 +178,7 @@ def test_a_law_of_too_few_sizes_gets_more_at_the_best_rate(
         for value in values.split(","):  # what is printed can be typed
             read_run(
                 [f"{key}={value}" if one == part else one for one in typed if "," not in one or one == part],
-                Composer(),
+                kept_composer(),
             )
 
 

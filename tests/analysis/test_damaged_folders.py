@@ -24,7 +24,7 @@ FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl",
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -> None:
     whole = (small_run.path / name).read_bytes()
     at = data.draw(st.integers(0, len(whole)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from composed_once import kept_composer
 
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
@@ -33,7 +34,7 @@ TEXT = ("dataset=text", "dataset.path=my text.txt")
 @pytest.fixture(scope="module")
 def composer() -> Composer:
     """Of the files that come with the program: what it composed before changes nothing (test_compose.py)."""
-    return Composer()
+    return kept_composer()
 
 
 @pytest.fixture

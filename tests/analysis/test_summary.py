@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from composed_once import kept_composer
 from rich.text import Text
 
 from analysis.next_steps import after_run, after_sweep
@@ -276,7 +277,7 @@ def test_every_command_that_is_suggested_can_be_typed(
         suggested += [*after_run(run, outcome_of(run)), *after_sweep(run, 2), *after_sweep(run, 0)]
     typed = {command for command, _ in suggested if command.startswith("python experiments.py")}
     assert len(typed) >= 12
-    composer = Composer()
+    composer = kept_composer()
     for command in typed:
         check_command(command, composer)
 

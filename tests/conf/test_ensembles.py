@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from composed_once import kept_composer
 
 from conf import Config
 from conf.check import check
-from conf.compose import Composer
 from conf.ensembles import VARIED, is_ensemble, members_of
 from conf.keys import keys
 from conf.request import read_request
@@ -91,7 +91,7 @@ def test_what_cannot_be_one_program_is_refused(where: str, values: dict[str, Any
 def test_a_key_is_not_given_beside_the_list_of_its_values() -> None:
     given = ["ensemble.lr=[1e-3,2e-3]", "optimizer.lr=1e-3,3e-3"]
     with pytest.raises(UserError) as error:
-        read_request(given, Composer(), multirun=True)
+        read_request(given, kept_composer(), multirun=True)
     (problem,) = error.value.problems
     assert problem.where == "optimizer.lr"
     assert "ensemble.lr" in problem.what

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from composed_once import kept_composer
 
 from conf.help import CONF, EXAMPLES, default_options, help_page, options_of
 from conf.keys import groups, keys
@@ -78,10 +79,9 @@ def test_topics_that_there_are_not() -> None:
 
 def test_examples_are_commands_that_the_check_takes() -> None:
     from conf.arguments import read_arguments
-    from conf.compose import Composer
     from conf.request import read_request
 
-    composer = Composer()
+    composer = kept_composer()
     for command, _ in EXAMPLES:
         arguments = read_arguments(command.split())
         if not arguments.help:

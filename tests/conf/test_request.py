@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from composed_once import kept_composer
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -19,7 +20,7 @@ from tests.golden_text import Golden
 
 @pytest.fixture(scope="module")
 def composer() -> Composer:
-    return Composer()
+    return kept_composer()
 
 
 def request_of(composer: Composer, *arguments: str, multirun: bool = False) -> Request:

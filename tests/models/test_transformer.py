@@ -84,8 +84,9 @@ def test_a_variant_learns_to_copy_in_20_steps(options: dict[str, Any]) -> None:
     assert losses[-1] < math.log(8) / 4
 
 
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal"])
+@pytest.mark.parametrize(
+    ("positions", "norm_position"), [("rotary", "pre"), ("learned", "post"), ("sinusoidal", "pre")]
+)
 def test_attention_learns_to_look_one_place_back(positions: str, norm_position: str) -> None:
     model = build(positions=positions, norm_position=norm_position, init_std=0.2)
     losses = losses_on_copying(model, back=1, steps=60)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from composed_once import kept_composer
 from tiny_run import write_text
 
 import slurm.sweep
@@ -89,7 +90,7 @@ DATA = ("dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_
 
 @pytest.fixture(scope="module")
 def of_the_checkout() -> Composer:
-    return Composer()
+    return kept_composer()
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(
 
 
 def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path) -> None:
-    (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
+    (run,) = read_request([*DATA, "seed=1", "notes=fail"], kept_composer(), multirun=False).runs
     folder = run_one(run.config, command=stand_in).folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
     atomic_files.write_json(folder / "run.lock", holder)
@@ -218,7 +219,7 @@ def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path
 
 
 def test_what_an_earlier_attempt_said_is_not_told_of_a_later_one(place: Path) -> None:
-    (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
+    (run,) = read_request([*DATA, "seed=1", "notes=fail"], kept_composer(), multirun=False).runs
     folder = run_one(run.config, command=stand_in).folder
     (place / "stand_in.py").write_text("import sys; sys.exit('damaged')")
     outcome = run_one(run.config, command=stand_in, quiet=True)
@@ -379,7 +380,7 @@ def test_hydras_own_sweeper_gives_up_at_a_failure_and_what_ran_is_told(
 
 
 def test_one_run_by_itself(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
+    (run,) = read_request([*DATA, "seed=1", "notes=fail"], kept_composer(), multirun=False).runs
     outcome = run_one(run.config, command=stand_in)
     assert (outcome.exit_code, outcome.state, outcome.reason) == (1, "failed", "diverged")
     assert json.dumps(outcome.to_json())

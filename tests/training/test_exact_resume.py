@@ -55,7 +55,12 @@ def config_of(case: dict[str, Any], folder: Path) -> Config:
     return dataclasses.replace(config, schedule=case.get("schedule", schedule))
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = {"adamw", "muon", "schedule_free", "ema", "dropout", "states of rows", "wsd"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in CASES]
+)
 def test_killed_after_a_checkpoint(name: str, tmp_path: Path) -> None:
     config = config_of(CASES[name], tmp_path)
     undisturbed, killed = make_run(config), copy_of(config, tmp_path / "killed")

@@ -40,7 +40,7 @@ CASES = {
     "compiled": ("model=32d", "training.micro_batch=8", "training.compile=true"),
 }
 STEPS = (
-    "training.max_steps=4", "training.evals=1", "training.eval_tokens=4K", "training.checkpoint_every=2",
+    "training.max_steps=2", "training.evals=1", "training.eval_tokens=4K", "training.checkpoint_every=1",
 )  # fmt: skip
 
 Job = Callable[[int], Path]

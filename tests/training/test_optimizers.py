@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from composed_once import kept_composer
 from torch import Tensor
 
 from conf import Config
-from conf.compose import Composer
 from conf.optimizer_rules import SETTINGS_OF
 from conf.request import read_run
 from conf.schema import Arch, Model, Optimizer
@@ -388,7 +388,7 @@ def test_each_has_its_file_its_settings_and_its_bytes() -> None:
 
 
 def test_choosing_schedule_free_chooses_a_schedule_that_does_not_fall() -> None:
-    composer = Composer()
+    composer = kept_composer()
 
     def composed(*overrides: str) -> Config:
         return read_run(["dataset=synthetic", *overrides], composer)

@@ -41,8 +41,7 @@ def batch(sources: int = 0) -> dict[str, torch.Tensor]:
     return {"input_ids": ids.narrow(1, 0, SEQ), "labels": ids.narrow(1, 1, SEQ)} | source
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32", "fp16"])
-@pytest.mark.parametrize("sources", [0, 2])
+@pytest.mark.parametrize(("precision", "sources"), [("bf16", 0), ("fp32", 2), ("fp16", 2)])
 def test_an_eager_step_waits_for_nothing(precision: str, sources: int) -> None:
     with fake_cuda():
         step = build(precision, sources)
@@ -63,8 +62,7 @@ class CountedGraphs:
         return lambda: None
 
 
-@pytest.mark.parametrize("sources", [0, 2])
-@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize(("sources", "chunks"), [(0, 1), (2, 2)])
 def test_what_is_recorded_waits_for_nothing_and_a_replay_launches_little(sources: int, chunks: int) -> None:
     with fake_cuda():
         step = build(sources=sources, chunks=chunks)

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from composed_once import kept_composer
 from recorded_slurm import planned
 from tiny_run import tiny_config
 
-from conf.compose import Composer
 from conf.request import read_run
 from slurm.cluster import Cluster, ask
 from slurm.cluster.refuse import problems
@@ -21,7 +21,7 @@ SITES = sorted(path.stem for path in (Path(__file__).resolve().parents[3] / "con
 def test_a_site(site: str, tmp_path: Path, root: Path) -> None:
     text = (root / "conf" / "slurm" / f"{site}.yaml").read_text()
     assert site == "default" or "Source: http" in text
-    slurm = read_run([f"slurm={site}"], Composer()).slurm
+    slurm = read_run([f"slurm={site}"], kept_composer()).slurm
     assert slurm.name == site
     config = dataclasses.replace(tiny_config(tmp_path), slurm=slurm)
     found = ask(config, planned(config))

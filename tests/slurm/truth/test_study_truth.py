@@ -15,7 +15,6 @@ from memory.ring import RingWriter
 from memory.samples import Sample
 from slurm.records import Place, add_place
 from slurm.submit.phases import study_lock
-from slurm.submitters import NEVER_SENT
 from slurm.truth import Truth, study_truth
 from slurm.truth.slow import pace_lines
 from tests.golden_text import Golden
@@ -61,12 +60,6 @@ def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm, go
     assert b.expected_start_s == NOW_S + 7200
 
 
-def test_a_start_in_a_year_is_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """Slurm's word where the jobs before it have no time limit."""
-    slurm.wait("4242_0", reason="Resources", start=str(int(NOW_S + 364 * 86400)))
-    assert pinned(study).state == "queued"
-
-
 def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
     for name in ("a", "b"):
         study.status(name, "done", step=1000)
@@ -82,14 +75,6 @@ def test_running(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     assert (found.state, found.progress.step, found.progress.share) == ("running", 400, 0.4)
 
 
-def test_running_and_not_heard_of_for_a_while(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """Its node may be lost; Slurm takes a minute to find out."""
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
-    study.status("a", "running", age_s=45)
-    study.lock("a")
-    assert pinned(study).state == "running"
-
-
 def test_the_speed_of_a_first_step_is_compared_with_nobody_s(
     study: MadeStudy, slurm: FakeSlurm, golden: Golden
 ) -> None:
@@ -102,35 +87,6 @@ def test_the_speed_of_a_first_step_is_compared_with_nobody_s(
     golden.text("\n".join(pace_lines(b, [a, b])))
 
 
-def test_the_row_of_what_waits_of_an_array_is_no_second_start(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """sacct of 22.05: the range still names the task that has begun."""
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
-    slurm.row("4242_0", "RUNNING", JobIDRaw="4243", End="Unknown")
-    slurm.row("4242_[0-1%1]", "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
-    study.status("a", "running")
-    study.lock("a")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    found = pinned(study)
-    assert (found.state, found.rule) == ("running", "lives")
-
-
-def test_stalled(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    study.status("a", "running", age_s=1200)
-    study.lock("a")
-    assert pinned(study).state == "stalled"
-
-
-def test_clocks_apart_are_not_taken_for_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    study.status("a", "running", age_s=2, heartbeat_s=NOW_S - 4000)
-    study.lock("a")
-    assert truth_of(study, slurm).state == "running"
-
-
 def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
     ahead_s = 3600
@@ -141,76 +97,6 @@ def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: Fa
         ring.add(Sample(NOW_S + ahead_s))
     os.utime(path, (NOW_S, NOW_S))
     assert truth_of(study, slurm).state == "stalled"
-
-
-def test_a_run_killed_with_its_supervisor_does_not_live_on(study: MadeStudy, slurm: FakeSlurm) -> None:
-    """Both were heard of together, a minute ago: what they said then is as old as that."""
-    study.status("a", "running", age_s=62)
-    study.lock("a")
-    path = study.folder / "a" / "memory.ring"
-    with RingWriter(path, {"pid": 100}) as ring:
-        ring.add(Sample(NOW_S - 60))
-    os.utime(path, (NOW_S - 60, NOW_S - 60))
-    slurm.row("4242_0", "CANCELLED by 0", "0:9")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("cancelled", "ended_by_slurm")
-
-
-def test_accounting_that_did_not_hear_of_the_end(study: MadeStudy, slurm: FakeSlurm) -> None:
-    study.status("a", "running", age_s=900)
-    study.lock("a")
-    slurm.row("4242_0", "RUNNING", End="Unknown")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("failed", "was_killed")
-
-
-def test_blocked(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.wait("4242_0", reason="DependencyNeverSatisfied")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("blocked", "depends")
-
-
-def test_an_oom_kill_in_the_step_alone(study: MadeStudy, slurm: FakeSlurm) -> None:
-    study.status("a", "running", age_s=70)
-    study.lock("a")
-    slurm.row("4242_0", "FAILED", "1:0")
-    slurm.row("4242_0.0", "OUT_OF_MEMORY", "0:125")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("oom", "row_out_of_memory")
-    assert "n1" in str(found.reason)
-
-
-@pytest.mark.parametrize(
-    "word", ["COMPLETED", "FAILED", "CANCELLED by 0", "TIMEOUT", "PREEMPTED", "NODE_FAIL"]
-)
-def test_no_row_hides_what_the_supervisor_saw(
-    study: MadeStudy, slurm: FakeSlurm, word: str, pinned: Pinned
-) -> None:
-    study.status("a", "running")
-    study.killed_for_memory("a")
-    slurm.row("4242_0", word, "0:0")
-    found = pinned(study)
-    assert (found.state, found.rule) == ("oom", "killed_for_memory")
-
-
-@pytest.mark.parametrize(
-    ("word", "state"),
-    [
-        ("TIMEOUT", "timeout"),
-        ("DEADLINE", "timeout"),
-        ("PREEMPTED", "preempted"),
-        ("CANCELLED by 0", "cancelled"),
-        ("NODE_FAIL", "node_failed"),
-    ],
-)
-@pytest.mark.parametrize("own", ["running", "cancelled", "timeout", "failed"])
-def test_what_slurm_did_goes_before_failed(
-    study: MadeStudy, slurm: FakeSlurm, word: str, state: str, own: str, pinned: Pinned
-) -> None:
-    study.status("a", own, age_s=70, reason=None if own == "running" else "stopped by SIGTERM")
-    slurm.row("4242_0", word)
-    found = pinned(study) if own == "running" else truth_of(study, slurm)
-    assert (found.state, found.rule) == (state, "ended_by_slurm")
 
 
 def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -292,36 +178,6 @@ def test_a_silent_run_is_not_told_the_error_of_another_of_its_job(tmp_path: Path
         assert (found.state, str(found.reason).endswith(error)) == ("never_started", True), found.reason
 
 
-def test_failed_with_the_last_line_of_its_traceback(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    study.status("a", "failed", reason="ZeroDivisionError: division by zero")
-    study.outcome("a")
-    slurm.row("4242_0", "FAILED", "1:0")
-    assert pinned(study).state == "failed"
-
-
-def test_gpu_out_of_memory(study: MadeStudy, slurm: FakeSlurm) -> None:
-    reason = (
-        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
-        "capacity of 79.15 GiB of which 1.10 GiB is free. Of the allocated memory 76.00 GiB is "
-        "allocated by PyTorch"
-    )
-    study.status("a", "failed", reason=reason)
-    study.outcome("a")
-    slurm.row("4242_0", "FAILED", "1:0")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("oom", "gpu_out_of_memory")
-
-
-def test_killed_without_a_word(study: MadeStudy, slurm: FakeSlurm) -> None:
-    study.status("a", "running", age_s=900)
-    study.lock("a")
-    slurm.row("4242_0", "FAILED", "0:9")
-    found = truth_of(study, slurm)
-    assert (found.state, found.rule) == ("failed", "was_killed")
-
-
 def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """How this Slurm counts memory is asked once, of however many runs, and only where one has died so."""
     slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
@@ -331,159 +187,6 @@ def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pin
         slurm.row(f"4242_{task}", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
     assert pinned(study).state == "failed"
     assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
-
-
-@pytest.mark.parametrize(("rss", "state"), [("357684K", "failed"), ("327684K", "cancelled")])
-def test_a_step_that_a_poll_of_rss_ended(
-    study: MadeStudy, slurm: FakeSlurm, rss: str, state: str, pinned: Pinned
-) -> None:
-    """As a real Slurm 22.05 told it: its daemon cancels in the name of root."""
-    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
-    study.status("a", "running", age_s=900)
-    study.lock("a")
-    slurm.row("4242_0", "FAILED", "9:0", ReqMem="330M")
-    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS=rss)
-    assert pinned(study).state == state
-
-
-def test_a_step_of_several_ranks_that_a_poll_of_rss_ended(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """It adds up all of them; MaxRSS is of the largest."""
-    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
-    study.status("a", "running", age_s=900)
-    study.lock("a")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.row("4242_0", "FAILED", "9:0", ReqMem="600M")
-    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS="324704K")
-    said = "StepId=4242_0.0 exceeded memory limit (663957504 > 629145600), being killed"
-    study.wrote("a", f"slurmstepd-n1: error: {said}\nsrun: error: n1: task 0: Killed\n")
-    assert pinned(study).state == "failed"
-
-
-def test_never_started(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study.wrote(
-        "a",
-        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\nsrun: error: n1\n",
-    )
-    slurm.row("4242_0", "FAILED", "1:0")
-    assert pinned(study).state == "never_started"
-
-
-@pytest.mark.parametrize("job", ["4242_0", "4100_0"])
-def test_a_job_that_was_given_up_before_the_run_said_a_word(
-    study: MadeStudy, slurm: FakeSlurm, job: str, pinned: Pinned
-) -> None:
-    """Put back three times while it was still being read in; of srun's last line nobody can tell why."""
-    start = {"job_id": job, "restart": 3, "attempt": 1, "end": "gave_up", "reason": "given up: 3 starts"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.wrote("a", "srun: error: n1: task 0: Exited with exit code 1\n")
-    slurm.row("4242_0", "FAILED", "1:0", Restarts="3")
-    assert pinned(study).state == "never_started"
-
-
-def test_a_poll_of_rss_that_ended_it_while_it_was_read_in(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """Of 22.05.8; srun's last line says no more than `Killed`."""
-    why = "slurmstepd-n2: error: StepId=43.0 exceeded memory limit (526319616 > 524288000), being killed"
-    study.wrote(
-        "a", f"{why}\nslurmstepd-n2: error: Exceeded job memory limit\nsrun: error: n2: task 0: Killed\n"
-    )
-    slurm.row("4242_0", "FAILED", "9:0")
-    assert pinned(study).state == "never_started"
-
-
-def test_a_command_of_its_script_that_is_not_there(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """By bash, which knows the script by its place on the node."""
-    words = "slurm_script: line 18: module: command not found"
-    study.wrote("a", f"/var/spool/slurmd/job04242/{words}\n")
-    slurm.row("4242_0", "FAILED", "1:0")
-    assert pinned(study).state == "never_started"
-
-
-def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
-    error = "sbatch: error: invalid partition specified: gpux"
-    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": error})
-    assert pinned(study).state == "never_started"
-    study.status("a", "failed", reason="ValueError: no")
-    assert truth_of(study, slurm).state == "failed"
-
-
-def test_a_submitter_that_died(tmp_path: Path, slurm: FakeSlurm) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
-    assert truth_of(study, slurm).state == "never_started"
-    slurm.wait("77", name="sweep", raw="77")
-    found = truth_of(study, slurm)
-    assert (found.state, found.job) == ("queued", "77")
-
-
-def test_just_being_submitted(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None}, created_s=NOW_S - 3)
-    assert pinned(study).state == "queued"
-
-
-def test_requeued(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
-    slurm.wait("4242_0", reason="BeginTime")
-    assert pinned(study).state == "queued"
-
-
-def test_a_run_that_stopped_in_time_is_told_with_why_its_job_does_not_start_again(
-    study: MadeStudy, slurm: FakeSlurm
-) -> None:
-    stopped = "stopped by SIGUSR2; the checkpoint of step 7 is kept"
-    refused = f"{stopped}; it could not be put back into the queue: disabled"
-    study.status("a", "timeout", age_s=130, reason=stopped)
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "reason": refused}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.row("4242_0", "FAILED", "1:0", Restarts="0")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason) == ("timeout", refused)
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "attempt": 0}]}))
-    assert truth_of(study, slurm).reason == stopped, "of another attempt"
-
-
-def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """scontrol requeuehold: nobody has cancelled anything."""
-    study.status("a", "cancelled", age_s=130, reason="stopped by SIGTERM")
-    slurm.wait("4242_0", reason="job requeued in held state")
-    assert pinned(study).state == "queued"
-
-
-def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "ended_s": NOW_S - 3, "end": "requeued"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S)), nodes="n1")  # as squeue of 22.05 told
-    assert pinned(study).state == "queued"
-    slurm.row("4242_0", "REQUEUED", Start=str(int(NOW_S - 500)), End=str(int(NOW_S - 3)))
-    assert pinned(study).state == "queued"
-
-
-def test_a_start_that_ends_before_its_first_word_does_not_begin(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """Its node was lost, or its task came to nothing."""
-    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 9)), nodes="n1")
-    assert pinned(study).state == "running"
-
-
-@pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
-def test_an_end_that_its_job_alone_saw(study: MadeStudy, slurm: FakeSlurm, word: str) -> None:
-    """The run says that it runs, a moment ago: its supervisor was killed, and cannot say otherwise."""
-    study.status("a", "running", age_s=3)
-    reason = "its supervisor was killed by SIGKILL (on n1)"
-    start = {
-        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "failed", "reason": reason,
-    }  # fmt: skip
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242_0", word, "None", start=str(int(NOW_S - 500)), nodes="n1")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.source) == ("failed", reason, "starts.json")
 
 
 @pytest.mark.parametrize(("restart", "state"), [(0, "oom"), (1, "failed")])
@@ -521,68 +224,6 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
         assert truth_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
 
 
-def test_what_stopped_a_moment_ago_in_another_job_does_not_stop_now(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """It was submitted again at once, and the new job began within what clocks may be apart."""
-    start = {"job_id": "4100_7", "restart": 0, "attempt": 1, "end": "ended", "signal": "SIGTERM"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.status("a", "cancelled", age_s=12, reason="stopped by SIGTERM")
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n1")
-    assert pinned(study).state == "running"
-
-
-@pytest.mark.parametrize(
-    ("row", "state"), [("FAILED", "failed"), ("COMPLETED", "failed"), ("CANCELLED by 0", "cancelled")]
-)
-def test_sigterm_is_no_cancelling_unless_slurm_says_so(
-    study: MadeStudy, slurm: FakeSlurm, row: str, state: str, pinned: Pinned
-) -> None:
-    """kill PID of the run's process."""
-    study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
-    slurm.row("4242_0", row, "1:0")
-    found = pinned(study)
-    assert found.state == state
-    if state == "failed":
-        assert found.rule == "said_itself"
-        slurm.row("4242_0.0", "CANCELLED by 0", "0:15")
-        assert truth_of(study, slurm).state == "cancelled", "scancel 4242_0.0"
-
-
-@pytest.mark.parametrize(("nodes", "word"), [(2, "RUNNING"), (1, "RUNNING"), (2, "FAILED")])
-def test_a_rank_that_is_gone_while_slurm_has_not_taken_its_node_for_lost(
-    tmp_path: Path, slurm: FakeSlurm, nodes: int, word: str, pinned: Pinned
-) -> None:
-    study = MadeStudy(tmp_path / "study", ["a"], array={"options": {"nodes": nodes}})
-    study.status("a", "failed", reason="rank 1 (n2) is gone")
-    if word == "RUNNING":
-        slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 60)), nodes="n[1-2]")
-    slurm.row("4242_0", word, "1:0")
-    assert pinned(study).state == "failed"
-
-
-def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
-    study: MadeStudy, slurm: FakeSlurm
-) -> None:
-    study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "cancelled"}
-    slurm.queue = slurm.accounting = None
-    for signal, state in ((None, "failed"), ("SIGTERM", "cancelled")):
-        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": signal}]}))
-        assert truth_of(study, slurm).state == state
-
-
-def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
-    tmp_path: Path, slurm: FakeSlurm
-) -> None:
-    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S - 60, "failed")):
-        host, array = here()[0], {"cancelled_s": at_s}
-        array["job_id"] = f"{host}:{DEAD_PID}:1"
-        study = MadeStudy(tmp_path / f"{at_s}", ["a"], launcher="local", array=array)
-        study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
-        assert truth_of(study, slurm).state == state
-
-
 @pytest.mark.parametrize("launcher", ["local", "slurm"])
 @pytest.mark.parametrize(
     ("said", "reason"),
@@ -599,25 +240,6 @@ def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
     if launcher == "slurm":  # it came to its start, and not to a word
         slurm.row("7", "FAILED", "1:0")
         assert truth_of(study, slurm).state == (said if said != "cancelled" else "failed")
-
-
-@pytest.mark.parametrize("row", ["4242_[0-1%2]", "4242_[1%2]"])
-def test_a_task_that_scancel_took_out_of_the_queue(study: MadeStudy, slurm: FakeSlurm, row: str) -> None:
-    """Slurm 22.05, seen: squeue lists the others alone, and sacct one row, for a while of all as before."""
-    slurm.row(row, "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
-    slurm.wait("4242_1")
-    found = truth_of(study, slurm)
-    assert (found.state, found.source) == ("cancelled", "squeue")
-    assert truth_of(study, slurm, "b").state == "queued"
-
-
-def test_a_task_that_was_cancelled_while_it_waited_and_one_that_never_started_before(
-    tmp_path: Path, slurm: FakeSlurm
-) -> None:
-    """Slurm may forget a task of an array that waits as soon as it is cancelled."""
-    study = MadeStudy(tmp_path / "study", ["a", "b"], array={"cancelled_tasks": {"0": NOW_S - 5}})
-    assert truth_of(study, slurm).state == "cancelled"
-    assert truth_of(study, slurm, "b").state == "never_started"
 
 
 @pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
@@ -643,13 +265,6 @@ def test_a_later_start_that_failed_before_the_run_counts(
         golden.text(str(truth_of(study, slurm).reason))
 
 
-def test_a_run_on_several_nodes_is_on_all_of_them(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """It says itself where its first rank is."""
-    study.status("a", "running")
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 90)), nodes="n[1-2]")
-    assert pinned(study).state == "running"
-
-
 @pytest.mark.parametrize("output", [None, "logs/mine.txt"])
 def test_what_the_script_of_a_plain_job_says_is_read(
     tmp_path: Path, slurm: FakeSlurm, output: str | None, golden: Golden
@@ -667,82 +282,6 @@ def test_what_the_script_of_a_plain_job_says_is_read(
     found = truth_of(study, slurm)
     assert found.state == "failed"
     golden.text(str(found.reason))
-
-
-@pytest.mark.parametrize("how", ["each", "workers"])
-def test_the_process_beside_the_run_was_killed(
-    tmp_path: Path, slurm: FakeSlurm, how: str, pinned: Pinned
-) -> None:
-    """srun ends the step then, and Slurm calls that CANCELLED, by nobody: nobody has cancelled anything."""
-    study = MadeStudy(tmp_path / "s", ["a"], how=how)
-    study.status("a", "running", age_s=70)
-    study.wrote("a", "srun: error: n1: task 0: Killed\n")
-    slurm.row("4242", "FAILED", "9:0")
-    slurm.row("4242.batch", "FAILED", "9:0")
-    slurm.row("4242.0", "CANCELLED", "0:9")
-    found = pinned(study)
-    assert found.state == "failed"
-    assert found.source == "sacct"
-
-
-@pytest.mark.parametrize(
-    ("by", "state"),
-    [(" by 0", "cancelled"), ("", "failed")],
-)
-def test_a_step_that_was_cancelled_under_its_run(
-    study: MadeStudy, slurm: FakeSlurm, by: str, state: str, pinned: Pinned
-) -> None:
-    """As a real Slurm 22.05 told `scancel 4242_0.0`, which left the run no word; memory says that it was
-    killed from outside. Without a name srun has ended the step.
-    """
-    study.status("a", "running", age_s=70)
-    environment = {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": "0"}
-    study.outcome("a", exit_code=None, signal="SIGKILL", environment=environment)
-    slurm.row("4242_0", "FAILED", "9:0")
-    slurm.row("4242_0.0", f"CANCELLED{by}", "0:9")
-    assert pinned(study).state == state
-
-
-@pytest.mark.parametrize("missing", ["io error and missing step", "step missing and io error"])
-def test_a_node_that_came_back_before_slurm_took_it_for_lost(
-    study: MadeStudy, slurm: FakeSlurm, missing: str, pinned: Pinned
-) -> None:
-    """As a real Slurm 22.05 told the reboot of one of two nodes: srun ends the step, in the name of root."""
-    study.status("a", "running", age_s=70)
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.wrote(
-        "a",
-        f"srun: error: Aborting, {missing} on node 1\n"
-        "slurmstepd-n1: error: *** STEP 4242.0 ON n1 CANCELLED AT 2026-11-25T20:45:06 ***\n"
-        "srun: error: n1: task 0: Killed\n",
-    )
-    slurm.row("4242_0", "FAILED", "9:0", NodeList="n[1-2]")
-    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", NodeList="n[1-2]")
-    assert pinned(study).state == "node_failed"
-
-
-@pytest.mark.parametrize(("aborts", "state"), [(False, "failed"), (True, "node_failed")])
-def test_a_node_that_an_earlier_start_lost(
-    study: MadeStudy, slurm: FakeSlurm, aborts: bool, state: str
-) -> None:
-    """As a real Slurm 22.05 wrote of two starts into one file: the second was killed by kill -9 of all of it,
-    and was told as the end of the first.
-    """
-    study.status("a", "running", age_s=70)
-    start = {"job_id": "4242_0", "restart": 1, "attempt": 1}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.wrote(
-        "a",
-        "srun: error: Node failure on n2\n"
-        "slurmstepd-n1: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-26T01:39:08 DUE TO NODE FAILURE, SEE "
-        "SLURMCTLD LOG FOR DETAILS ***\n"
-        + "srun: error: Aborting, io error and missing step on node 1\n" * aborts
-        + "srun: error: n1: task 0: Killed\n",
-    )
-    slurm.row("4242_0", "FAILED", "9:0", NodeList="n[1-2]", Restarts="1")
-    slurm.row("4242_0.0", "CANCELLED", "0:9", NodeList="n[1-2]")
-    assert truth_of(study, slurm).state == state
 
 
 @pytest.mark.parametrize(
@@ -800,29 +339,6 @@ def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_is_cancelle
     ]
 
 
-def test_a_packed_run_whose_step_never_came_up(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
-    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
-    slurm.row("4242", "RUNNING", Restarts="0", Start=str(int(NOW_S - 400)), End="Unknown")
-    for _ in range(2):
-        found = pinned(study)
-        assert (found.state, found.source) == ("never_started", "starts.json")
-        slurm.queue, slurm.accounting = [], ""
-        slurm.row("4242", "CANCELLED by 0", Restarts="0")
-
-
-@pytest.mark.parametrize("age_s", [10, 4000])
-def test_a_suspended_job_is_not_stalled(
-    study: MadeStudy, slurm: FakeSlurm, age_s: float, pinned: Pinned
-) -> None:
-    study.status("a", "running", age_s=age_s)
-    study.lock("a")
-    slurm.wait("4242_0", "SUSPENDED", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    assert pinned(study).state == "running"
-
-
 def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
     study: MadeStudy, slurm: FakeSlurm
 ) -> None:
@@ -830,17 +346,6 @@ def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
     study.status("a", "running", step=0, attempt=3)
     (study.folder / "a" / "checkpoints" / "step-00000629").mkdir(parents=True)
     assert truth_of(study, slurm).progress.step == 629
-
-
-def test_stopped_for_another_job_and_not_started_again(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """Slurm's row says FAILED then: the job ended before its grace was over."""
-    study.status("a", "cancelled", age_s=30, reason="stopped by SIGTERM")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "preempted"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242_0", "FAILED", "None", start=str(int(NOW_S - 500)), nodes="n1")
-    assert pinned(study).state == "preempted"
 
 
 def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(
@@ -859,26 +364,6 @@ def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(
 
 def test_a_submission_that_cannot_be_read(study: MadeStudy, pinned: Pinned) -> None:
     (study.submission.folder / "submission.json").write_text("{")
-    assert pinned(study).state == "queued"
-
-
-def test_a_later_start_of_the_job_that_has_said_nothing_yet(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    study.status("a", "timeout", age_s=300, reason="stopped by SIGUSR2")
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5)), nodes="n2")
-    assert pinned(study).state == "running"
-
-
-def test_the_run_ended_and_its_job_is_about_to(study: MadeStudy, slurm: FakeSlurm) -> None:
-    study.status("a", "failed", age_s=3, reason="ValueError: no")
-    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
-    assert truth_of(study, slurm).state == "failed"
-
-
-def test_submitted_again_after_a_failure(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study.status("a", "failed", age_s=9000, reason="ValueError: no")
-    slurm.wait("4242_0", reason="Priority")
     assert pinned(study).state == "queued"
 
 
@@ -920,13 +405,6 @@ def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -
     study.status("a", "running", age_s=900)
     found = truth_of(study, slurm)
     assert (found.state, found.source) == ("node_failed", "scontrol")
-
-
-def test_numbers_of_another_cluster_are_not_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.row("4242_0", "COMPLETED", JobName="somebody-elses")
-    slurm.wait("4242_0", "RUNNING", "None", name="somebody-elses")
-    study.status("a", "failed", reason="ValueError: no")
-    assert truth_of(study, slurm).state == "failed"
 
 
 def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -1005,11 +483,6 @@ def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(
     assert truth_of(study, slurm).state == "never_started"
 
 
-def test_what_a_later_command_found_was_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": NEVER_SENT})
-    assert pinned(study).state == "never_started"
-
-
 def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = in_the_background(tmp_path / "sweep", ["a"], "elsewhere:77:7")
     alive = study.submission.folder / "alive"
@@ -1081,21 +554,6 @@ def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm,
     assert [pinned(study, name).state for name in ("a", "b")] == ["running"] * 2
 
 
-def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """Slurm sends the signal that comes before a time limit too."""
-    study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
-    start = {
-        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued", "state": "preempted",
-        "ended_s": NOW_S - 128,
-    }  # fmt: skip
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242_0", reason="BeginTime")
-    assert pinned(study).state == "queued"
-    slurm.queue = []
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n2")
-    assert pinned(study).state == "running"
-
-
 def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """By sbatch --begin: no start of the job was before."""
     slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
@@ -1114,15 +572,6 @@ def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeS
     assert truth_of(study, slurm).progress.step is None
     (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
     assert pinned(study).progress.step == 1143
-
-
-def test_after_a_preemption_that_only_slurm_knows_of(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    study.status("a", "running", age_s=130)
-    slurm.row("4242_0", "PREEMPTED")
-    slurm.wait("4242_0", reason="BeginTime")
-    assert pinned(study).state == "queued"
 
 
 def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
@@ -1168,22 +617,6 @@ def test_a_copy_that_slurm_ended_when_its_node_came_back(
     assert pinned(study).state == "node_failed"
     study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
     assert truth_of(study, slurm).state == "cancelled"
-
-
-def test_ctrl_c(study: MadeStudy, slurm: FakeSlurm) -> None:
-    study.status("a", "cancelled", reason="interrupted (Ctrl-C)")
-    slurm.row("4242_0", "TIMEOUT")
-    assert truth_of(study, slurm).state == "cancelled"
-
-
-def test_a_second_start_leaves_its_outcome_and_does_not_end_the_first(
-    study: MadeStudy, slurm: FakeSlurm
-) -> None:
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
-    study.status("a", "running", age_s=1)
-    study.lock("a")
-    study.outcome("a", attempt=2, exit_code=2, ended_s=NOW_S - 30)
-    assert truth_of(study, slurm).state == "running"
 
 
 def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> None:

@@ -60,10 +60,10 @@ def _generators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacked, "torch", WithoutCuda())
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["adamw", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "lion", "schedule_free"))],
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "lion", "schedule_free")]
+
+
+@pytest.mark.parametrize("name", ["adamw", *SLOW])
 def test_runs_of_equal_settings_cost_no_operation_more(name: str) -> None:
     few, many = step_of(2, 1, name), step_of(8, 1, name)
     assert many.by_name == few.by_name
