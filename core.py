@@ -139,7 +139,6 @@ def begin(
             train_set,
             run.ranks,
             batch_size=plan.budget.micro_batch,
-            num_workers=config.dataset.num_workers,
             repeat=repeats(config),
         )
         # Runs that are killed between two writes go on from the one before, which all of them have.

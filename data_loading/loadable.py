@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from data_loading.batches import NO_ROWS
-from data_loading.shared_number import SharedNumber
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,20 +29,20 @@ class Loadable(abc.ABC, Generic[Kind]):
     fingerprint: str
     times_set = 0
     """How often `set_epoch` was called, in this process."""
-    _epoch: SharedNumber
+    _epoch: torch.Tensor
 
     @property
     def epoch(self) -> int:
         """The epoch whose order positions refer to, and that new loaders begin with."""
-        return self._epoch.value
+        return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration of a loader is that epoch, from its beginning; of one that has just loaded a
-        state of that epoch, what is left of it. Worker processes that are reading know of it as well.
+        state of that epoch, what is left of it. Worker processes of a torch DataLoader see it as well.
         """
         if epoch < 0:
             raise ValueError(f"epochs count from 0, got {epoch}")
-        self._epoch.value = epoch
+        self._epoch.fill_(epoch)
         self.times_set += 1
 
     def loader(
@@ -51,18 +50,29 @@ class Loadable(abc.ABC, Generic[Kind]):
         batch_size: int,
         rank: int = 0,
         world_size: int = 1,
-        num_workers: int = 0,
+        *,
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
         pin_memory: bool = False,
+        num_workers: None = None,
     ) -> Kind:
         """Batches of this rank, resumable; see `Loader`, and `StreamLoader` for what is streamed."""
         kind = self._loader_kind()
-        return kind(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
+        return kind(
+            self, batch_size, rank, world_size, num_batches=num_batches, repeat=repeat, tail=tail,
+            pin_memory=pin_memory, num_workers=num_workers,
+        )  # fmt: skip
 
     @abc.abstractmethod
     def _loader_kind(self) -> type[Kind]: ...
+
+
+def shared_epoch() -> torch.Tensor:
+    """Return epoch 0 in shared memory, so that persistent workers of a torch DataLoader see it change."""
+    import torch
+
+    return torch.zeros((), dtype=torch.int64).share_memory_()
 
 
 class MapStyle(Loadable["Loader"]):
@@ -87,9 +97,6 @@ class MapStyle(Loadable["Loader"]):
     def read_taken(self, taken: Taken) -> Iterator[Batch]:
         """A rank's batches, where `at_once` says more than 1."""
         raise NotImplementedError
-
-    def read_by(self, processes: int) -> None:
-        """So many read from now on. Raises UserError: what they need at a time has no room."""
 
     def __getitem__(self, index: int) -> Batch:
         """One sample, (seq_len,) each; cu_seqlens and shift as in a batch. Negative indices count from the

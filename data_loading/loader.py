@@ -2,22 +2,19 @@
 
 The stream is one sequence of positions for all ranks together: global batch k takes the next
 `batch_size * world_size` of them, rank r the r-th part of these. So the samples of a run do not
-depend on how they are divided over ranks, micro-batches or worker processes.
+depend on how they are divided over ranks or micro-batches.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_loading.rank_loader import RankLoader
+from data_loading.rank_loader import RankLoader, pinned
 from data_loading.read_ahead import ReadAhead
 from data_loading.spans import Span, Taken, read_spans
-from data_loading.storages import pinned
-from data_loading.workers import read_with_workers
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,8 +43,7 @@ class Loader(RankLoader["Positioned"]):
 
     An iteration that was left early is gone on with by the next one, but for `dataset.set_epoch`.
 
-    num_workers: processes that read, forks of this one; by default none, since a gather costs less than
-    passing a batch between processes. pin_memory: batches lie in page-locked memory, for a GPU.
+    pin_memory: batches are in page-locked memory, for a GPU.
     """
 
     tails = ("keep", "drop", "pad")
@@ -57,7 +53,6 @@ class Loader(RankLoader["Positioned"]):
         if dataset.ranks == "shared":
             self.rank, self.world_size = 0, 1
         self._check_size()
-        dataset.read_by(max(1, self.num_workers))
 
     def _check_size(self) -> None:
         """Whether batches of all ranks go with the windows of an epoch; tells what is not read."""
@@ -110,7 +105,7 @@ class Loader(RankLoader["Positioned"]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; ranks, batch size and workers may be others than they were.
+        """Continue from there; ranks and batch size may differ from what they were.
 
         Raises:
             UserError: the state is of another set, split, window length, order, seed or tail, or none.
@@ -133,11 +128,11 @@ class Loader(RankLoader["Positioned"]):
             self._epoch, self._samples = asked, 0
         if self._is_over(self._samples):
             self._epoch, self._samples = self._epoch + 1, 0
-        for batch in self._read_here() if self.num_workers == 0 else self._read_by_workers():
+        for batch in self._read():
             if batch:
                 yield pinned(batch) if self.pin_memory else batch
 
-    def _read_here(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[Batch]:
         """Several batches at once from memory; from a disk one by one, with those to come told of."""
         dataset, size = self.dataset, self.global_batch
         ahead, at_once, count = ReadAhead(dataset), dataset.at_once(self.batch_size), 0
@@ -170,14 +165,6 @@ class Loader(RankLoader["Positioned"]):
 
     def _coming(self, epoch: int, position: int, count: int) -> Iterator[list[Span]]:
         return map(self._parts, self._global_spans(epoch, position, count))
-
-    def _read_by_workers(self) -> Iterator[Batch]:
-        # Workers read ahead; the state counts what was handed out.
-        spans, ahead = itertools.tee(self._global_spans(self._epoch, self._samples, 0))
-        read = read_with_workers(self.dataset, map(self._parts, ahead), self.num_workers)
-        for global_batch, batch in zip(spans, read, strict=True):
-            self._epoch, self._samples = _end(global_batch)
-            yield batch
 
     def _is_over(self, position: int) -> bool:
         """Whether an epoch has no further batch after this many positions."""

@@ -44,9 +44,6 @@ class Positioned(Protocol):
     def read_taken(self, taken: Taken) -> Iterator[Batch]:
         """A rank's batches, read when this returns."""
 
-    def read_by(self, processes: int) -> None:
-        """So many read from now on. Raises UserError: what they need at a time has no room."""
-
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """These are read soon: tell the kernel."""
 

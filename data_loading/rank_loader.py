@@ -6,7 +6,7 @@ import abc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from data_loading.storages import check_pinnable
+from conf.schema import REMOVED_KEYS
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,30 +46,30 @@ class RankLoader(abc.ABC, Generic[Dataset]):
         batch_size: int,
         rank: int = 0,
         world_size: int = 1,
-        num_workers: int = 0,
+        *,
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
         pin_memory: bool = False,
+        num_workers: None = None,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("num_workers", num_workers)):
-            if type(value) is not int:
-                raise UserError(f"{name} {value!r}: expected a whole number", code="number-not-whole")
+        if num_workers is not None:
+            raise UserError(f"num_workers {REMOVED_KEYS['dataset.num_workers']}", code="workers-removed")
+        if type(batch_size) is not int:
+            raise UserError(f"batch_size {batch_size!r}: expected a whole number", code="number-not-whole")
         if tail not in self.tails:
             raise UserError(f"tail {tail!r}: choices are {', '.join(self.tails)}", code="tail-unknown")
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: expected at least 1", code="batch-size-invalid")
-        if num_workers < 0:
-            raise UserError(f"num_workers {num_workers}: expected at least 0", code="workers-negative")
         if num_batches is not None and num_batches < 0:
             raise UserError(f"num_batches {num_batches}: expected at least 0", code="num-batches-negative")
         if not 0 <= rank < world_size:
             raise UserError(f"rank {rank} of {world_size}: ranks count from 0", code="rank-outside")
         if pin_memory:
-            check_pinnable()
+            _check_pinnable()
         self.dataset, self.batch_size = dataset, batch_size
         self.rank, self.world_size = rank, world_size
-        self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
+        self.num_batches, self.repeat = num_batches, repeat
         self.tail, self.pin_memory = tail, pin_memory
         self._epoch, self._samples = dataset.epoch, 0
         self._times_seen, self._is_resumed = dataset.times_set, False
@@ -134,3 +134,21 @@ class RankLoader(abc.ABC, Generic[Dataset]):
     def _resume(self, epoch: int, samples: int) -> None:
         self._epoch, self._samples = epoch, samples
         self._times_seen, self._is_resumed = self.dataset.times_set, True
+
+
+def pinned(batch: Batch) -> Batch:
+    """Return a copy in page-locked memory, which a GPU reads while the CPU continues.
+
+    Its tensors are contiguous: a copy to the GPU from others is not asynchronous.
+    """
+    return {name: tensor.contiguous().pin_memory() for name, tensor in batch.items()}
+
+
+def _check_pinnable() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            "pin_memory is for a GPU, and torch sees none here. Remove pin_memory",
+            code="pin-memory-without-gpu",
+        )

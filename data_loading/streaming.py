@@ -17,13 +17,12 @@ from data_loading.batch_options import BatchOptions, too_short
 from data_loading.batches import unshifted
 from data_loading.data import Data, split_data
 from data_loading.hub.name import PREFIX as HUB
-from data_loading.loadable import MapStyle
+from data_loading.loadable import MapStyle, shared_epoch
 from data_loading.opening import open_for_reading
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
 from data_loading.readers.plan import Plan
-from data_loading.shared_number import SharedNumber
 from data_loading.spans import Taken
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
@@ -131,7 +130,7 @@ class StreamingDataset(MapStyle):
         data = source if isinstance(source, Data) else _open(source, val, test, tokenizer, text_field)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
-        self._epoch = SharedNumber(0)
+        self._epoch = shared_epoch()
         if options.count(data, split) == 0:
             raise UserError(too_short(data, split, options), code="too-few-tokens")
         check = verify == "blocks"
@@ -208,10 +207,6 @@ class StreamingDataset(MapStyle):
             windows = parts[:, taken.rank].ravel()
         batches = self._batches.read_each(self._reader, windows, taken.batch_size)
         return batches if self.shift_labels else map(unshifted, batches)
-
-    def read_by(self, processes: int) -> None:
-        """So many read from now on. Raises UserError: the budget of a set in a store has no room for them."""
-        self._reader.read_by(processes)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""

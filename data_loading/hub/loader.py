@@ -12,8 +12,7 @@ import numpy as np
 from data_loading.batches import unshifted
 from data_loading.hub.stream import HubStream
 from data_loading.hub.windows import PARTS, WindowStream
-from data_loading.rank_loader import RankLoader
-from data_loading.storages import pinned
+from data_loading.rank_loader import RankLoader, pinned
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ class StreamLoader(RankLoader[HubStream]):
 
     def __init__(self, dataset: HubStream, batch_size: int, *args: Any, **options: Any) -> None:
         super().__init__(dataset, batch_size, *args, **options)
-        if self.num_workers:
-            raise UserError(
-                f"num_workers {self.num_workers}: a stream is read in the process itself; expected 0",
-                code="stream-workers",
-            )
         self._stream: WindowStream | None = None
         self._state: dict[str, Any] | None = None
 

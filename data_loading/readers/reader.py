@@ -118,9 +118,6 @@ class Reader(abc.ABC):
     def reached(self, epoch: int, position: int) -> None:  # noqa: B027  most have nothing to do
         """The stream stands there; for readers that fetch what comes next."""
 
-    def read_by(self, processes: int) -> None:  # noqa: B027  most have nothing to do
-        """Forks of this process, so many, will read. Raises UserError: what they need has no room."""
-
     def _places(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
         """(buffer, byte offset) at which each span begins."""
         extents = self.extents

@@ -53,9 +53,6 @@ class RotatingReader(Reader):
     def reached(self, epoch: int, position: int) -> None:
         self._at = (epoch, position)
 
-    def read_by(self, processes: int) -> None:
-        self._set.read_by(self._owner, processes)
-
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         first = self.extents.first
         if len(starts) and (starts.min() < 0 or starts.max() + width > self.extents.tokens):

@@ -1,4 +1,4 @@
-"""Each window once an epoch: over processes for ranks, their workers, SIGKILLs and resumes."""
+"""Each window once an epoch: over processes for ranks, SIGKILLs and resumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOWS, SEQ_LEN = 600, 8
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_over_ranks_workers_kills_and_resumes(seed: int, tmp_path: Path) -> None:
+def test_over_ranks_kills_and_resumes(seed: int, tmp_path: Path) -> None:
     """As in a run of several ranks, what all of them have read is what a checkpoint keeps."""
     chance = random.Random(seed)
     numbers = np.arange(WINDOWS * SEQ_LEN + 10) // SEQ_LEN
@@ -31,8 +31,7 @@ def test_over_ranks_workers_kills_and_resumes(seed: int, tmp_path: Path) -> None
     before = kills = 0
     while before < WINDOWS:
         ranks = chance.randint(1, 3)
-        workers, batch = chance.choice([0, 2]), chance.randint(1, 7)
-        ended = read_for_a_while(tmp_path, ranks, workers, batch, chance.uniform(0.0, 0.3))
+        ended = read_for_a_while(tmp_path, ranks, chance.randint(1, 7), chance.uniform(0.0, 0.3))
         logs = [read_log(tmp_path / f"read-{rank}.jsonl") for rank in range(ranks)]
         states = [log[-1][0] for log in logs if log]
         reached = WINDOWS if ended else min((s["samples"] for s in states), default=0)
@@ -47,12 +46,12 @@ def test_over_ranks_workers_kills_and_resumes(seed: int, tmp_path: Path) -> None
     assert Counter(counted) == Counter(range(WINDOWS))
 
 
-def read_for_a_while(folder: Path, ranks: int, workers: int, batch: int, seconds: float) -> bool:
+def read_for_a_while(folder: Path, ranks: int, batch: int, seconds: float) -> bool:
     """Whether all ranks came to the end before they were killed."""
     context = multiprocessing.get_context("fork")
     ready = context.Barrier(ranks + 1)
     processes = [
-        context.Process(target=read_and_log, args=(folder, rank, ranks, workers, batch, ready))
+        context.Process(target=read_and_log, args=(folder, rank, ranks, batch, ready))
         for rank in range(ranks)
     ]
     for process in processes:
@@ -66,9 +65,9 @@ def read_for_a_while(folder: Path, ranks: int, workers: int, batch: int, seconds
     return all(process.exitcode == 0 for process in processes)
 
 
-def read_and_log(folder: Path, rank: int, ranks: int, workers: int, batch: int, ready: Barrier) -> None:
+def read_and_log(folder: Path, rank: int, ranks: int, batch: int, ready: Barrier) -> None:
     dataset = StreamingDataset(folder / "x.npy", seq_len=SEQ_LEN, seed=3, val=9)
-    loader = dataset.loader(batch, rank, ranks, num_workers=workers)
+    loader = dataset.loader(batch, rank, ranks)
     if (folder / "state.json").exists():
         loader.load_state_dict(json.loads((folder / "state.json").read_text()))
     with open(folder / f"read-{rank}.jsonl", "w", buffering=1) as log:

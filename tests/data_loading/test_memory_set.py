@@ -91,11 +91,8 @@ def test_the_same_text_is_the_same_data_and_another_is_another() -> None:
     assert together.fingerprint != one.fingerprint
 
 
-def test_worker_processes_and_torchs_own_loader() -> None:
+def test_pickled_copy_reads_the_same() -> None:
     dataset = StreamingDataset(prepare_data(WORDS), seq_len=16)
-    forked = torch.cat([batch["labels"] for batch in dataset.loader(8, num_workers=2)])
-    plain = torch.cat([batch["labels"] for batch in dataset.loader(8)])
-    assert torch.equal(forked, plain)
     again = pickle.loads(pickle.dumps(dataset))
     assert torch.equal(again[5]["labels"], dataset[5]["labels"])
     assert again.reader == dataset.reader

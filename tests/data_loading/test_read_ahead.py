@@ -42,9 +42,6 @@ class Slow:
     def read_taken(self, taken: Taken) -> Iterator[dict[str, Any]]:
         return iter([self.read(taken.epoch, at, at + 1) for at in range(taken.first, taken.last)])
 
-    def read_by(self, processes: int) -> None:
-        pass
-
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         self.told.append(start)
 

@@ -285,18 +285,15 @@ class TestLoader:
             next(iter(loader))
             assert (loader.state_dict()["epoch"], loader.state_dict()["samples"]) == (0, 6)
 
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_state_counts_what_was_handed_out_not_what_was_read_ahead(
-        self, workers: int, tmp_path: Path
-    ) -> None:
+    def test_state_counts_what_was_handed_out_not_what_was_read_ahead(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 100)
         expected = read_all(dataset.loader(7))
-        loader = dataset.loader(7, num_workers=workers)
+        loader = dataset.loader(7)
         iterator = iter(loader)
         read = [*windows_in(next(iterator)), *windows_in(next(iterator))]
         state = loader.state_dict()
         assert state == {"epoch": 0, "samples": 14, "fingerprint": dataset.fingerprint, "tail": "keep"}
-        other = dataset.loader(5, num_workers=2 - workers)
+        other = dataset.loader(5)
         other.load_state_dict(loader.state_dict())
         assert read + read_all(other) == expected
 
@@ -535,11 +532,16 @@ def test_a_damaged_state_is_told(damage: dict[str, Any], tmp_path: Path, golden:
         loader.load_state_dict(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 2.5}, {"batch_size": "8"}, {"batch_size": True},
-                                     {"batch_size": 2, "num_workers": 1.5}])  # fmt: skip
-def test_what_is_no_number_is_told(options: dict[str, Any], tmp_path: Path, golden: Golden) -> None:
+@pytest.mark.parametrize("batch_size", [2.5, "8", True])
+def test_batch_size_is_whole_number(batch_size: Any, tmp_path: Path, golden: Golden) -> None:
     with golden.refused("number-not-whole"):
-        dataset_of(tmp_path, 10).loader(**options)
+        dataset_of(tmp_path, 10).loader(batch_size)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_worker_processes_are_refused(num_workers: Any, tmp_path: Path, golden: Golden) -> None:
+    with golden.refused("workers-removed"):
+        dataset_of(tmp_path, 10).loader(4, num_workers=num_workers)
 
 
 def test_blocks_are_of_their_order(tmp_path: Path, golden: Golden) -> None:

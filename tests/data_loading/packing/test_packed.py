@@ -185,13 +185,12 @@ def test_an_epoch_of_all_ranks_and_a_resume_is_each_row_once(
     assert sorted(label for label in labels if label != -100) == expected
 
 
-def test_workers_and_spawned_processes_read_the_same(tmp_path: Path) -> None:
+def test_pickled_copy_reads_the_same(tmp_path: Path) -> None:
     dataset = opened(make_data(tmp_path, [7, 30, 2, 11, 19, 16, 5] * 5), 16, seed=3)
-    here = list(dataset.loader(3))
-    for other in (dataset.loader(3, num_workers=1), pickle.loads(pickle.dumps(dataset)).loader(3)):
-        for mine, theirs in zip(here, other, strict=True):
-            assert mine.keys() == theirs.keys()
-            assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    copy = pickle.loads(pickle.dumps(dataset))
+    for mine, theirs in zip(dataset.loader(3), copy.loader(3), strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     order = dataset.window_at(range(len(dataset)), 0).tolist()
     assert order != sorted(order)
     assert sorted(order) == list(range(len(dataset)))

@@ -280,14 +280,6 @@ def test_what_is_wanted_later_makes_room_for_what_is_needed_now(opened: Open) ->
     assert remote.place(third).exists()
 
 
-@pytest.mark.slow
-def test_workers_read_the_same(opened: Open, shards: Path) -> None:
-    remote = opened(least(opened()))
-    dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
-    found = rows(dataset, num_workers=2)
-    assert np.array_equal(found, rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
-
-
 def test_a_long_wait_ends_where_who_runs_it_wants_to_stop(
     opened: Open, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
