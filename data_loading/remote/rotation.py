@@ -143,6 +143,3 @@ class RotatingReader(Reader):
             last = tokens.stop - self._windows.width
             first, stop = np.searchsorted(self.extents.first, [tokens.start, last], side="right") - 1
             yield from range(int(first), int(stop) + 1)
-
-    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
-        raise AssertionError("a shard is read by the reader that it is opened with")

@@ -98,11 +98,11 @@ def test_pickled_copy_reads_the_same() -> None:
     assert again.reader == dataset.reader
 
 
-def test_one_copy_for_all_processes_where_asked(golden: Golden) -> None:
+def test_reader_memory_reads_the_same(golden: Golden) -> None:
     data = prepare_data(WORDS)
-    shared = StreamingDataset(data, seq_len=16, reader="memory")
-    golden.text(shared.reader)
-    assert torch.equal(shared[3]["labels"], StreamingDataset(data, seq_len=16)[3]["labels"])
+    copied = StreamingDataset(data, seq_len=16, reader="memory")
+    golden.text(copied.reader)
+    assert torch.equal(copied[3]["labels"], StreamingDataset(data, seq_len=16)[3]["labels"])
     with golden.refused("no-checksums"):
         StreamingDataset(data, seq_len=16, verify="blocks")
 
