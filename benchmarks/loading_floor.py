@@ -17,7 +17,7 @@ from data_loading.readers.mapped import MappedReader, map_of
 from data_loading.windows import Windows
 
 if TYPE_CHECKING:
-    from data_loading.streaming import StreamingDataset
+    from data_loading.dataset.streaming_dataset import StreamingDataset
 
 STATES = ("mapped", "cached", "cold")
 """mapped: this process has read the pages of the windows before. cached: they are in the page cache, as in

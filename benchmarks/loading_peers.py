@@ -73,7 +73,7 @@ class Floor(Ours):
 
     def batches(self, folder: Path, job: Job) -> Iterator[Any]:
         from benchmarks.loading_floor import Floor as Reader
-        from data_loading.order import Permutation
+        from data_loading.dataset.permutation import Permutation
 
         windows = (len(ids_of(folder / TOKENS)) - 1) // job.seq_len
         floor = Reader(folder / TOKENS, job.seq_len + 1)

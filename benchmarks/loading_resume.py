@@ -39,7 +39,7 @@ def first_batch_s(path: Path, samples: int) -> float:
     """Seconds from opening the set to the first batch. samples: read before, 0: a fresh start."""
     import torch
 
-    for module in ("loader", "streaming", "token_set"):
+    for module in ("loader.loader", "dataset.streaming_dataset", "token_set"):
         importlib.import_module(f"data_loading.{module}")
     torch.set_num_threads(1)
     started = time.perf_counter()

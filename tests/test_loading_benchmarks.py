@@ -69,7 +69,7 @@ def test_floor_reads_the_windows_of_the_loader(
 
     monkeypatch.setattr(Floor, "read", spied_floor)
     monkeypatch.setattr(StreamingDataset, "read", spied)
-    monkeypatch.setattr(StreamingDataset, "at_once", lambda *_: 1)
+    monkeypatch.setattr(StreamingDataset, "batches_per_read", lambda *_: 1)
     against = AgainstFloor(StreamingDataset(path, seq_len=SEQ_LEN, reader=reader), 12)
     assert against.batches_in(0.01) >= 10
     for number, state in enumerate((*STATES, "cached")):

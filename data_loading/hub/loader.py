@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_loading.batches import unshifted
 from data_loading.hub.stream import HubStream
 from data_loading.hub.windows import PARTS, WindowStream
-from data_loading.rank_loader import RankLoader, pinned
+from data_loading.loader.base import RankLoader, pinned
+from data_loading.loader.protocol import unshifted
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class StreamLoader(RankLoader[HubStream]):
         Raises:
             UserError: the state is of another dataset or other options, or of another division over ranks.
         """
-        epoch, samples = self._place(state)
+        epoch, samples = self._position_in(state)
         theirs = (state.get("rank"), state.get("world_size"))
         if theirs != (self.rank, self.world_size):
             raise UserError(
@@ -83,7 +83,7 @@ class StreamLoader(RankLoader[HubStream]):
         self._stream, self._state = None, stream
 
     def __iter__(self) -> Iterator[Batch]:
-        asked = self._asked_epoch()
+        asked = self._requested_epoch()
         if asked is not None:
             self._begin(asked)
         count = 0

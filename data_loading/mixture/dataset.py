@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf.proportions import Weight, integer_weights, parse_weights, shown
-from data_loading.loadable import MapStyle, shared_epoch
+from data_loading.dataset.base import MapStyleDataset
+from data_loading.dataset.streaming_dataset import StreamingDataset
+from data_loading.loader.epochs import shared_epoch
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
-from data_loading.streaming import StreamingDataset
 from data_loading.tokens import UNKNOWN
 from experiment_utils.errors import UserError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Positions = range | np.ndarray
 
 
-class StreamingMixture(MapStyle):
+class StreamingMixture(MapStyleDataset):
     """A dataset whose windows are those of several, each read without replacement in its own order.
 
     Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume

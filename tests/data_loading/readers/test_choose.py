@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_loading.orders import Shuffled
+from data_loading.dataset.orders import Shuffled
 from data_loading.readers import choose
 from data_loading.readers.choose import ReaderOptions, open_reader
 from data_loading.readers.extents import Extents, extents_of

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading import StreamingDataset, waiting
+from data_loading import StreamingDataset
+from data_loading.loader import interruptible_wait as waiting
 from data_loading.remote.cache import Cache
 from data_loading.remote.items import whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
