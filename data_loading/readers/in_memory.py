@@ -27,29 +27,28 @@ class InMemoryReader(MappedReader):
 
     def __init__(self, extents: Extents) -> None:
         """Raises UserError: there is no room for the tokens, or they cannot be read."""
-        sizes = map(len, extents.buffers)
-        files = list(zip(extents.paths, extents.file_offset_bytes, sizes, strict=True))
-        keys = {
-            n: (path, _key(path, offset, size))
-            for n, (path, offset, size) in enumerate(files)
-            if path is not None
-        }
-        _check_room(sum(files[n][2] for n, (_, key) in keys.items() if key not in _copies))
-        buffers = list(extents.buffers)
-        for n, (path, key) in keys.items():
-            copy = _copies.get(key)
+        files = list(zip(extents.paths, extents.file_offset_bytes, extents.buffers, strict=True))
+        _check_room(sum(len(buffer) for path, at, buffer in files if _known(path, at, buffer) is None))
+        buffers = []
+        for path, at, buffer in files:
+            copy = _known(path, at, buffer)
             if copy is None:
-                copy = _copies[key] = _read(path, *files[n][1:])
-            buffers[n] = copy
+                assert path is not None
+                copy = _copies[_key(path, at, buffer)] = _read(path, at, len(buffer))
+            buffers.append(copy)
         nowhere, zeros = (None,) * len(files), (0,) * len(files)
         super().__init__(
             dataclasses.replace(extents, buffers=tuple(buffers), paths=nowhere, file_offset_bytes=zeros)
         )
 
 
-def _key(path: Path, offset: int, size_bytes: int) -> tuple[Any, ...]:
+def _key(path: Path, at: int, buffer: np.ndarray) -> tuple[Any, ...]:
     state = path.stat()
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, offset, size_bytes
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, at, len(buffer)
+
+
+def _known(path: Path | None, at: int, buffer: np.ndarray) -> np.ndarray | None:
+    return buffer if path is None else _copies.get(_key(path, at, buffer))
 
 
 def _check_room(size_bytes: int) -> None:
@@ -65,8 +64,8 @@ def _check_room(size_bytes: int) -> None:
         log.info("reading %s of tokens into memory", format_bytes(size_bytes))
 
 
-def _read(path: Path, offset: int, size_bytes: int) -> np.ndarray:
-    found = np.fromfile(path, np.uint8, size_bytes, offset=offset)
+def _read(path: Path, at: int, size_bytes: int) -> np.ndarray:
+    found = np.fromfile(path, np.uint8, size_bytes, offset=at)
     if len(found) < size_bytes:
         raise UserError(f"{path} was truncated while it was read. Restore it", code="truncated-while-read")
     found.flags.writeable = False
