@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from conf import AUTO
 from conf.seeding import seed_all, seeds
-from data_loading.waiting import checked_while_waiting
+from data_loading.loader.interruptible_wait import checked_while_waiting
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
@@ -139,7 +139,6 @@ def begin(
             train_set,
             run.ranks,
             batch_size=plan.budget.micro_batch,
-            num_workers=config.dataset.num_workers,
             repeat=repeats(config),
         )
         # Runs that are killed between two writes go on from the one before, which all of them have.

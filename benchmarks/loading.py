@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks.harness import BENCHMARKS, MB, benchmark, goal, in_turns, ratios, summary
+from benchmarks.loading_floor import AgainstFloor, drop_from_cache
 from benchmarks.loading_measure import Job
 from benchmarks.loading_peers import LOADERS, VOCABULARY
 from benchmarks.processes import LeftOut, commit_of, peers_python, run, versions_of
-from data_loading.commands.reading_floor import drop_from_cache
 
 Shape = tuple[int, int]
 SHAPES: tuple[Shape, ...] = ((1024, 32), (128, 256))
@@ -48,11 +48,10 @@ WANTED = {
 
 @dataclass(frozen=True)
 class Case:
-    """loader: in loading_peers.py. workers: whether it is measured with worker processes as well."""
+    """loader: in loading_peers.py."""
 
     loader: str
     options: dict[str, Any] = field(default_factory=dict)
-    workers: bool = True
 
     @property
     def is_peer(self) -> bool:
@@ -62,11 +61,11 @@ class Case:
 CASES = {
     OURS: Case("Ours", {"reader": "mmap"}),
     PREAD: Case("Ours", {"reader": "pread"}),
-    BOUNDED: Case("Ours", {"reader": "mmap", "max_resident_bytes": BOUND_BYTES}, workers=False),
-    "the floor": Case("Floor", workers=False),
+    BOUNDED: Case("Ours", {"reader": "mmap", "max_resident_bytes": BOUND_BYTES}),
+    "the floor": Case("Floor"),
     REPLACED: Case("Replaced"),
     "templar": Case("Templar"),
-    "nanoGPT": Case("NanoGpt", workers=False),
+    "nanoGPT": Case("NanoGpt"),
     "litdata": Case("Litdata"),
     "mosaicml-streaming": Case("Mosaic"),
     "Grain": Case("Grain"),
@@ -176,17 +175,16 @@ class Bench:
         done = self.call(name, "measure", folder, json.dumps(asdict(job)))
         return None if done is None else json.loads(done.splitlines()[-1])
 
-    def speed(self, shape: Shape, workers: int, rounds: int) -> list[dict[str, Any]]:
+    def speed(self, shape: Shape, rounds: int) -> list[dict[str, Any]]:
         """A row for each loader that was there in all rounds, the fastest first."""
-        cases = {name: case for name, case in self.there().items() if case.workers or not workers}
-        how = {"workers": workers, "seconds": self.chosen.seconds}
-        calls = {name: partial(self.measure, name, shape, **how) for name in cases}
+        seconds = self.chosen.seconds
+        calls = {name: partial(self.measure, name, shape, seconds=seconds) for name in self.there()}
         found = {
             name: [one["tokens_s"] / 1e6 for one in taken if one]
             for name, taken in in_turns(calls, rounds).items()
             if name not in self.left_out
         }
-        facts = {"seq_len": shape[0], "batch_size": shape[1], "workers": workers}
+        facts = {"seq_len": shape[0], "batch_size": shape[1]}
         rows: list[dict[str, Any]] = [
             facts | {"loader": name, "million_tokens_s": summary(speeds),
                      "ours_over_this": ratios(found[OURS], speeds)}
@@ -228,7 +226,6 @@ def against_floor(path: Path, shape: Shape, rounds: int, seconds: float) -> list
     import torch
 
     from data_loading import StreamingDataset
-    from data_loading.commands.against_floor import AgainstFloor
 
     torch.set_num_threads(1)
     rows = []
@@ -239,16 +236,17 @@ def against_floor(path: Path, shape: Shape, rounds: int, seconds: float) -> list
         batches = 400 if state == "cold" else against.batches_in(seconds)
         count = 1 if state == "cold" else rounds
         pairs = [against.round(state, batches, ours_first=number % 2 == 0) for number in range(count)]
-        useful = pairs[0].batches * against.batch_tokens * against.token_bytes
+        ours, floor = pairs[0]
+        useful = ours.batches * shape[0] * shape[1] * 2
         rows.append({
             "seq_len": shape[0], "batch_size": shape[1], "reader": reader, "pages": state,
-            "batches": pairs[0].batches,
-            "ours_us": summary([pair.ours_s / pair.batches * 1e6 for pair in pairs]),
-            "floor_us": summary([(pair.floor_s or 0) / pair.batches * 1e6 for pair in pairs]),
-            "share_of_floor": summary([pair.share or 0 for pair in pairs]),
-            "share_of_floor_by_cpu": summary([pair.share_by_cpu or 0 for pair in pairs]),
-            "ours_read_over_useful": round((pairs[0].ours_read_bytes or 0) / useful, 2),
-            "floor_read_over_useful": round((pairs[0].floor_read_bytes or 0) / useful, 2),
+            "batches": ours.batches,
+            "ours_us": summary([pair.ours.seconds / pair.ours.batches * 1e6 for pair in pairs]),
+            "floor_us": summary([pair.floor.seconds / pair.floor.batches * 1e6 for pair in pairs]),
+            "share_of_floor": summary([pair.share for pair in pairs]),
+            "share_of_floor_by_cpu": summary([pair.share_by_cpu for pair in pairs]),
+            "ours_read_over_useful": round(ours.read_bytes / useful, 2),
+            "floor_read_over_useful": round(floor.read_bytes / useful, 2),
         })  # fmt: skip
     return rows
 
@@ -258,7 +256,7 @@ def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
     made = []
     for shape, least in WANTED.items():
         title = f"{shape[0]} x {shape[1]}"
-        rows = [row for row in found["speed"] if (row["seq_len"], row["workers"]) == (shape[0], 0)]
+        rows = [row for row in found["speed"] if row["seq_len"] == shape[0]]
         over = {row["loader"]: row["ours_over_this"]["median"] for row in rows}
         best = min((ratio for name, ratio in over.items() if CASES[name].is_peer), default=None)
         if best is not None and "best peer" in least:
@@ -287,8 +285,7 @@ def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
 )
 def measured(chosen: Any) -> Any:
     bench = Bench(chosen)
-    speed = [row for shape in SHAPES for row in bench.speed(shape, 0, chosen.rounds)]
-    speed += [row for shape in SHAPES for row in bench.speed(shape, 2, 1)]
+    speed = [row for shape in SHAPES for row in bench.speed(shape, chosen.rounds)]
     memory = [bench.memory(name, SHAPES[0], name) for name in bench.there()]
     memory.append(bench.memory(BOUNDED, SHAPES[1], f"{BOUNDED}, {SHAPES[1][0]} x {SHAPES[1][1]}"))
     cold = [bench.cold(name, SHAPES[0]) for name in bench.there()]

@@ -26,7 +26,6 @@ class Job:
 
     seq_len: int
     batch_size: int
-    workers: int = 0
     warm_up: int = 100
     batches: int = 1_000_000
     batches_at_least: int = 10
@@ -79,8 +78,8 @@ def bytes_read() -> int:
 def measure(batches: Callable[[], Iterator[Any]], job: Job) -> dict[str, Any]:
     """Time, memory and reads of this process, from a loader's first batch on.
 
-    Memory is the growth since the end of the warm-up, with workers summed over all; and the highest RSS of
-    this process since the first batch, by the kernel.
+    Memory is the growth since the end of the warm-up, summed over this process and its children; and the
+    highest RSS of this process since the first batch, by the kernel.
     """
     import torch
 

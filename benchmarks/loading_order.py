@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.harness import benchmark, in_turns, summary
 from benchmarks.processes import proc_bytes
-from data_loading.order import Permutation
-from data_loading.orders import order_of
+from data_loading.dataset.orders import order_of
+from data_loading.dataset.permutation import Permutation
 
 WINDOWS = {"1e9": 10**9, "1.1e9": 11 * 10**8, "1e12": 10**12, "1.2e12": 12 * 10**11}
 BLOCK, BLOCKS = 1 << 15, 20

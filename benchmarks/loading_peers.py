@@ -64,7 +64,7 @@ class Ours(Loader):
 
         tokens = open_token_set(folder / TOKENS, VOCABULARY)
         dataset = StreamingDataset(tokens, seq_len=job.seq_len, val=1, **(job.options or {}))
-        for batch in dataset.loader(job.batch_size, num_workers=job.workers, repeat=True):
+        for batch in dataset.loader(job.batch_size, repeat=True):
             yield batch["input_ids"], batch["labels"]
 
 
@@ -72,12 +72,11 @@ class Floor(Ours):
     """`view[starts]` of a strided view and astype(int64), the windows of ours in the order of ours."""
 
     def batches(self, folder: Path, job: Job) -> Iterator[Any]:
-        from data_loading.commands.reading_floor import Floor as Reader
-        from data_loading.order import Permutation
-        from data_loading.readers.extents import extents_of
+        from benchmarks.loading_floor import Floor as Reader
+        from data_loading.dataset.permutation import Permutation
 
-        ids = ids_of(folder / TOKENS)
-        floor, windows = Reader(extents_of(ids), job.seq_len + 1), (len(ids) - 1) // job.seq_len
+        windows = (len(ids_of(folder / TOKENS)) - 1) // job.seq_len
+        floor = Reader(folder / TOKENS, job.seq_len + 1)
         size = 500 * job.batch_size
         for epoch in itertools.count():
             order = Permutation(windows, 0, epoch)
@@ -197,7 +196,7 @@ class Litdata(Loader):
         tokens = litdata.TokensLoader(block_size=job.seq_len + 1)
         how = {"item_loader": tokens, "shuffle": True, "drop_last": True}
         dataset = litdata.StreamingDataset(str(folder / "data"), **how)
-        loader = litdata.StreamingDataLoader(dataset, batch_size=job.batch_size, num_workers=job.workers)
+        loader = litdata.StreamingDataLoader(dataset, batch_size=job.batch_size)
         return forever(lambda: iter(loader))
 
 
@@ -244,8 +243,6 @@ class Grain(Loader):
         source = grain.MapDataset.source(Windows(folder / TOKENS, job.seq_len))
         made = source.shuffle(seed=0).repeat(None).batch(job.batch_size, drop_remainder=True)
         dataset = made.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-        if job.workers:
-            dataset = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=job.workers))
         return iter(dataset)
 
 
@@ -302,7 +299,7 @@ class Olmo(Loader):
             vocab_size=VOCABULARY, dtype=np.uint16,
         )  # fmt: skip
         loader = NumpyFSLDataLoader(
-            dataset, collator=DataCollator(pad_token_id=EOT_ID), seed=0, num_workers=job.workers,
+            dataset, collator=DataCollator(pad_token_id=EOT_ID), seed=0, num_workers=0,
             global_batch_size=job.seq_len * job.batch_size, work_dir=folder / "work",
         )  # fmt: skip
         for epoch in itertools.count(1):
@@ -325,7 +322,7 @@ def torch_loader(dataset: Any, job: Job, shuffle: bool | None = None) -> Iterato
     """Batches of torch's DataLoader without end."""
     from torch.utils.data import DataLoader
 
-    how = {"num_workers": job.workers, "drop_last": True, "shuffle": shuffle}
+    how = {"num_workers": 0, "drop_last": True, "shuffle": shuffle}
     loader = DataLoader(dataset, job.batch_size, **how)
     return forever(lambda: iter(loader))
 

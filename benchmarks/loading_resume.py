@@ -1,7 +1,7 @@
-"""Measure what resuming at 80% of an epoch costs, and compare the stream for other ranks and workers.
+"""Measure what resuming at 80% of an epoch costs, and compare the stream for other numbers of ranks.
 
 The first batch of a fresh process is timed from its start (imports are over) and from a state at 80%. Then
-one loader reads to 80% and on; others, of every number of ranks and workers, resume from its state, and the
+one loader reads to 80% and on; others, of every number of ranks, resume from its state, and the
 parts of their ranks are put together in the order of the global batch.
 
     python benchmarks/loading_resume.py      # 1 minute; the files of loading.py, or its own
@@ -10,7 +10,6 @@ parts of their ranks are put together in the order of the global batch.
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import sys
 import time
@@ -26,7 +25,7 @@ from benchmarks.loading_peers import VOCABULARY
 from benchmarks.processes import run
 
 SEQ_LEN, GLOBAL_BATCH, COMPARED = 1024, 30, 60
-RANKS, WORKERS = (1, 2, 3), (0, 2)
+RANKS = (1, 2, 3)
 GOAL_S = 0.05
 
 
@@ -40,7 +39,7 @@ def first_batch_s(path: Path, samples: int) -> float:
     """Seconds from opening the set to the first batch. samples: read before, 0: a fresh start."""
     import torch
 
-    for module in ("loader", "streaming", "token_set"):
+    for module in ("loader.loader", "dataset.streaming_dataset", "token_set"):
         importlib.import_module(f"data_loading.{module}")
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -53,7 +52,7 @@ def first_batch_s(path: Path, samples: int) -> float:
 
 
 def exactness(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Whether each number of ranks and workers resumes as one loader continues; and its samples at 80%."""
+    """Whether each number of ranks resumes as one loader continues; and its samples at 80%."""
     import torch
 
     torch.set_num_threads(1)
@@ -65,21 +64,20 @@ def exactness(path: Path) -> tuple[list[dict[str, Any]], int]:
     state = loader.state_dict()
     wanted = [next(batches)["input_ids"] for _ in range(COMPARED)]
     rows = []
-    for ranks, workers in itertools.product(RANKS, WORKERS):
-        found = resumed(dataset, state, ranks, workers)
+    for ranks in RANKS:
+        found = resumed(dataset, state, ranks)
         same = all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
-        rows.append({"ranks": ranks, "workers": workers, "same": same})
+        rows.append({"ranks": ranks, "same": same})
     return rows, state["samples"]
 
 
-def resumed(dataset: Any, state: dict[str, Any], ranks: int, workers: int) -> Iterator[Any]:
+def resumed(dataset: Any, state: dict[str, Any], ranks: int) -> Iterator[Any]:
     """Global batches of all ranks' loaders, from a state on."""
     import torch
 
     streams = []
     for rank in range(ranks):
-        how = {"num_batches": COMPARED, "repeat": True}
-        loader = dataset.loader(GLOBAL_BATCH // ranks, rank, ranks, workers, **how)
+        loader = dataset.loader(GLOBAL_BATCH // ranks, rank, ranks, num_batches=COMPARED, repeat=True)
         loader.load_state_dict(state)
         streams.append(iter(loader))
     for parts in zip(*streams, strict=True):

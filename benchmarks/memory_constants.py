@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import MB, benchmark
-from benchmarks.memory_measured import VOCAB, Measured, measure, run_config
+from benchmarks.memory_measured import VOCAB, measure, run_config
 from benchmarks.processes import run
 from memory.estimate import Estimate
 from memory.torch_build import torch_build
@@ -82,20 +80,9 @@ def row(folder: Path, width: int, batch: int, training: dict[str, Any]) -> dict[
 def process_costs(folder: Path) -> dict[str, int]:
     """Megabytes that do not depend on the size of the model, by the names of memory/constants.py."""
     tiny = measure(run_config(folder / "tiny", 16, 1, vocab=300))
-    plain = run_config(folder / "workers", 64, 8)
-
-    def with_workers(count: int, **memory: Any) -> Measured:
-        runs = f"{plain.runs_dir}-{count}-{time.monotonic_ns()}"
-        dataset = replace(plain.dataset, num_workers=count)
-        return measure(replace(plain, dataset=dataset, runs_dir=runs, memory=replace(plain.memory, **memory)))
-
-    one, two, attributed = with_workers(1), with_workers(2), with_workers(2, attribute=True)
     found = {
         "FRAMEWORK_BASE": tiny.peak_bytes,
         "LIBRARIES_MAPPED": tiny.files_bytes,
-        "FORKED_WORKER_RSS": one.fork_rss_bytes,
-        "FORKED_WORKER": two.with_forks_bytes - one.with_forks_bytes,
-        "LOOKED_AT": attributed.with_forks_bytes - two.with_forks_bytes,
     }
     return {name: round(amount / MB) for name, amount in found.items()}
 

@@ -87,8 +87,8 @@ def training_speed(found: Result) -> Figure:
 
 
 def loading_speed(found: Result) -> Figure:
-    """Speed of each loader without workers, for each shape."""
-    rows = [row for row in found["speed"] if row["workers"] == 0]
+    """Speed of each loader, for each shape."""
+    rows = [row for row in found["speed"] if not row.get("workers")]
     shapes = list(dict.fromkeys((row["seq_len"], row["batch_size"]) for row in rows))
     order = [row["loader"] for row in rows if (row["seq_len"], row["batch_size"]) == shapes[0]][::-1]
     figure, panels = new((7.6, 0.34 * len(order) + 1.2), 1, len(shapes), sharey=True)

@@ -12,7 +12,7 @@ from conf.ensembles import not_a_number_of_members
 from conf.keys import groups, keys
 from conf.names import nearest_keys
 from conf.rules import RULES, Rule
-from conf.schema import Config, name_of
+from conf.schema import REMOVED_KEYS, Config, name_of
 from conf.values import convert
 from experiment_utils.errors import Problem, UserError
 
@@ -31,11 +31,12 @@ def check(
     among `known_bad` (config paths or groups).
 
     is_saved: it is of a run that was made, perhaps before a key existed, and a key that it lacks means what
-    it did before.
+    it did before. Removed keys are ignored.
     """
     values, problems = _convert(plain)
     if is_saved:
         values = _as_before() | values
+        problems = [problem for problem in problems if problem.where not in REMOVED_KEYS]
     bad = {problem.where for problem in problems} | set(known_bad)
     config = _build(values)
     for rule in rules:
@@ -84,6 +85,8 @@ def unknown_key(path: str) -> Problem:
     """The problem of a config path that the schema lacks."""
     if path.startswith("ensemble."):
         return not_a_number_of_members(path)
+    if path in REMOVED_KEYS:
+        return Problem(path, REMOVED_KEYS[path])
     meant = nearest_keys(path)
     return Problem(path, "no such key" + (f"; nearest: {', '.join(meant)}" if meant else ""))
 

@@ -167,11 +167,6 @@ def _not_together(config: Config) -> list[Problem]:
         ("memory.attribute", config.memory.attribute, "true: it tells of one run. Take it away"),
         ("memory.trace", config.memory.trace, "true: the batched form is not traced. Take it away"),
         (
-            "dataset.num_workers",
-            config.dataset.num_workers > 0,
-            f"{config.dataset.num_workers}: each run would have as many. Use 0",
-        ),
-        (
             "slurm.nodes",
             slurm.nodes > 1,
             f"{slurm.nodes}: an ensemble is one process on one device. Use 1, or -m instead of ensemble.",

@@ -10,7 +10,7 @@ from typing import Any
 
 from conf import Config
 from conf.differences import varying
-from conf.schema import name_of
+from conf.schema import REMOVED_KEYS, name_of
 from conf.seeding import seeds
 from conf.sizes import size_name
 
@@ -22,7 +22,7 @@ WHERE_IT_RUNS = (
 
 HOW_IT_IS_COMPUTED = (
     "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
-    "training.threads", "training.parallel", "dataset.num_workers", "dataset.reader", "dataset.max_resident",
+    "training.threads", "training.parallel", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
     "training.milestones", "training.dead_units", "training.checkpoint_writing", "training.profile",
     "training.max_time", "training.deterministic", "training.cuda_graph", "dataset.cache",
@@ -47,7 +47,7 @@ TOLD_BESIDE = (
 )  # fmt: skip
 """Keys that a run's name tells, or the column of tokens in every table of runs."""
 
-_NOT_IN_IDENTITY = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *REPLACED_BY_FINGERPRINT)
+_NOT_IN_IDENTITY = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *REPLACED_BY_FINGERPRINT, *REMOVED_KEYS)
 
 
 def identity(config: Config, data_fingerprint: str, restored: str | None = None) -> str:

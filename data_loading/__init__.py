@@ -11,16 +11,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from data_loading.batch_options import BatchOptions as BatchOptions
-    from data_loading.bigram import bigram_loss as bigram_loss
     from data_loading.catalogue import list_datasets as list_datasets
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
-    from data_loading.floor import floor_loss as floor_loss
+    from data_loading.dataset.baselines import bigram_loss as bigram_loss
+    from data_loading.dataset.baselines import floor_loss as floor_loss
+    from data_loading.dataset.batch_options import BatchOptions as BatchOptions
+    from data_loading.dataset.streaming_dataset import StreamingDataset as StreamingDataset
     from data_loading.hub.loader import StreamLoader as StreamLoader
     from data_loading.hub.materializing import materialize as materialize
     from data_loading.hub.stream import HubStream as HubStream
-    from data_loading.loader import Loader as Loader
+    from data_loading.loader.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
     from data_loading.mixture.data import MixedData as MixedData
@@ -34,28 +35,27 @@ if TYPE_CHECKING:
     from data_loading.opening import open_tokens as open_tokens
     from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
-    from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.text_bytes import bytes_per_id as bytes_per_id
     from data_loading.token_set import open_token_set as open_token_set
     from data_loading.tokenizer import Tokenizer as Tokenizer
     from data_loading.tokens import Tokens as Tokens
 
 _PLACES = {
-    "BatchOptions": "batch_options",
+    "BatchOptions": "dataset.batch_options",
     "Data": "data",
     "HubStream": "hub.stream",
-    "Loader": "loader",
+    "Loader": "loader.loader",
     "MixedData": "mixture.data",
     "NotTokenized": "data",
     "StreamLoader": "hub.loader",
-    "StreamingDataset": "streaming",
+    "StreamingDataset": "dataset.streaming_dataset",
     "StreamingMixture": "mixture.dataset",
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
-    "bigram_loss": "bigram",
+    "bigram_loss": "dataset.baselines",
     "bytes_per_id": "text_bytes",
     "list_datasets": "catalogue",
-    "floor_loss": "floor",
+    "floor_loss": "dataset.baselines",
     "load_tokenizer": "lookup",
     "materialize": "hub.materializing",
     "named_source": "mixture.data",

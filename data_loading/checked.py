@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from data_loading.loader.interruptible_wait import Wait
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.set_files import SetFiles
 from data_loading.user_cache import cache_folder
-from data_loading.waiting import Wait
 from experiment_utils import atomic_files
 
 log = logging.getLogger("data_loading")

@@ -12,7 +12,15 @@ import numpy as np
 
 from conf import schema
 from data_loading.pretokenizer.document_ends import named_bos_id
-from data_loading.splits import Share, Splits, check_share, hold_out, other_ranges, split_set, tokens_of
+from data_loading.splits import (
+    Share,
+    Splits,
+    check_share,
+    hold_out,
+    other_ranges,
+    split_set,
+    tokens_of,
+)
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
 from data_loading.values import Values

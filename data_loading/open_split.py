@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from conf.schema import Dataset
-from data_loading.batch_options import BatchOptions
 from data_loading.data import Data
+from data_loading.dataset.batch_options import BatchOptions
+from data_loading.dataset.streaming_dataset import StreamingDataset
 from data_loading.hub.stream import HubStream
 from data_loading.mixture.data import MixedData
 from data_loading.mixture.dataset import StreamingMixture, schedule_of
 from data_loading.mixture.schedule import Schedule
-from data_loading.streaming import StreamingDataset
 
 
 def open_train(

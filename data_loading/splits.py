@@ -1,4 +1,4 @@
-"""Train, test and val: disjoint ranges of tokens, val last, on a document border where there are enough."""
+"""Train, test and val: disjoint ranges of tokens, val last, on a document border if there are enough."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger("data_loading")
 DOCUMENTS_FOR_A_BORDER = 100
 _MOST_STRATA = 1000
 _MOST_OFF = 2
-"""A split may have so many times more or fewer tokens for the sake of a document's start."""
+"""Most by which a split differs from what was requested, as a factor, so that it begins with a document."""
 
 
 Share = float | int
-"""Of the tokens of a set: a fraction (float, below 1), or a number of tokens (int)."""
+"""Share of the tokens of a set: a fraction (float, below 1), or a number of tokens (int)."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Splits:
 
 
 def split_ranges(n_tokens: int, documents: Values | None, val_fraction: float) -> tuple[range, range]:
-    """(train, val) token ranges of one set; val is the last `val_fraction` of it.
+    """Return (train, val) token ranges of one set; val is the last `val_fraction` of it.
 
     documents: uint64 starts. With 100 of them or more the border is the document start nearest to
-    the fraction, unless that gave a split more than twice or less than half its tokens, which is
-    warned of; else it falls on any token. Labels are taken from inside a range, so that no window
+    the fraction, unless that gave a split more than twice or less than half its tokens, which is logged;
+    else it is at any token. Labels are read from inside a range, so that no window
     crosses the border.
 
     Raises:
@@ -56,14 +56,14 @@ def split_set(
     test: Share = 0,
     sources: Sequence[tuple[int, int]] = (),
 ) -> Splits:
-    """Splits of one set, the same share of each of its sources: train, then test, then val, the last.
+    """Return the splits of one set, with the same share of each source: train, then test, then val.
 
     documents: uint64 starts. sources: tokens and documents of each, in their order. Neighbours count as
     one until they have 100 documents, as many as a border between documents takes, which is found as in
-    `split_ranges`. What is val depends on `val` alone: a test part is taken from what was train.
+    `split_ranges`. val depends on `val` alone: a test part is taken from what was train.
 
     Raises:
-        UserError: not enough tokens for what is to be held out.
+        UserError: not enough tokens to hold out.
     """
     check_share("val", val, may_be_none=False)
     check_share("test", test, may_be_none=True)
@@ -77,7 +77,7 @@ def split_set(
 
 
 def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
-    """Raises UserError: it is no share. may_be_none: nothing may be held out (0)."""
+    """Check a share. may_be_none: nothing can be held out (0). Raises UserError: it is no share."""
     is_count = type(share) is int and share >= (0 if may_be_none else 1)
     is_fraction = isinstance(share, float) and (0 < share < 1 or (share == 0 and may_be_none))
     if share is not None and not is_count and not is_fraction:
@@ -89,17 +89,17 @@ def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
 
 
 def tokens_of(share: Share, n_tokens: int) -> int:
-    """A share as a number of tokens; a fraction is at least one, and leaves one."""
+    """Return a share as a number of tokens; a fraction is at least one, and leaves one."""
     return share if isinstance(share, int) else min(max(round(n_tokens * share), 1), n_tokens - 1)
 
 
 def hold_out(
     parts: Sequence[range], documents: Values | None, tokens: int
 ) -> tuple[list[range], list[range]]:
-    """(kept, held out): of each part its last tokens, `tokens` in all, a share that goes with its length.
+    """Return (kept, held out): the last tokens of each part, in proportion to its length, `tokens` in all.
 
     Raises:
-        UserError: the parts have not so many tokens to spare.
+        UserError: the parts have fewer tokens.
     """
     there = sum(map(len, parts))
     if not 1 <= tokens < there:
@@ -123,7 +123,7 @@ def hold_out(
 
 
 def _strata(n_tokens: int, documents: Values | None, sources: Sequence[tuple[int, int]]) -> list[range]:
-    """Parts that are divided each by itself: sources, neighbours together where they have few documents."""
+    """Return parts that are divided separately: sources, or neighbours together that have few documents."""
     if documents is None or len(sources) < 2 or sum(tokens for tokens, _ in sources) != n_tokens:
         return [range(n_tokens)]
     enough = max(DOCUMENTS_FOR_A_BORDER, len(documents) // _MOST_STRATA)
@@ -141,7 +141,7 @@ def _strata(n_tokens: int, documents: Values | None, sources: Sequence[tuple[int
 
 
 def _border(part: range, documents: Values | None, held_out: int) -> int:
-    """Where the last `held_out` tokens of a part begin, never its first token."""
+    """Return the first of the last `held_out` tokens of a part, never its first token."""
     border = min(max(part.stop - held_out, part.start + 1), part.stop - 1)
     if documents is None:
         return border
@@ -156,7 +156,7 @@ def _border(part: range, documents: Values | None, held_out: int) -> int:
 
 
 def _joined(parts: list[range]) -> tuple[range, ...]:
-    """The same tokens in as few ranges as there can be."""
+    """Return the same tokens in as few ranges as possible."""
     joined: list[range] = []
     for part in parts:
         if joined and joined[-1].stop == part.start:
@@ -166,16 +166,16 @@ def _joined(parts: list[range]) -> tuple[range, ...]:
 
 
 def other_ranges(n_tokens: int, val: Sequence[range]) -> tuple[range, ...]:
-    """The ranges of 0 to n_tokens that `val`, ascending and disjoint, leaves."""
+    """Return the ranges of 0 to n_tokens that `val`, ascending and disjoint, leaves."""
     borders = [0, *(border for part in val for border in (part.start, part.stop)), n_tokens]
     between = (range(start, stop) for start, stop in zip(borders[::2], borders[1::2], strict=True))
     return tuple(part for part in between if part)
 
 
 def _nearest_inner_start(documents: Values, border: int, part: range) -> int | None:
-    """The start nearest to the border, never the part's first; the earlier one where two are as near.
+    """Return the start nearest to the border, never the part's first; the earlier one of two equally near.
 
-    None where both would leave far more or far less of a split than the border does.
+    None if both would leave far more or far less of a split than the border does.
     """
     first, last = (bisect_left(documents, end) for end in (part.start + 1, part.stop))
     after = min(max(bisect_left(documents, border), first), last - 1)
@@ -195,7 +195,7 @@ def _are_alike(tokens: int, wanted: int) -> bool:
 
 @lru_cache(maxsize=16)
 def _warn_inside_document(n_tokens: int, held_out: int) -> None:
-    """Once for each border in a process."""
+    """Log it once for each border in a process."""
     log.warning(
         "no document starts near the last %s of %s tokens, which are held out: they begin inside a document, "
         "and its first part is trained on",

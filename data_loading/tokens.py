@@ -91,7 +91,7 @@ class Tokens(abc.ABC):
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
         """The least expected loss (nats a label) of any model over the windows that begin at these tokens
-        (int64); None where nobody knows, as of all text. See `data_loading.floor`.
+        (int64); None where nobody knows, as of all text. See `data_loading.dataset.baselines`.
         """
         return None
 

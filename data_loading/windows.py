@@ -1,7 +1,7 @@
-"""Windows over ranges of tokens: how many there are, and where each begins.
+"""Windows over ranges of tokens: their number, and the first token of each.
 
 A window is `seq_len` inputs and as many labels, `shift` tokens on; the next window of its range begins
-`stride` tokens later. No window crosses the end of a range. Those of several ranges are numbered through.
+`stride` tokens later. No window crosses the end of a range. Windows of several ranges have one numbering.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import numpy as np
 
 
 def windows_in(tokens: int, seq_len: int, stride: int | None = None, shift: int = 1) -> int:
-    """Windows of a range of so many tokens; stride: None: seq_len, so that each token is read once."""
+    """Return the windows of a range of `tokens`. stride: None: seq_len, so that each token is read once."""
     return max(0, (tokens - seq_len - shift) // (stride or seq_len) + 1)
 
 
 class Cut(Protocol):
-    """What tokens are cut into. name: what tells it from another cut of the same tokens, for fingerprints."""
+    """Pieces that tokens are cut into."""
 
     @property
     def seq_len(self) -> int:
-        """Inputs of each."""
+        """Inputs of each piece."""
 
     @property
     def shift(self) -> int:
         """Tokens from an input to its label."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Difference from other cuts of the same tokens, for fingerprints."""
 
     def __len__(self) -> int: ...
 
@@ -52,7 +53,7 @@ class Windows:
 
     @property
     def name(self) -> str:
-        """What tells them from other windows of the same tokens, for fingerprints."""
+        """Difference from other windows of the same tokens, for fingerprints."""
         more = f", stride {self.stride}" if self.stride != self.seq_len else ""
         return f"windows of {self.seq_len}{more}" + (f", shift {self.shift}" if self.shift != 1 else "")
 
@@ -60,7 +61,7 @@ class Windows:
         return int(self._first[-1])
 
     def starts(self, windows: np.ndarray) -> np.ndarray:
-        """Token index of the first input of each of these windows (int64), int64."""
+        """Return the token index of the first input of each of these windows (int64), int64."""
         if len(self._start) == 1:
             return windows * self.stride + self._start[0]
         parts = np.searchsorted(self._first, windows, side="right") - 1
@@ -68,7 +69,7 @@ class Windows:
         return starts
 
     def before(self, tokens: np.ndarray) -> np.ndarray:
-        """How many windows begin before each of these tokens (int64), int64."""
+        """Return the number of windows that begin before each of these tokens (int64), int64."""
         counts = np.diff(self._first)
         found = np.zeros(len(tokens), np.int64)
         for start, count in zip(self._start.tolist(), counts.tolist(), strict=True):

@@ -101,19 +101,6 @@ LOGGERS = {
     "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _BESIDE),
     "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _BESIDE),
 }
-FORKED_WORKER_RSS = Constant(
-    265 * _MB,
-    "RSS of a forked loader worker: what it shares with the run counts again in it",
-    _HERE,
-    cuda=520 * _MB,
-)
-FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", _HERE)
-LOOKED_AT = Constant(
-    140 * _MB,
-    "anon that memory.attribute=true adds beside forked workers: to look at an object writes to its count of "
-    "references, and copies the page that they shared. Of one worker or of several: the copy is one",
-    _HERE,
-)
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
 _H100 = "benchmarks/gpu (machine, run_speed) on an H100, driver 580, torch 2.11 with CUDA 13.0"
 CUDA_CONTEXT = Constant(

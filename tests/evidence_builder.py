@@ -142,7 +142,7 @@ def ours(**training: Any) -> dict[str, Any]:
                 "seq_len": 128,
                 **training,
             },
-            "dataset": {"num_workers": 4, "reader": "auto"},
+            "dataset": {"reader": "auto"},
         },
         "auto": {"micro_batch": 16},
         "data": {"path": "tokens.npy", "file_bytes": 180 * MB, "train_tokens": 90 * MB},

@@ -54,7 +54,7 @@ def main() -> None:
     import torch.distributed.fsdp
 
     import core  # noqa: F401
-    import data_loading.streaming  # noqa: F401
+    import data_loading.dataset.streaming_dataset  # noqa: F401
     import training.optimizers
     import training.state  # noqa: F401
 

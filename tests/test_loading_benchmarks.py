@@ -13,9 +13,11 @@ import torch
 
 from benchmarks import harness, loading, loading_order, loading_resume
 from benchmarks.loading import BOUNDED, CASES, OURS, PREAD, REPLACED, SHAPES
+from benchmarks.loading_floor import STATES, AgainstFloor, Floor
 from benchmarks.loading_measure import Job, check, measure, pairs, resident
 from benchmarks.loading_peers import LOADERS
 from benchmarks.processes import BENCHMARKS, LeftOut
+from data_loading import StreamingDataset
 
 TOKENS, SEQ_LEN, BATCH = 20_000, 16, 4
 
@@ -48,6 +50,37 @@ def test_loader_gives_windows_of_the_tokens(name: str, path: Path) -> None:
     assert seen != sorted(seen)
 
 
+@pytest.mark.parametrize("reader", ["mmap", "pread"])
+def test_floor_reads_the_windows_of_the_loader(
+    path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: dict[str, list[list[int]]] = {"ours": [], "floor": []}
+    floor_read, ours_read = Floor.read, StreamingDataset.read
+
+    def spied_floor(self: Floor, starts: np.ndarray) -> np.ndarray:
+        found = floor_read(self, starts)
+        read["floor"] += found[:, :-1].tolist()
+        return found
+
+    def spied(self: StreamingDataset, epoch: int, start: int, stop: int) -> object:
+        found = ours_read(self, epoch, start, stop)
+        read["ours"] += found["input_ids"].tolist()
+        return found
+
+    monkeypatch.setattr(Floor, "read", spied_floor)
+    monkeypatch.setattr(StreamingDataset, "read", spied)
+    monkeypatch.setattr(StreamingDataset, "batches_per_read", lambda *_: 1)
+    against = AgainstFloor(StreamingDataset(path, seq_len=SEQ_LEN, reader=reader), 12)
+    assert against.batches_in(0.01) >= 10
+    for number, state in enumerate((*STATES, "cached")):
+        read["ours"].clear()
+        read["floor"].clear()
+        pair = against.round(state, 7, ours_first=number % 2 == 0)
+        assert pair.ours.batches == pair.floor.batches == 7
+        windows = 7 * 12  # a batch over the end of an epoch is read in two parts
+        assert read["floor"][-windows:] == read["ours"][-windows:]
+
+
 def test_files_of_templar_hold_the_tokens(path: Path) -> None:
     folder = prepared("Templar", path)
     written = np.load(folder / "train_000000.npy")
@@ -75,7 +108,7 @@ def test_measurement_counts_batches_and_memory(path: Path) -> None:
     assert set(found["growth_bytes"]) == {"RssAnon", "RssFile", "RssShmem", "VmRSS"}
 
 
-def test_memory_of_workers_counts() -> None:
+def test_memory_of_child_processes_counts() -> None:
     code = "held = bytearray(b'x') * (64 << 20); print('ready', flush=True); input()"
     before, pipe = resident(), subprocess.PIPE
     child = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
@@ -115,7 +148,7 @@ def test_peer_that_fails_is_left_out_and_ours_must_not(
 def test_goals_of_the_loader() -> None:
     over = {OURS: 1.0, PREAD: 1.1, REPLACED: 3.33, "nanoGPT": 5.0, "templar": 1.67}
     speed = [
-        {"seq_len": shape[0], "workers": 0, "loader": name, "ours_over_this": {"median": ratio}}
+        {"seq_len": shape[0], "loader": name, "ours_over_this": {"median": ratio}}
         for shape in SHAPES
         for name, ratio in over.items()
     ]
@@ -148,7 +181,6 @@ def test_tokens_are_written_once_and_alike(tmp_path: Path) -> None:
 
 def test_another_stream_after_resume_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading_resume, "SEQ_LEN", 8)
-    monkeypatch.setattr(loading_resume, "WORKERS", (0,))
     monkeypatch.setattr(loading_resume, "COMPARED", 10)
     rows, samples = loading_resume.exactness(path)
     assert [row["same"] for row in rows] == [True] * 3

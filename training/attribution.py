@@ -52,9 +52,6 @@ class Attributions:
         from memory.attribute import attribute, brief
         from memory.attribute.allocators import save_cuda_snapshot
 
-        if not self._found and (short := _no_room()) is not None:
-            log.warning("[mem] who holds it, %s %d | not looked at: %s", when, step, short)
-            return
         found = attribute(when=when, step=step)
         self._found[when] = found.to_json()
         log.info("%s", brief(found))
@@ -67,19 +64,3 @@ class Attributions:
             )
         except OSError as error:
             log.warning("%s cannot be written (%s); the run goes on", FILE, error)
-
-
-def _no_room() -> str | None:
-    """Why looking would bring this job to its limit: the first look copies what workers shared since their
-    fork (`memory.constants.LOOKED_AT`).
-    """
-    from memory import constants, format_bytes, snapshot
-
-    now, needed = snapshot(), constants.LOOKED_AT.in_bytes
-    left = now.left_bytes
-    if not now.workers or left is None or left > needed:
-        return None
-    return (
-        f"it takes {format_bytes(needed)} beside the loader's workers, and {format_bytes(left)} are "
-        "left to the limit. Without them it takes nothing: dataset.num_workers=0"
-    )

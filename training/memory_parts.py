@@ -50,8 +50,6 @@ COPY_SHARE = 1 / 16
 
 _INT64 = 8
 _AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
-_AHEAD = 3
-"""Batches that a loader's worker has under way (data_loading/workers.py)."""
 
 
 def estimate_run(
@@ -245,16 +243,11 @@ def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, ba
     if config.dataset.source == "hf" and not dataset.materialize:
         held = _INT64 * dataset.buffer_windows * step.seq_len
         yield Part("windows to draw from", held, when=_AFTER_FIRST_STEP)
-    if dataset.num_workers:
-        each = constants.FORKED_WORKER.in_bytes + _AHEAD * 2 * _INT64 * step.tokens
-        yield Part("workers", dataset.num_workers * each, when=_AFTER_FIRST_STEP, beside=True)
-        if config.memory.attribute:
-            yield Part("looking at who holds it", constants.LOOKED_AT.in_bytes, when=_AFTER_FIRST_STEP)
     file_bytes = int((data or {}).get("file_bytes") or 0)
     if file_bytes and dataset.reader == "memory":
         yield Part("tokens in memory", file_bytes)
     elif file_bytes and dataset.reader in (AUTO, "mmap"):
-        tables = int(constants.PAGE_TABLES.value * file_bytes) * (1 + dataset.num_workers)
+        tables = int(constants.PAGE_TABLES.value * file_bytes)
         yield Part("page tables", tables, when=_AFTER_FIRST_STEP, is_anon=False)
 
 
@@ -262,15 +255,12 @@ def _of_a_poll(config: Config, data: Mapping[str, Any] | None) -> Iterator[Part]
     """What counts beside where Slurm polls RSS, and kills by it (slurm.conf(5), OverMemoryKill)."""
     dataset = config.dataset
     yield Part("mapped libraries", constants.LIBRARIES_MAPPED.in_bytes, is_anon=False)
-    again = constants.FORKED_WORKER_RSS.in_bytes - constants.FORKED_WORKER.in_bytes
-    yield Part("shared with workers", dataset.num_workers * again, when=_AFTER_FIRST_STEP, beside=True)
     file_bytes = int((data or {}).get("file_bytes") or 0)
     if dataset.reader == AUTO and dataset.max_resident is None:  # it is pread there
         return
     if dataset.reader in (AUTO, "mmap"):
         mapped = min(file_bytes, dataset.max_resident or file_bytes)
-        readers = max(1, dataset.num_workers)
-        yield Part("mapped token files", readers * mapped, when=_AFTER_FIRST_STEP, is_anon=False)
+        yield Part("mapped token files", mapped, when=_AFTER_FIRST_STEP, is_anon=False)
 
 
 def _while_compiling(part: Part) -> Part:

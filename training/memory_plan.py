@@ -171,8 +171,7 @@ class MemoryNeeds:
         config = self.config if config is None else config
         training, dataset = config.training, config.dataset
         again = str(training.activation_checkpointing)  # to a dict true and 1 are one
-        looks = config.memory.attribute
-        key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader, looks)
+        key = (micro_batch, again, training.loss_chunk, dataset.reader)
         if key not in self._asked:
             self._asked[key] = self._estimate(config, micro_batch, self._kept)
             gpu = self.room.gpu_choice_bytes
@@ -286,12 +285,6 @@ class MemoryNeeds:
         if chunk is not None:
             fewer = dataclasses.replace(training, loss_chunk=chunk)
             changes[f"training.loss_chunk={chunk}"] = dataclasses.replace(config, training=fewer)
-        if config.dataset.num_workers and config.memory.attribute:
-            unseen = dataclasses.replace(config.memory, attribute=False)
-            changes["memory.attribute=false"] = dataclasses.replace(config, memory=unseen)
-        if config.dataset.num_workers:
-            alone = dataclasses.replace(config.dataset, num_workers=0)
-            changes["dataset.num_workers=0"] = dataclasses.replace(config, dataset=alone)
         for words, changed in changes.items():
             yield words, self.at(micro_batch, changed)
 
@@ -357,14 +350,6 @@ class MemoryNeeds:
         if dataset.reader == "memory" or (dataset.reader == "mmap" and self.room.counts_rss):
             config = dataclasses.replace(config, dataset=dataclasses.replace(dataset, reader=AUTO))
             words = [*words, "dataset.reader=auto"]
-            yield words, config
-        if dataset.num_workers and config.memory.attribute:
-            unseen = dataclasses.replace(config.memory, attribute=False)
-            config, words = dataclasses.replace(config, memory=unseen), [*words, "memory.attribute=false"]
-            yield words, config
-        if dataset.num_workers:
-            fewer = dataclasses.replace(config.dataset, num_workers=0)
-            config, words = dataclasses.replace(config, dataset=fewer), [*words, "dataset.num_workers=0"]
             yield words, config
         if self._has_plain_blocks():
             for blocks in self._more_blocks():

@@ -132,7 +132,7 @@ class SplitBatches:
 
 def _parts_of(batch: Batch, parts: int) -> Iterator[Batch]:
     """Rows of a batch in their order, in parts of one size."""
-    from data_loading.batches import NO_ROWS
+    from data_loading.dataset.batch_kinds import NO_ROWS
 
     if parts == 1:
         yield batch

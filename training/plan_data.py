@@ -69,7 +69,7 @@ def problems_with_data(config: Config, data: Data | MixedData) -> list[Problem]:
 def _problems_with_part(config: Config, data: Data) -> list[Problem]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
     if config.dataset.documents == "separate":
-        from data_loading.batch_options import too_short
+        from data_loading.dataset.batch_options import too_short
 
         options = {split: _options(config, split) for split in data.splits}
         return [

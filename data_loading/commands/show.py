@@ -13,7 +13,7 @@ from experiment_utils.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.streaming import StreamingDataset
+    from data_loading.dataset.streaming_dataset import StreamingDataset
     from data_loading.tokenizer import Tokenizer
 
 ROWS, CHARACTERS = 4, 240
@@ -69,8 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: expected 0 or more", code="seed-negative")
+    from data_loading.dataset.streaming_dataset import StreamingDataset
     from data_loading.hub.name import PREFIX
-    from data_loading.streaming import StreamingDataset
 
     if arguments.source.startswith(PREFIX) and arguments.split == "train":
         return _show_stream(arguments)

@@ -26,7 +26,7 @@ from experiment_utils.errors import Problem, UserError
 
 _ONLY_OF_SETS = (
     "windows", "documents", "stride", "val_path", "val_fraction", "test_fraction", "test_tokens", "reader",
-    "max_resident", "num_workers", "verify", "ranks", "document_separator", "encoding", "errors", "dtype",
+    "max_resident", "verify", "ranks", "document_separator", "encoding", "errors", "dtype",
 )  # fmt: skip
 """Keys that say something of tokens in files, or of texts."""
 

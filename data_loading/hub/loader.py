@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_loading.batches import unshifted
 from data_loading.hub.stream import HubStream
 from data_loading.hub.windows import PARTS, WindowStream
-from data_loading.rank_loader import RankLoader
-from data_loading.storages import pinned
+from data_loading.loader.base import RankLoader, pinned
+from data_loading.loader.protocol import unshifted
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ class StreamLoader(RankLoader[HubStream]):
 
     def __init__(self, dataset: HubStream, batch_size: int, *args: Any, **options: Any) -> None:
         super().__init__(dataset, batch_size, *args, **options)
-        if self.num_workers:
-            raise UserError(
-                f"num_workers {self.num_workers}: a stream is read in the process itself; expected 0",
-                code="stream-workers",
-            )
         self._stream: WindowStream | None = None
         self._state: dict[str, Any] | None = None
 
@@ -71,7 +65,7 @@ class StreamLoader(RankLoader[HubStream]):
         Raises:
             UserError: the state is of another dataset or other options, or of another division over ranks.
         """
-        epoch, samples = self._place(state)
+        epoch, samples = self._position_in(state)
         theirs = (state.get("rank"), state.get("world_size"))
         if theirs != (self.rank, self.world_size):
             raise UserError(
@@ -89,7 +83,7 @@ class StreamLoader(RankLoader[HubStream]):
         self._stream, self._state = None, stream
 
     def __iter__(self) -> Iterator[Batch]:
-        asked = self._asked_epoch()
+        asked = self._requested_epoch()
         if asked is not None:
             self._begin(asked)
         count = 0

@@ -14,9 +14,8 @@ from data_loading.hub.held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
 from data_loading.hub.name import parse
 from data_loading.hub.reach import HUB, asked, check_package, check_reachable, revision_of, splits_of
 from data_loading.hub.windows import Cut, WindowStream
-from data_loading.loadable import Loadable
+from data_loading.loader.epochs import EpochDataset, shared_epoch
 from data_loading.lookup import load_tokenizer, tokenizer_spec
-from data_loading.shared_number import SharedNumber
 from data_loading.tokenizer import Tokenizer
 from experiment_utils.errors import UserError
 
@@ -30,7 +29,7 @@ VAL_SPLITS = ("validation", "val", "valid", "dev", "test")
 ORDERS = ("shuffled", "sequential")
 
 
-class HubStream(Loadable["StreamLoader"]):
+class HubStream(EpochDataset["StreamLoader"]):
     """The training stream of a dataset on the hub. How many windows it has is known at its end.
 
     fingerprint: of the dataset (repository, commit,
@@ -100,7 +99,7 @@ class HubStream(Loadable["StreamLoader"]):
             if value < 1:
                 raise UserError(f"{what} {value}: expected 1 or more", code="count-invalid")
         self.seq_len, self.seed, self.shift = seq_len, seed, shift
-        self.order, self.buffer_windows, self._epoch = order, buffer_windows, SharedNumber(0)
+        self.order, self.buffer_windows, self._epoch = order, buffer_windows, shared_epoch()
         self.fingerprint = (
             f"{self.data_fingerprint[:16]} {self.split} streamed, windows of {seq_len} shift {shift}, "
             f"{order} seed {seed} buffer {buffer_windows}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf.proportions import Weight, integer_weights, parse_weights, shown
-from data_loading.loadable import MapStyle
+from data_loading.dataset.base import MapStyleDataset
+from data_loading.dataset.streaming_dataset import StreamingDataset
+from data_loading.loader.epochs import shared_epoch
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
-from data_loading.shared_number import SharedNumber
-from data_loading.streaming import StreamingDataset
 from data_loading.tokens import UNKNOWN
 from experiment_utils.errors import UserError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Positions = range | np.ndarray
 
 
-class StreamingMixture(MapStyle):
+class StreamingMixture(MapStyleDataset):
     """A dataset whose windows are those of several, each read without replacement in its own order.
 
     Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume
@@ -59,7 +59,7 @@ class StreamingMixture(MapStyle):
                 f"when_dry {when_dry!r}: choices are {', '.join(WHEN_DRY)}", code="when-dry-unknown"
             )
         _check_sources(self.names, self.sources)
-        self.seq_len, self._epoch = self.sources[0].seq_len, SharedNumber(0)
+        self.seq_len, self._epoch = self.sources[0].seq_len, shared_epoch()
         given = {0: weights, **(curriculum or {})}
         if min(given) < 0 or (curriculum and 0 in curriculum):
             raise UserError(
@@ -113,11 +113,6 @@ class StreamingMixture(MapStyle):
     def ranks(self) -> str:
         """What the sources say, all the same: `distinct` or `shared`."""
         return self.sources[0].ranks
-
-    def read_by(self, processes: int) -> None:
-        """So many read from now on. Raises UserError: what they need at a time has no room."""
-        for source in self.sources:
-            source.read_by(processes)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""

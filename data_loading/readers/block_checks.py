@@ -1,4 +1,4 @@
-"""Checksums of the blocks that are read, each before its first use in this process."""
+"""Checksums of the blocks that are read, compared before the first use of each in this process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from experiment_utils.errors import UserError
 
 
 class CheckedReader(Reader):
-    """Another reader's spans, once the blocks that they lie in match the checksums of the manifest.
+    """Another reader's spans, after their blocks have matched the checksums of the manifest.
 
-    It finds what has changed since the set was verified as a whole when it was opened: a disk that
-    fails, a write that left size and time as they were. The first epoch reads every block once more.
+    It finds what changed since the set was verified as a whole: a disk that fails, a write that left size and
+    time as they were. The first epoch reads every block once more.
     """
 
     def __init__(self, reader: Reader, parts: Sequence[Part], block_bytes: int) -> None:
-        """parts: the token files, in the order of the runs of `reader`; one run each."""
+        """parts: the token files, in the order of the reader's runs, one run each."""
         super().__init__(reader.extents)
         self.name, self._reader, self._parts = reader.name, reader, parts
         self._block_tokens = block_bytes // reader.extents.dtype.itemsize
@@ -29,17 +29,17 @@ class CheckedReader(Reader):
         self._checked = np.zeros(sum(blocks), bool)
 
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
-        """As the other reader does.
+        """Return the spans of the other reader.
 
         Raises:
-            UserError: a block is not what the set was made with; names file and bytes.
+            UserError: a block differs from its checksum; names file and bytes.
         """
         if not self._checked.all():
             self._check(starts, width)
         return self._reader.gather(starts, width)
 
     def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """As `gather`."""
+        """Return the spans of the other reader, checked as in `gather`."""
         if not self._checked.all():
             self._check(starts, lengths)
         return self._reader.gather_spans(starts, lengths)
@@ -55,7 +55,7 @@ class CheckedReader(Reader):
                     self._check_block(block)
 
     def _block_of(self, tokens: np.ndarray) -> np.ndarray:
-        """Number of the block, of all blocks of all parts, that each token lies in."""
+        """Return the block of each token, counted over all parts."""
         runs = np.searchsorted(self.extents.first, tokens, side="right") - 1
         found: np.ndarray = self._first[runs] + (tokens - self.extents.first[runs]) // self._block_tokens
         return found
@@ -75,6 +75,3 @@ class CheckedReader(Reader):
                 code="tokens-changed",
             )
         self._checked[block] = True
-
-    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
-        return self._reader._read(buffer, offsets_bytes, length_bytes)

@@ -1,4 +1,4 @@
-"""Which reader serves tokens best here: what was asked for, or what files, disk and cluster suggest."""
+"""Choice of the reader: the one that was requested, or what files, disk and cluster suggest."""
 
 from __future__ import annotations
 
@@ -9,45 +9,37 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from conf import AUTO
 from data_loading.readers.extents import Extents
-from data_loading.readers.in_memory import InMemoryReader
+from data_loading.readers.in_memory import InMemoryReader, room_bytes
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.plan import Plan
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
-from data_loading.readers.room import room_bytes, size_bytes
 from experiment_utils.errors import UserError
-from memory.kernel_files import read_long_file
+from experiment_utils.file_systems import NETWORK_FILE_SYSTEMS, file_system_of
 
 READERS = (AUTO, "mmap", "pread", "memory")
 VERIFY = ("set", "blocks")
-NETWORK_FILE_SYSTEMS = (
-    "9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs",
-    "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
-)  # fmt: skip
-"""On these a page fault is a request of one page over the network, and a lost server hangs the process."""
 _ASK_SLURM_S = 5
 _SMALL_IN_A_PAGE = 8
 
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """How tokens are read; the bytes are the same.
-
-    reader: mmap, pread, memory or auto. at_random: in an order that is not the file's.
-    max_resident_bytes: what mmap may add to RSS; None: whatever the page cache holds. verify: set: checksums
-    were held when the set was opened; blocks: each block again before its first use in this process. plan:
-    what is read, for tokens that are fetched before their use.
-    """
+    """How tokens are read; the bytes are the same."""
 
     reader: str = AUTO
+    """mmap, pread, memory or auto."""
     at_random: bool = True
+    """Whether windows are read in another order than the file's."""
     max_resident_bytes: int | None = None
+    """Most that mmap adds to RSS; None: no bound."""
     verify: str = "set"
+    """set: checksums were compared when the set was opened. blocks: each block again before its first use."""
     plan: Plan | None = None
+    """What is read, for tokens that are fetched before their use."""
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
@@ -60,45 +52,43 @@ class ReaderOptions:
 
 
 def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
-    """The reader, and what it is and why, in a line.
+    """Return the reader, and a line that says what it is and why.
 
     Raises:
         UserError: an unknown reader, or one that cannot serve these tokens.
     """
-    name, why = options.reader, "as asked for"
-    size, room = size_bytes(extents.buffers), room_bytes()
+    name, why, bound = options.reader, "as requested", options.max_resident_bytes
+    size, room = sum(buffer.nbytes for buffer in extents.buffers), room_bytes()
     if name == AUTO:
         name, why = _suggested(extents, options, size, room)
-    is_around = _is_read_around(extents, options, size, room)
-    bound = options.max_resident_bytes
-    if bound is not None and name != "mmap":
-        raise UserError(
-            f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. Take it "
-            "away",
-            code="max-resident-without-mmap",
-        )
     if name not in READERS:
         raise UserError(f"reader {name!r}: choices are {', '.join(READERS)}", code="reader-unknown")
-    if name == "pread" and None in extents.paths:
+    if bound is not None and name != "mmap":
         raise UserError(
-            "reader=pread reads files, and these tokens are in memory: take reader=mmap or auto",
-            code="reader-needs-file",
+            f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. Remove "
+            "it",
+            code="max-resident-without-mmap",
         )
-    if name == "pread":
-        reader: Reader = PositionalReader(extents, at_random=options.at_random, reads_around=is_around)
-        return reader, f"read as needed, 0 MB of it held in RAM (pread: {why})"
     if name == "memory":
-        return InMemoryReader(extents), f"one copy of it in RAM for all processes of the job (memory: {why})"
+        return InMemoryReader(extents), f"a copy of it in RAM in each process (memory: {why})"
+    is_around = _is_read_around(extents, options, size, room)
+    hints: dict[str, bool] = {"at_random": options.at_random and not is_around, "gives_hints": not is_around}
+    if name == "pread":
+        if None in extents.paths:
+            raise UserError(
+                "reader=pread reads files, and these tokens are in memory: use reader=mmap or auto",
+                code="reader-needs-file",
+            )
+        return PositionalReader(extents, **hints), f"read as needed, 0 MB of it held in RAM (pread: {why})"
     held = f"at most {bound / 1e6:,.0f} MB of it in RSS" if bound is not None else "0 MB of it held in RAM"
-    mapped = MappedReader(
-        extents, at_random=options.at_random, reads_around=is_around, max_resident_bytes=bound
-    )
-    return mapped, f"memory-mapped, {held} (mmap: {why})"
+    return MappedReader(extents, max_resident_bytes=bound, **hints), f"memory-mapped, {held} (mmap: {why})"
 
 
 def _is_read_around(extents: Extents, options: ReaderOptions, size: int, room: int | None) -> bool:
-    """Whether the kernel may read around what is asked for: of windows much smaller than a page, in a set
-    that can stay in the page cache, it has soon read all, where page by page takes an epoch.
+    """Whether the kernel is left to read around what is requested.
+
+    Windows much smaller than a page, in a set that fits in the page cache: reading around has soon read all,
+    and page by page it takes an epoch.
     """
     if not options.at_random or options.plan is None or options.plan.windows is None or room is None:
         return False
@@ -107,41 +97,19 @@ def _is_read_around(extents: Extents, options: ReaderOptions, size: int, room: i
 
 
 def _suggested(extents: Extents, options: ReaderOptions, size: int, room: int | None) -> tuple[str, str]:
-    paths = [path for path in extents.paths if path is not None]
-    if not paths:
+    path = next(filter(None, extents.paths), None)
+    if path is None:
         return "mmap", "the tokens are in memory"
     if options.max_resident_bytes is not None:
         return "mmap", "its pages in RSS are bounded"
-    kind = file_system_of(paths[0])
+    kind = file_system_of(path)
     if kind is not None and kind.split(".")[0] in NETWORK_FILE_SYSTEMS:
-        return "pread", f"the files lie on a network file system ({kind})"
+        return "pread", f"the files are on a network file system ({kind})"
     if slurm_counts_page_cache():
-        return (
-            "pread",
-            "Slurm counts mapped pages against this job's memory (JobAcctGatherParams without UsePss)",
-        )
+        return "pread", "Slurm counts mapped pages as memory of the job (JobAcctGatherParams without UsePss)"
     if room is not None and size > room:
-        return (
-            "pread",
-            f"its {size / 1e9:,.1f} GB are more than the {room / 1e9:,.1f} GB that memory has room for",
-        )
-    return "mmap", "the files lie on a local disk" if kind else "nothing speaks against it"
-
-
-def file_system_of(path: Path, mounts: bytes | None = None) -> str | None:
-    """The type of the file system that a path is on, from /proc/self/mountinfo (proc(5)); None: not known."""
-    mounts = read_long_file("/proc/self/mountinfo") if mounts is None else mounts
-    where, longest, kind = os.fsencode(os.path.realpath(path)), -1, None
-    for line in (mounts or b"").splitlines():
-        before, _, after = line.partition(b" - ")
-        fields = before.split()
-        if len(fields) < 5 or not after:
-            continue
-        point = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields[4])
-        inside = where == point or where.startswith(point.rstrip(b"/") + b"/")
-        if inside and len(point) >= longest:  # the later of two mounts on one point hides the other
-            longest, kind = len(point), os.fsdecode(after.split()[0])
-    return kind
+        return "pread", f"its {size / 1e9:,.1f} GB do not fit in memory, which has {room / 1e9:,.1f} GB free"
+    return "mmap", "the files are on a local disk" if kind else "the file system is not known"
 
 
 @cache
@@ -150,11 +118,11 @@ def slurm_counts_page_cache() -> bool:
     if "SLURM_JOB_ID" not in os.environ or (scontrol := shutil.which("scontrol")) is None:
         return False
     try:
-        told = subprocess.run(
+        shown = subprocess.run(
             [scontrol, "show", "config"], capture_output=True, text=True, timeout=_ASK_SLURM_S, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
-    parameters = re.search(r"^JobAcctGatherParams\s*=\s*(.*)$", told, re.MULTILINE)
+    parameters = re.search(r"^JobAcctGatherParams\s*=\s*(.*)$", shown, re.MULTILINE)
     named = [word.strip() for word in (parameters.group(1) if parameters else "").lower().split(",")]
     return "overmemorykill" in named and "usepss" not in named

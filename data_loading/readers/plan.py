@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_loading.orders import Order
-from data_loading.windows import Windows
+if TYPE_CHECKING:
+    from data_loading.dataset.orders import Order
+    from data_loading.windows import Windows
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from data_loading.loader.interruptible_wait import Wait
 from data_loading.remote.items import Item
-from data_loading.waiting import Wait
 from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")

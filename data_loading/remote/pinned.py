@@ -39,6 +39,9 @@ class PinnedReader(Reader):
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         return self._opened().gather(self._local(starts), width)
 
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        return self._opened().gather_spans(self._local(starts), lengths)
+
     def will_need(self, starts: np.ndarray, width: int) -> None:
         if self._inner is not None:
             self._inner.will_need(self._local(starts), width)
@@ -58,9 +61,6 @@ class PinnedReader(Reader):
             tokens = arrays[0] if len(arrays) == 1 else Shards(arrays)
             self._inner, _ = open_reader(extents_of(tokens), replace(self._options, plan=None))
         return self._inner
-
-    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
-        return self._opened()._read(buffer, offsets_bytes, length_bytes)
 
 
 def blocks_of(of: RemoteSet, ranges: Sequence[range]) -> tuple[list[Item], np.ndarray]:

@@ -88,7 +88,7 @@ class RemoteSet(Tokens):
         self.tokens, self.documents = RemoteTokens(self), RemoteStarts(self)
         self.own_bytes = 0
         self._pinned: dict[int, int] = {}
-        self._rotating: dict[int, int] = {}
+        self._rotating: set[int] = set()
         self._owners = 0
         self._fetchers: dict[str, Fetcher] = {}
 
@@ -158,19 +158,10 @@ class RemoteSet(Tokens):
     def rotate(self, reader: Reader) -> int:
         """A number for a reader whose shards come and go. Raises UserError: no room in the budget."""
         owner = self.new_owner()
-        self._rotating[owner] = 1
+        self._rotating.add(owner)
         weakref.finalize(reader, self._drop, owner)
         self.check_room()
         return owner
-
-    def read_by(self, owner: int, processes: int) -> None:
-        """A reader of `rotate` is read by so many processes, which may each need another shard at a time.
-
-        Raises:
-            UserError: no room in the budget.
-        """
-        self._rotating[owner] = processes
-        self.check_room()
 
     def pin(self, reader: Reader, items: list[Item]) -> int:
         """A number for a reader whose files stay while it does. Raises UserError: no room in the budget."""
@@ -191,7 +182,7 @@ class RemoteSet(Tokens):
 
     def _drop(self, owner: int) -> None:
         self._pinned.pop(owner, None)
-        self._rotating.pop(owner, None)
+        self._rotating.discard(owner)
         for fetcher in self._fetchers.values():
             fetcher.drop(owner)
 
@@ -221,18 +212,15 @@ class RemoteSet(Tokens):
             UserError: the budget is smaller than what must be here at a time; tells how much.
         """
         largest = _on_disk(max(part.tokens for part in self.parts) * self.dtype.itemsize + HEADER_BYTES)
-        readers = sum(self._rotating.values())
-        shards = min(max(2, readers), len(self.parts)) if self._rotating or not self._pinned else 0
+        rotates = self._rotating or not self._pinned
+        shards = min(max(2, len(self._rotating)), len(self.parts)) if rotates else 0
         pinned = sum(self._pinned.values()) + more
         needed, budget = shards * largest + pinned + self.small_bytes, self.options.budget_bytes
         if budget is not None and needed > budget:
             raise UserError(
                 f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are "
                 f"needed, for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
-                f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more"
-                + (
-                    f", or fewer dataset.num_workers: each of {readers} may read another shard" * (shards > 2)
-                ),
+                f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more",
                 code="disk-budget-too-small",
             )
 

@@ -53,9 +53,6 @@ class RotatingReader(Reader):
     def reached(self, epoch: int, position: int) -> None:
         self._at = (epoch, position)
 
-    def read_by(self, processes: int) -> None:
-        self._set.read_by(self._owner, processes)
-
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         first = self.extents.first
         if len(starts) and (starts.min() < 0 or starts.max() + width > self.extents.tokens):
@@ -146,6 +143,3 @@ class RotatingReader(Reader):
             last = tokens.stop - self._windows.width
             first, stop = np.searchsorted(self.extents.first, [tokens.start, last], side="right") - 1
             yield from range(int(first), int(stop) + 1)
-
-    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
-        raise AssertionError("a shard is read by the reader that it is opened with")

@@ -12,7 +12,7 @@ from conf import AUTO
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.readers.choose import READERS, ReaderOptions
 from data_loading.readers.extents import Extents
-from data_loading.readers.reader import Reader
+from data_loading.readers.reader import Reader, RunReader
 from data_loading.synthetic.law import Law
 from data_loading.synthetic.uri import SyntheticUri, parse_synthetic
 from data_loading.tokens import Tokens
@@ -129,7 +129,7 @@ class _EvenStarts(LazyValues):
         return found
 
 
-class ComputedReader(Reader):
+class ComputedReader(RunReader):
     """Reads from a file that is not there: the tokens at a place are computed when they are asked for."""
 
     name = "computed"
@@ -137,12 +137,13 @@ class ComputedReader(Reader):
     def __init__(self, law: Law, tokens: LazyValues) -> None:
         nothing, whole = np.zeros(1, np.int64), np.array([0, len(tokens)])
         super().__init__(
-            Extents(tokens.dtype, (np.empty(0, np.uint8),), (None,), (0,), nothing, nothing, whole)
+            Extents(tokens.dtype, (np.empty(0, np.uint8),), (None,), (0,), nothing, nothing, whole),
+            gives_hints=False,
         )
         self._law = law
 
-    def will_need(self, starts: np.ndarray, width: int) -> None:
-        """Nothing can be done before."""
+    def _hint(self, buffer: int, offset_bytes: int, length_bytes: int) -> None:
+        """Do nothing: there is no disk to read from."""
 
     def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
         size = self.extents.dtype.itemsize

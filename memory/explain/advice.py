@@ -29,7 +29,7 @@ def cheapest_first(facts: Facts, *, need_bytes: int | None = None, gpu: bool = F
     """What makes a step smaller, then fewer workers, then more memory."""
     found = list(smaller_steps(facts, gpu=gpu))
     if not gpu:
-        found += [*_fewer_workers(facts), *more_memory(facts, need_bytes)]
+        found += [*no_workers(facts), *more_memory(facts, need_bytes)]
     return tuple(found)
 
 
@@ -100,23 +100,9 @@ def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
     return min(chunk, micro_batch * seq_len)
 
 
-def _fewer_workers(facts: Facts) -> list[Advice]:
-    """Where that helps."""
-    return [advice for advice in no_workers(facts) if helps(facts, advice.override or "")]
-
-
 def no_workers(facts: Facts) -> tuple[Advice, ...]:
-    """Where it has any."""
-    if facts.is_ours:
-        workers = unsigned(facts.setting("dataset.num_workers"))
-        if workers:
-            return (
-                Advice(
-                    f"read without the {workers} workers: on few cores it is faster", "dataset.num_workers=0"
-                ),
-            )
-        return ()
-    if _has_workers(facts):
+    """Advise fewer worker processes, if a foreign program has any. Loaders of our own runs have none."""
+    if not facts.is_ours and _has_workers(facts):
         loader = "DataLoader(num_workers=0)" if may_use_torch(facts) else None
         return (Advice("fewer worker processes at once, or none", loader),)
     return ()
@@ -209,7 +195,7 @@ def below_the_poll(facts: Facts, otherwise: tuple[Advice, ...]) -> tuple[Advice,
     read = read_by_pread(facts, polled=True) if is_mapped else ()
     needed = recommended(facts) and estimated(facts) if polled else None
     more = more_memory(facts, needed) if needed else otherwise
-    return (*read, *smaller_steps(facts), *_fewer_workers(facts), *more)
+    return (*read, *smaller_steps(facts), *no_workers(facts), *more)
 
 
 def _maps_little(facts: Facts) -> bool:

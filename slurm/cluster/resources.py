@@ -157,13 +157,11 @@ def shares_a_job(wanted: Slurm) -> bool:
 
 
 def cpus_per_task(config: Config, wanted: Slurm) -> int:
-    """Cores of a rank: its threads (two where they are left to the job) and its loader's workers; of all runs
-    that share the task."""
+    """Return the cores of a task: the threads of each run that shares it (2 if they are left to the job)."""
     if wanted.cpus_per_task != AUTO:
         return int(wanted.cpus_per_task)
     threads = config.training.threads
-    each = (2 if threads == AUTO else int(threads)) + config.dataset.num_workers
-    return each * runs_beside(wanted)
+    return (2 if threads == AUTO else int(threads)) * runs_beside(wanted)
 
 
 def device_of(config: Config) -> str:

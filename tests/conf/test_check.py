@@ -14,7 +14,8 @@ from conf import Config
 from conf.check import check, to_config, to_plain, to_yaml
 from conf.keys import Key, groups, keys
 from conf.rules import RULES, Rule
-from conf.schema import field_of
+from conf.run_identity import identity, is_in_identity
+from conf.schema import REMOVED_KEYS, field_of
 from experiment_utils.errors import UserError
 
 
@@ -90,6 +91,17 @@ def test_what_a_saved_configuration_lacks_means_what_it_did_before_the_key() -> 
     assert saved.arch.balance_over == "micro_batch"
     assert check({"arch": {"n_experts": 4}}, rules=())[0].arch.balance_over == "sequence"
     assert to_config(to_plain(Config())) == Config()
+
+
+@pytest.mark.parametrize("path", REMOVED_KEYS)
+def test_removed_key_is_refused_if_typed_and_ignored_if_saved(path: str) -> None:
+    group, _, name = path.partition(".")
+    _, problems = check({group: {name: 2}})
+    assert [(problem.where, problem.what) for problem in problems] == [(path, REMOVED_KEYS[path])]
+    saved = to_config({group: {name: 2}})
+    assert saved == to_config({})
+    assert identity(saved, "data") == identity(Config(), "data")
+    assert not is_in_identity(path)
 
 
 def test_to_plain_holds_every_key() -> None:

@@ -73,7 +73,6 @@ def test_lists_that_cannot_be_varied_are_refused(golden: Golden) -> None:
         ("training.profile", {"profile": "3:4"}),
         ("memory.attribute", {"attribute": True}),
         ("memory.trace", {"trace": True}),
-        ("dataset.num_workers", {"num_workers": 2}),
         ("slurm.nodes", {"nodes": 2}),
         ("slurm.tasks_per_node", {"tasks_per_node": 2}),
         ("slurm.gpus_per_node", {"gpus_per_node": 2}),

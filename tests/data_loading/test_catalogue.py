@@ -190,3 +190,8 @@ def test_a_stream_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str
     golden.text(capsys.readouterr().err, "no such batch")
     assert command.main([*arguments, "--split", "val"]) == 0
     golden.text(capsys.readouterr().out, "val")
+
+
+def test_removed_bench_names_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["bench", "Datasets/c4", "--json"]) == 2
+    assert "benchmarks/loading.py" in capsys.readouterr().err

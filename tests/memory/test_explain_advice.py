@@ -36,8 +36,7 @@ def planned(host_mb: int, **savings_mb: int) -> dict[str, Any]:
 
 def test_cheapest_first(tmp_path: Path) -> None:
     batches = ["training.micro_batch=8", "training.activation_checkpointing=true", "training.loss_chunk=1024"]
-    others = ["dataset.num_workers=0", "--mem=1280M"]
-    assert died(tmp_path / "train", ours()) == [*batches, *others]
+    assert died(tmp_path / "train", ours()) == [*batches, "--mem=1280M"]
     opening = died(tmp_path / "open", ours(), [record("begin", "open_dataset", 3, 900)])
     assert not set(batches) & set(opening), "there are no batches yet"
 
@@ -70,9 +69,9 @@ def test_smaller_chunk_of_logits(tmp_path: Path, now: int, micro_batch: Any, adv
 def test_override_helps_by_estimate(tmp_path: Path, now_mb: int, after_mb: int, is_advised: bool) -> None:
     """Less than 3% is nothing."""
     names = ("training__micro_batch_is_8", "training__activation_checkpointing_is_true",
-             "training__loss_chunk_is_1024", "dataset__num_workers_is_0")  # fmt: skip
+             "training__loss_chunk_is_1024")  # fmt: skip
     words = died(tmp_path, planned(now_mb, **dict.fromkeys(names, after_mb)))
-    assert len([word for word in words if not word.startswith("--")]) == (4 if is_advised else 0)
+    assert len([word for word in words if not word.startswith("--")]) == (3 if is_advised else 0)
 
 
 def test_overrides_that_only_help_together(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_poll_of_rss_rules_out_what_plan_does(tmp_path: Path) -> None:
     polls = {"gather": "jobacct_gather/linux", "gather_params": "OverMemoryKill"}
     run = planned(813, training__micro_batch_is_16=642, training__micro_batch_is_2=448,
                   training__activation_checkpointing_is_true=670,
-                  training__loss_chunk_is_2048=802, dataset__num_workers_is_0=790)  # fmt: skip
+                  training__loss_chunk_is_2048=802)  # fmt: skip
     run["config"]["training"]["micro_batch"] = 32
     run["memory"] |= {"limit_bytes": 520 * MB, "counts_rss": True, "largest_micro_batch": 2}
     run["memory"]["recommended_mem_bytes"] = 1024 * MB

@@ -151,7 +151,6 @@ def test_killed_worker_goes_before_failed_job(tmp_path: Path) -> None:
     parts = {"outcome": outcome(exit_code=1), "samples": ramp(10, 20), "run": ours()}
     found = explained(tmp_path, log=line, slurm=slurm, **parts)
     assert found.verdict == OUTSIDE
-    assert "dataset.num_workers=0" in typed(found)
 
 
 # which row is this run's

@@ -36,7 +36,6 @@ CASES = {
     "wide": ("model=128d", "training.micro_batch=16"),
     "few tokens": ("model=160d", "training.micro_batch=1", "training.effective_batch=2"),
     "checkpointed": ("model=128d", "training.micro_batch=16", "training.activation_checkpointing=true"),
-    "workers": ("model=64d", "training.micro_batch=8", "dataset.num_workers=2", "memory.attribute=true"),
     "compiled": ("model=32d", "training.micro_batch=8", "training.compile=true"),
 }
 STEPS = (

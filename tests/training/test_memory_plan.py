@@ -75,7 +75,6 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path, gol
 
 @pytest.mark.usefixtures("cpu_build")
 def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> None:
-    """Runs of 64d were seen to take 528, 773 and 1,304 MB of RSS with 0, 1 and 3 workers, all of the run."""
     polled = Room(GB, "--mem (Slurm polls RSS)", counts_rss=True)
 
     def needed(**options: Any) -> int:
@@ -88,9 +87,7 @@ def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> N
     config = config_of(tmp_path, 64)
     plain = MemoryNeeds(config, limited(GB), vocab_size=VOCAB, data={"file_bytes": 0}).at(32).host_bytes
     assert alone - plain >= constants.LIBRARIES_MAPPED.in_bytes
-    assert needed(num_workers=3) - alone == pytest.approx(3 * 265 * MB, rel=0.05)
     assert needed(reader="mmap") > 4 * GB
-    assert needed(reader="mmap", num_workers=2) > 8 * GB, "each of them maps the files"
     assert needed(max_resident=50 * MB) - alone == 50 * MB
 
     config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, reader="mmap"))
@@ -241,33 +238,18 @@ def test_the_nearest_that_fits_is_told_among_the_savings(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("width", "micro_batch", "workers", "typed"),
-    [
-        (256, 8, 0, "training.micro_batch=4"),
-        (64, 1, 0, "model="),
-        (64, 1, 2, "memory.attribute=false"),
-    ],
+    ("width", "micro_batch", "typed"), [(256, 8, "training.micro_batch=4"), (64, 1, "model=")]
 )
 def test_what_is_advised_where_it_is_close_saves_a_good_part(
-    tmp_path: Path, width: int, micro_batch: int, workers: int, typed: str, golden: Golden
+    tmp_path: Path, width: int, micro_batch: int, typed: str, golden: Golden
 ) -> None:
     """Recomputing one window's activations takes a third more time, and saves a hundredth."""
     config = config_of(tmp_path, width, micro_batch=micro_batch, seq_len=64, checkpoint_writing="background")
-    config.dataset.num_workers, config.memory.attribute = workers, bool(workers)
     needed = needs(config, 32 * GB).at(micro_batch).host_bytes
     plan = make_plan(config, tokenize=False, room=limited(int(needed * 1.02)))
     assert plan.memory is not None
     (line,) = (line for line in plan.memory.advice if typed in line)
     golden.text(line, numbers=False)
-
-
-def test_no_look_at_who_holds_it_is_cheaper_than_no_workers(tmp_path: Path) -> None:
-    config = config_of(tmp_path, 64, micro_batch=1)
-    config.dataset.num_workers, config.memory.attribute = 2, True
-    needed = needs(config, 32 * GB).at(1).host_bytes
-    found = needs(config, needed - 10 * MB).nearest(1)
-    assert found is not None
-    assert found[0] == "memory.attribute=false"
 
 
 def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
@@ -557,22 +539,6 @@ def test_parts_of_the_data(tmp_path: Path) -> None:
     assert parts(reader="memory")["tokens in memory"] == 2 * GB
     assert "tokens in memory" not in parts()
     assert parts()["page tables"] == 4 * MB, "2 MB a GiB mapped"
-    assert parts(num_workers=4)["workers"] >= 4 * 14 * MB
-    assert "looking at who holds it" not in parts(num_workers=4)
-
-
-@pytest.mark.parametrize("workers", [0, 1, 4])
-def test_looking_copies_what_workers_share(tmp_path: Path, workers: int) -> None:
-    """One copy, however many share it, and none of what nobody shares."""
-    config = config_of(tmp_path)
-    config = dataclasses.replace(
-        config,
-        dataset=dataclasses.replace(config.dataset, num_workers=workers),
-        memory=dataclasses.replace(config.memory, attribute=True),
-    )
-    estimate = estimate_run(resolve(config), vocab_size=VOCAB, micro_batch=8)
-    parts = {part.name: part.host_bytes for part in estimate.parts}
-    assert parts.get("looking at who holds it", 0) == (140 * MB if workers else 0)
 
 
 def test_a_trace_is_of_the_step_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,6 @@ CASES: dict[str, Callable[[Path], Config]] = {
     ),
     "masked": lambda folder: with_documents(tiny_config(folder, **SHORT)),
     "mixture": lambda folder: mixed_config(folder, **SHORT),
-    "workers": lambda folder: with_data(tiny_config(folder, **SHORT), num_workers=1),
 }
 
 

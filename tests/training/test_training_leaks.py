@@ -15,9 +15,7 @@ import torch
 from tiny_run import make_run, outcome, run_here, tiny_config
 
 from conf import Config
-from memory import Host, Process, Snapshot
 from memory.attribute import Attribution
-from memory.cgroup import Cgroup
 
 MB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,31 +104,3 @@ def test_a_disk_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: py
     attributions.take("finish", 3)
     assert list(tmp_path.iterdir()) == []
     assert torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize(("workers", "left_mb", "is_taken"), [(0, 50, True), (2, 50, False), (2, 500, True)])
-def test_no_look_that_would_meet_the_limit(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    workers: int,
-    left_mb: int,
-    is_taken: bool,
-) -> None:
-    """Beside workers the first look copies what they share."""
-    here = Snapshot(
-        0.0,
-        Process(1, "python", anon_bytes=200 * MB),
-        workers=(Process(2, "python", anon_bytes=14 * MB),) * workers,
-        job=Cgroup(2, "/job", limit_bytes=(300 + left_mb) * MB, anon_bytes=300 * MB),
-        host=Host(available_bytes=8 << 30),
-    )
-    monkeypatch.setattr("memory.snapshots.snapshot", lambda: here)
-    monkeypatch.setattr("memory.attribute.attribute", lambda **_: Attribution(0.0, 1))
-    from training.attribution import Attributions
-
-    attributions = Attributions(tmp_path, is_on=True)
-    with caplog.at_level("INFO", logger="training"):
-        attributions.take("first_step", 1)
-    assert (tmp_path / "memory.attribution.json").exists() == is_taken
-    assert ("50 MB" in caplog.text) == (not is_taken)

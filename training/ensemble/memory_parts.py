@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from memory.estimate import RESTORE, Part
 
-_OF_THE_PROCESS = ("page tables",)
+_OF_THE_PROCESS = ("page tables", "tokens in memory")
 _ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
 """Phases that the runs go through one after another, or in which all together need less than in a step."""
 

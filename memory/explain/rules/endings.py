@@ -195,7 +195,7 @@ def worker_died(facts: Facts) -> Iterator[Finding]:
     pids = [int(part) for part in pid.split(",") if part.strip().isdigit() and len(part) < 12]
     victim = Victim(False, pids[0] if pids else None, "")
     advice = (
-        (Advice("read without workers, so that the error is told", "dataset.num_workers=0"),)
+        ()
         if facts.is_ours
         else (Advice("read without workers, so that the error is told", "DataLoader(num_workers=0)"),)
     )

@@ -83,10 +83,7 @@ def page_tables(facts: Facts) -> Iterator[Finding]:
             if mapped
             else None,
         ),
-        advice=(
-            Advice("fewer processes that map the file", "dataset.num_workers=0"),
-            Advice("or read without a map", "dataset.reader=pread"),
-        )
+        advice=(Advice("read without a map", "dataset.reader=pread"),)
         if facts.is_ours
         else (_fewer_maps(facts, mapped),),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from experiment_utils.json_values import unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
@@ -86,7 +85,6 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
         return
     if count < 3 and sizes[0] < _SPAWNED_BYTES:
         return
-    told = unsigned(facts.setting("dataset.num_workers"))
     shares = _shared(top) > 0.3 * sum(sizes)
     yield Finding(
         rule="many_workers",
@@ -98,10 +96,9 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
             f"at the peak of U {count} children had {format_bytes(sizes[0])} to "
             f"{format_bytes(sizes[-1])} of anon "
             f"each, of {format_bytes(top.unreclaimable_bytes or 0)} in all (memory.ring)",
-            f"dataset.num_workers={told} (run.json)" if told else None,
         ),
         advice=(
-            *(no_workers(facts) if facts.is_ours else _fewer(facts)),
+            *_fewer(facts),
             *(
                 ()
                 if facts.is_ours or shares or not may_use_torch(facts) or sizes[-1] < _SPAWNED_BYTES

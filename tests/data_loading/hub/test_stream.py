@@ -219,7 +219,7 @@ class TestLoader:
     def test_what_a_loader_cannot_do(self, folder: Path, golden: Golden) -> None:
         stream = stream_of(folder)
         for code, options in {
-            "stream-workers": {"num_workers": 2},
+            "workers-removed": {"num_workers": 2},
             "tail-unknown": {"tail": "pad"},
             "rank-outside": {"rank": 2, "world_size": 2},
             "batch-size-invalid": {"batch_size": 0},

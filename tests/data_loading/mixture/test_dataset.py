@@ -105,10 +105,9 @@ class TestStream:
                 assert one == alone.window_at(range(len(one)), epoch).tolist()
                 assert max(Counter(one).values()) == 1
 
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_workers_read_the_same(self, workers: int, tmp_path: Path) -> None:
+    def test_loader_reads_the_positions_in_order(self, tmp_path: Path) -> None:
         mixed = mixture(tmp_path, [30, 20], [0.7, 0.3], when_dry="rebalance")
-        assert read_all(mixed.loader(7, num_workers=workers)) == rows(mixed.read(0, 0, 50))
+        assert read_all(mixed.loader(7)) == rows(mixed.read(0, 0, 50))
 
     def test_weights_change_at_the_first_window_that_begins_no_earlier(self, tmp_path: Path) -> None:
         mixed = mixture(tmp_path, [90, 90], [1, 0], curriculum={9: ["0.5", "0.5"], 40: [0, 1]})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_loading.readers import opened_files
 from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
@@ -56,13 +55,7 @@ def test_spans_are_slices(
         assert found.tolist() == [whole[start : start + width].tolist() for start in inside]
 
 
-class Plain(MappedReader):
-    """What a reader has that only gathers spans of one length."""
-
-    gather_spans = Reader.gather_spans
-
-
-@pytest.mark.parametrize("kind", [*READERS, Plain])
+@pytest.mark.parametrize("kind", READERS)
 @settings(max_examples=examples(100))
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
@@ -158,7 +151,7 @@ def test_neighbours_are_read_as_well_as_far_ones(kind: type[Reader], big: np.mem
 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("change", ["truncated", "modified", "written to"])
-def test_a_file_that_changes_is_an_error_and_no_signal(
+def test_file_that_changes_between_reads_is_refused(
     kind: type[Reader], change: str, tmp_path: Path, golden: Golden
 ) -> None:
     path = tmp_path / "a.npy"
@@ -204,20 +197,36 @@ def test_pread_opens_no_other_file_than_the_set_had(change: str, tmp_path: Path,
         (tmp_path / "new.npy").rename(tmp_path / "1.npy")
     else:
         (tmp_path / "1.npy").unlink()
-    with golden.refused("file-replaced" if change == "replaced" else "file-unreadable"):
+    with golden.refused("changed-while-read" if change == "replaced" else "file-unreadable"):
         reader.gather(np.array([150]), 2)
     assert reader.gather(np.array([3]), 2).tolist() == [[0, 0]]
 
 
-def test_pread_that_ends_early_says_where(tmp_path: Path, golden: Golden) -> None:
-    """What the look at the file missed, because it was a moment ago, is an error too."""
+def test_pread_of_a_file_that_ends_early_is_refused(
+    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it was truncated right after the last look at it."""
+    monkeypatch.setattr(opened_files, "_EVERY_S", 3600.0)
     path = tmp_path / "a.npy"
     np.save(path, np.arange(1000, dtype="<u2"))
     reader = PositionalReader(extents_of(np.load(path, mmap_mode="r")))
     reader.gather(np.array([1]), 2)
     os.truncate(path, 1128)
-    with golden.refused("changed-while-read"):
+    with golden.refused("truncated-while-read"):
         reader.gather(np.array([499]), 5)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_truncated_file_is_refused_when_it_is_opened(
+    kind: type[Reader], tmp_path: Path, golden: Golden
+) -> None:
+    """A map of it would end the process by SIGBUS."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(1000, dtype="<u2"))
+    extents = extents_of(np.load(path, mmap_mode="r"))
+    os.truncate(path, 2000)
+    with golden.refused("changed-while-read"):
+        kind(extents)
 
 
 ON_ITS_OWN = """
@@ -310,68 +319,3 @@ def cached(tokens: np.memmap, starts: np.ndarray) -> np.ndarray:
     vector = (ctypes.c_ubyte * pages)()
     assert libc.mincore(ctypes.c_void_p(base), ctypes.c_size_t(pages * 4096), vector) == 0
     return np.frombuffer(vector, np.uint8)[(starts * 2 + tokens.offset) // 4096] & 1 > 0
-
-
-HOT = """
-import sys, time
-import numpy as np
-from experiment_utils.errors import UserError
-from data_loading.readers.extents import extents_of
-from data_loading.readers.mapped import MappedReader
-reader = MappedReader(extents_of(np.load(sys.argv[1], mmap_mode="r")))
-starts, spans = np.arange(0, 1_900_000, 1000), np.full(1900, 500)
-print("reading", flush=True)
-try:
-    while True:
-        reader.gather(starts, 500)
-        reader.gather_spans(starts, spans)
-except UserError as error:
-    print("refused:", error)
-"""
-
-
-def test_a_file_truncated_in_the_midst_of_a_read_is_an_error_and_no_signal(
-    tmp_path: Path, golden: Golden
-) -> None:
-    """A map of it raises SIGBUS behind the new end of the file, when it was looked at before."""
-    for number in range(5):
-        path = tmp_path / f"{number}.npy"
-        np.save(path, np.zeros(2_000_000, "<u2"))
-        with subprocess.Popen(
-            [sys.executable, "-c", HOT, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "reading\n"
-            time.sleep(0.05 + number * 0.013)
-            os.truncate(path, 700_000)
-            told = process.communicate(timeout=240)[0]
-        assert process.returncode == 0, f"ended by signal {-process.returncode}"
-        golden.text(told, numbers=False)
-
-
-def test_a_bus_error_that_is_no_truncated_map_ends_the_process_as_ever(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(10, "<u2"))
-    made = (
-        "import os, signal, sys; import numpy as np\n"
-        "from data_loading.readers.extents import extents_of\n"
-        "from data_loading.readers.mapped import MappedReader\n"
-        "MappedReader(extents_of(np.load(sys.argv[1], mmap_mode='r'))).gather(np.array([1]), 2)\n"
-        "os.kill(os.getpid(), signal.SIGBUS)\nprint('alive')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", made, str(tmp_path / "a.npy")], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGBUS
-
-
-def test_who_handles_the_signal_otherwise_does_so_again_after_each_read(
-    tmp_path: Path, golden: Golden
-) -> None:
-    np.save(tmp_path / "a.npy", np.arange(100_000, dtype="<u2"))
-    faulthandler.disable()  # puts back what was there before it
-    try:
-        reader = MappedReader(extents_of(np.load(tmp_path / "a.npy", mmap_mode="r")))
-        assert reader.gather(np.array([5]), 2).tolist() == [[5, 6]]
-        os.truncate(tmp_path / "a.npy", 4000)
-        with golden.refused("changed-while-read"):
-            reader.gather(np.array([90_000]), 2)
-    finally:
-        faulthandler.enable(sys.__stderr__ or sys.stderr)

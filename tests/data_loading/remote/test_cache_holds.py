@@ -16,12 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from data_loading import StreamingDataset
 from data_loading.remote.cache import Cache, NoRoom, Use
 from data_loading.remote.items import Item, whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from tests.data_loading.remote.conftest import upload
-from tests.golden_text import Golden
 from tests.searched import examples
 
 FILE_BYTES = 8192
@@ -266,18 +264,3 @@ def test_a_reader_that_idles_keeps_nobody_waiting(
     idle.want([second], [])  # it does not believe that what it once had is still there
     idle.hears_ready(second)
     assert of.place(second).exists()
-
-
-def test_a_budget_for_fewer_shards_than_workers_is_refused(
-    remote: Callable[..., RemoteSet], golden: Golden
-) -> None:
-    of = remote(2)
-    dataset = StreamingDataset(of, seq_len=32, order="shuffled_shards")
-    dataset.loader(64, num_workers=2)
-    with golden.refused("disk-budget-too-small"):
-        dataset.loader(64, num_workers=3)
-    dataset.loader(64)
-    wide = remote(3)
-    StreamingDataset(wide, seq_len=32, order="shuffled_shards").loader(64, num_workers=3)
-    with golden.refused("disk-budget-too-small"):  # there are no more
-        StreamingDataset(wide, seq_len=32, order="shuffled_shards").loader(64, num_workers=8)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading import StreamingDataset, waiting
+from data_loading import StreamingDataset
+from data_loading.loader import interruptible_wait as waiting
 from data_loading.remote.cache import Cache
 from data_loading.remote.items import whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
@@ -278,14 +279,6 @@ def test_what_is_wanted_later_makes_room_for_what_is_needed_now(opened: Open) ->
     fetcher.want(owner, [third], [first, second])
     fetcher.wait_for([third], "the third")
     assert remote.place(third).exists()
-
-
-@pytest.mark.slow
-def test_workers_read_the_same(opened: Open, shards: Path) -> None:
-    remote = opened(least(opened()))
-    dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
-    found = rows(dataset, num_workers=2)
-    assert np.array_equal(found, rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
 
 
 def test_a_long_wait_ends_where_who_runs_it_wants_to_stop(

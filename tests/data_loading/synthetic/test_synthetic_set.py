@@ -162,13 +162,6 @@ def test_it_goes_on_where_it_stood_whatever_the_ranks(golden: Golden) -> None:
         )
 
 
-def test_worker_processes_read_the_same() -> None:
-    dataset = StreamingDataset("synthetic:markov:64:20K", seq_len=64)
-    plain, forked = (dataset.loader(8, num_workers=workers) for workers in (0, 2))
-    for one, other in zip(plain, forked, strict=True):
-        assert torch.equal(one["labels"], other["labels"])
-
-
 class TestReaders:
     def test_auto_says_that_they_are_computed(self, golden: Golden) -> None:
         golden.text(StreamingDataset("synthetic:zipf").reader)

@@ -42,7 +42,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for path in ("core.py", "models/block.py", "training/commands/eval.py", "data_loading/orders.py"):
+    for path in ("core.py", "models/block.py", "training/commands/eval.py", "data_loading/dataset/orders.py"):
         (tmp_path / "code" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "code" / path).write_text(SOURCE)
     return tmp_path / "code"
@@ -59,7 +59,7 @@ def test_named_files_exist(root: Path) -> None:
 def test_what_trains_is_counted_and_commands_are_not(root: Path) -> None:
     found = set(counted_files(root))
     for path in ("core.py", "models/attention.py", "training/step.py", "training/optimizers/lion.py",
-                 "training/schedules.py", "data_loading/orders.py", "training/ensemble/step.py",
+                 "training/schedules.py", "data_loading/dataset/orders.py", "training/ensemble/step.py",
                  "conf/sizes.py", "conf/proportions.py"):  # fmt: skip
         assert path in found
     for path in ("training/commands/eval.py", "data_loading/pretokenizer/pool.py", "training/log.py",
