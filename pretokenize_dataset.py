@@ -137,8 +137,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--engine",
         default="auto",
-        help="auto (default), fastokens, gigatoken, splintr, huggingface: all give the same ids; tiktoken's "
-        "encodings have one of their own",
+        help="auto (default), fastokens, huggingface: both give the same ids; bytes for --tokenizer bytes",
     )
     result.add_argument(
         "--run-limit",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
-from data_loading.pretokenizer.engine import Engine, Unencodable
+from data_loading.pretokenizer.engine import Engine
 from experiment_utils.errors import UserError
 
 RUN_LIMIT_BYTES = 16 << 20
@@ -254,7 +254,7 @@ class BlockEncoder:
         return token_dtype(self.vocab_size)
 
     def encode(self, block: Block) -> EncodedBlock:
-        """Raises UserError where bytes are not UTF-8 or the engine fails, with the file and the byte."""
+        """Raises UserError where bytes are not UTF-8, with the file and the byte."""
         texts = [chunk.data for chunk in block.chunks]
         if self.errors != "strict":
             texts = [text.decode("utf-8", self.errors).encode() for text in texts]
@@ -262,11 +262,6 @@ class BlockEncoder:
             found, lengths = self.engine.encode_batch(texts)
         except UnicodeDecodeError:
             raise not_utf8(block.chunks) from None
-        except Unencodable as why:
-            chunk = block.chunks[why.number]
-            raise UserError(
-                f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}", code="text-not-encodable"
-            ) from None
         if len(found) and int(found.max()) >= self.vocab_size:
             raise RuntimeError(
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
