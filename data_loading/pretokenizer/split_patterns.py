@@ -44,7 +44,11 @@ TIKTOKEN_CL100K_PATTERN = (
 """GPT2_PATTERN and CL100K_PATTERN, as tiktoken spells them."""
 
 
-def splits_by_known_pattern(split: dict[str, Any]) -> bool:
+def isolates(split: dict[str, Any]) -> bool:
     """Each match of the pattern of this Split becomes a piece."""
-    isolates = (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
-    return isolates and split.get("pattern", {}).get("Regex") in KNOWN_PATTERNS
+    return (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
+
+
+def splits_by_known_pattern(split: dict[str, Any]) -> bool:
+    """A Split whose pieces are the matches of a known pattern."""
+    return isolates(split) and split.get("pattern", {}).get("Regex") in KNOWN_PATTERNS
