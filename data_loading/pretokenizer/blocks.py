@@ -228,9 +228,9 @@ def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErro
         )
     return UserError(
         f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
-        f"to see a document whole ({rule.why_none}). Divide the text into documents "
-        "(--document-separator), or allow longer ones, which take some 200 bytes of memory a byte "
-        "(--run-limit 64MB)",
+        f"to see a document whole ({rule.why_none}). Divide the text into documents at a line of its own "
+        "between them (--document-separator LINE; '' for an empty line), or allow longer ones, which take "
+        "some 200 bytes of memory a byte (--run-limit 64MB)",
         code="document-too-long",
     )
 

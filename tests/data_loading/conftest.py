@@ -258,8 +258,8 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
 WITH_RULE = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
     "digits", "falcon", "added", "special_rstrip", "metaspace_bpe", "llama2", "marks_only", "mistral",
-    "gemma", "deepseek", "tekken", "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5",
-    "whole_words", "line_feed_alone",
+    "gemma", "deepseek", "tekken", "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k",
+    "t5", "whole_words", "line_feed_alone",
 )  # fmt: skip
 WITHOUT_RULE = (
     "rstrip", "space_inside", "special_space_inside", "single_word", "no_pre_tokenizer", "spanning", "strip",
