@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.tiktoken_definition import tiktoken_definition
+from data_loading.pretokenizer.tiktoken_definition import tiktoken_definition
 from data_loading.tokenizer import END_OF_TEXT_NAMES, DefinedTokenizer
 from experiment_utils.errors import UserError
 

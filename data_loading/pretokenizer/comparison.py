@@ -47,7 +47,7 @@ class Comparison:
     def __init__(self, engine: type[Engine], tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> None:
         self._pieces = [piece for sample in samples for piece in pieces_of(sample)]
         self.engine, self._kills = engine, oom_kills()
-        self._child: Child | None = Child(_Encode(replace(tokenizer), self._pieces))
+        self._child: Child | None = Child(_Encode(replace(tokenizer), self._pieces))  # type: ignore[type-var]
         self._found: np.ndarray | None = None
         self.on_equal: Callable[[], None] = lambda: None
 

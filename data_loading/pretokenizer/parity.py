@@ -63,7 +63,7 @@ def hold_against_reference(
     if sum(map(len, pieces)) < HERE_BELOW:
         return Trial(engine, tokenizer, pieces).verdict()
     count = min(cores(), _MOST_PROCESSES, len(pieces))
-    bare = replace(tokenizer)  # without what it has worked out and keeps
+    bare = replace(tokenizer)  # type: ignore[type-var]  # without what it has worked out and keeps
     trials = [Trial(engine, bare, pieces[first::count]) for first in range(count)]
     verdicts, dead = [], []
     for trial, found in zip(trials, _answers(trials), strict=True):
