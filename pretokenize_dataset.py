@@ -33,8 +33,8 @@ from experiment_utils.exit_status import exit_status
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
+    from data_loading.pretokenizer.dry_run import Plan
     from data_loading.pretokenizer.options import Options
-    from data_loading.pretokenizer.plan import Plan
     from data_loading.pretokenizer.source import Source
     from data_loading.tokenizer import Tokenizer as AnyTokenizer
 
@@ -53,7 +53,7 @@ examples:
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M --block-range 3/16
   python pretokenize_dataset.py merge Datasets/dump            # one set of what all 16 tasks have made
   python pretokenize_dataset.py crawl.txt --slurm default --tasks 16      # the same as jobs of Slurm
-  python pretokenize_dataset.py corpus.txt --dry-run           # plan: tokens +- error, time, disk, memory
+  python pretokenize_dataset.py corpus.txt --dry-run           # plan: about how many tokens, time, disk
   python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
@@ -137,8 +137,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--engine",
         default="auto",
-        help="auto (default), fastokens, gigatoken, splintr, huggingface: all give the same ids; tiktoken's "
-        "encodings have one of their own",
+        help="auto (default), fastokens, huggingface: both give the same ids; bytes for --tokenizer bytes",
     )
     result.add_argument(
         "--run-limit",
@@ -153,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--dry-run",
         action="store_true",
-        help="plan, and write nothing: tokens from samples with their error, time, disk, memory",
+        help="plan, and write nothing: about how many tokens, time, disk and memory",
     )
     result.add_argument("--json", action="store_true", help="print the result, or the plan, as JSON")
     result.add_argument("--version", action="version", version=_version())
@@ -310,7 +309,7 @@ def _plan(
     """Say what the command would do, and the command."""
     import shlex
 
-    from data_loading.pretokenizer.plan import facts_of, lines_of, make_plan
+    from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
 
     plans: list[Plan] = []
     for source, output in zip(sources, outputs, strict=True):

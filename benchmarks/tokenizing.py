@@ -4,7 +4,7 @@ GPT-2 on 200 MB of English, of source code and of many languages, and on 1 GB of
 warm, every process fresh. In each round all tools run once; a ratio is of two commands of one round. Slow
 tools get a prefix of the mix, so their own start weighs more: it is measured as well, on 1 MB, and a second
 ratio is without the start of both. All get the same documents, and what each wrote is read back and
-compared. Needs the extras gigatoken and hub (datasets); the peers (tokenizing_peers.py) are installed into
+compared. Needs the extra hub (datasets); the peers (tokenizing_peers.py) are installed into
 a folder of their own, 1 GB.
 
     python benchmarks/tokenizing.py [--tokenizer FOLDER] [--megatron CHECKOUT]     # about 40 minutes
@@ -31,8 +31,8 @@ from benchmarks.processes import MEMORY_WORDS, LeftOut, MemoryLook, commit_of, p
 from benchmarks.tokenizing_peers import SEPARATOR
 
 MIX, START_BYTES = "mix", 10**6
-DEFAULT, GIGATOKEN, REFERENCE = "ours", "ours, --engine gigatoken", "ours, --engine huggingface"
-ENGINES = {"fastokens": DEFAULT, "gigatoken": GIGATOKEN}
+DEFAULT, REFERENCE = "ours", "ours, --engine huggingface"
+ENGINES = {"fastokens": DEFAULT}
 PEERS = [
     "datasets",
     "datatrove",
@@ -80,11 +80,10 @@ def ours(text: Any, output: Path, tokenizer: Path, *more: Any) -> list[Any]:
 _DOCUMENTS = ("--document-separator", SEPARATOR)
 TOOLS = {
     DEFAULT: Tool(arguments=_DOCUMENTS),
-    GIGATOKEN: Tool(arguments=(*_DOCUMENTS, "--engine", "gigatoken")),
     "ours, from .jsonl": Tool(suffix=".jsonl"),
     "ours, the file as one document": Tool(why="the separator lines are text here"),
     REFERENCE: Tool(size="prefix", arguments=(*_DOCUMENTS, "--engine", "huggingface")),
-    "tiktoken, process pool": Tool("tiktoken", at_least={DEFAULT: 3, GIGATOKEN: 6}),
+    "tiktoken, process pool": Tool("tiktoken", at_least={DEFAULT: 3}),
     "Megatron, fast": Tool("megatron-fast", "part", at_least={DEFAULT: 5}),
     "Megatron, standard": Tool("megatron", "prefix", at_least={DEFAULT: 10}),
     "datasets.map": Tool("datasets.map", "prefix", at_least={DEFAULT: 10}),
@@ -225,11 +224,12 @@ def rows_of(found: Found, starts: dict[str, Taken]) -> list[dict[str, Any]]:
             "cpu_s": summary([one.cpu_s for one in taken]), "start_s": starts[name].wall_s,
             "peak_memory_bytes": max(one.peak_bytes for one in taken),
         }  # fmt: skip
-        for own in (DEFAULT, GIGATOKEN) if not TOOLS[name].is_ours else ():
-            faster = ratios([one.mb_s for one in found[corpus, own]], [one.mb_s for one in taken])
-            this, that = (_seconds_a_byte(found[corpus, which], starts[which]) for which in (name, own))
+        if not TOOLS[name].is_ours:
+            own = found[corpus, DEFAULT]
+            this, that = _seconds_a_byte(taken, starts[name]), _seconds_a_byte(own, starts[DEFAULT])
+            row[f"{DEFAULT} / this"] = ratios([one.mb_s for one in own], [one.mb_s for one in taken])
             without = round(this / that, 2) if this > 0 and that > 0 else None
-            row |= {f"{own} / this": faster, f"{own} / this, both without their start": without}
+            row[f"{DEFAULT} / this, both without their start"] = without
         rows.append(row)
     return rows
 

@@ -71,7 +71,7 @@ def text_of(folder: Path, size: int, scratch: Path) -> Path:
     corpora=(FOLDER, FOLDER / "quick"),
     tokenizer=Path,
     sizes_mb=([10, 100, 1000, 10_000], [1]),
-    engines=(["fastokens", "gigatoken"], ["fastokens"]),
+    engines=(["fastokens"], ["fastokens"]),
 )
 def measured(chosen: Any) -> Any:
     corpora(chosen.corpora, is_quick=chosen.quick)

@@ -17,7 +17,7 @@ from data_loading.pretokenizer.find_inputs import InputOptions, as_one, open_fil
 from data_loading.pretokenizer.json_lines import Tolerance
 from data_loading.set_files import SetFiles
 from data_loading.shards import Shards
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 
 _WHAT = "whole documents"
@@ -42,7 +42,7 @@ def documents_again(
     if not all("documents" in source for source in sources):
         yield Finding(_WHAT, None, "the manifest has no documents of each input")
         return
-    reference = REFERENCE if isinstance(tokenizer, JsonTokenizer) else "auto"
+    reference = REFERENCE if isinstance(tokenizer, DefinedTokenizer) else "auto"
     try:
         engine = choose_engine(tokenizer, [], lambda line: None, reference).engine
     except UserError as error:

@@ -1,7 +1,7 @@
-"""A tokenizer of the package tiktoken: ranks of byte strings, a pattern that divides text, special tokens.
+"""An encoding of the package tiktoken: ranks of byte strings, a pattern that divides text, special tokens.
 
-It knows its ids, and decodes, without the package; only to encode is the package needed. Its files are
-`ranks.tiktoken`, the text in which tiktoken itself keeps ranks (a line each: the token in base64, its
+It encodes and decodes without the package, which is needed only to look up an encoding by its name. Its files
+are `ranks.tiktoken`, the text in which tiktoken itself keeps ranks (a line each: the token in base64, its
 rank), and `tiktoken.json` with the rest.
 """
 
@@ -17,15 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.pretokenizer.cuts import CutRule
-from data_loading.pretokenizer.tiktoken_cuts import tiktoken_cut_rule
-from data_loading.tokenizer import END_OF_TEXT_NAMES, Tokenizer
+from data_loading.pretokenizer.tiktoken_definition import tiktoken_definition
+from data_loading.tokenizer import END_OF_TEXT_NAMES, DefinedTokenizer
 from experiment_utils.errors import UserError
-from experiment_utils.extras import PACKAGE_MISSING, install_command
 
 if TYPE_CHECKING:
     import numpy as np
-    import tiktoken
 
 RANKS_FILE = "ranks.tiktoken"
 TIKTOKEN_FILE = "tiktoken.json"
@@ -34,7 +31,7 @@ _UTF8_BYTES = [byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)]
 
 
 @dataclass(frozen=True)
-class TiktokenTokenizer(Tokenizer):
+class TiktokenTokenizer(DefinedTokenizer):
     """ranks: lines of `ranks.tiktoken`, by rank. parses_special: special tokens in a text become their ids.
 
     Ids between 0 and vocab_size may stand for nothing: OpenAI's encodings leave some free.
@@ -65,24 +62,10 @@ class TiktokenTokenizer(Tokenizer):
         return _content_hash(self.pattern, self.special_tokens, self.ranks)
 
     @cached_property
-    def cut_rule(self) -> CutRule:  # type: ignore[override]
-        return tiktoken_cut_rule(self.pattern, self.special_tokens if self.parses_special else ())
-
-    @property
-    def json(self) -> str:
-        """All that decides the ids: what `encoding_of` takes."""
-        return json.dumps(
-            {
-                "pattern": self.pattern,
-                "special_tokens": self.special_tokens,
-                "ranks": self.ranks,
-                "parses_special": self.parses_special,
-            }
-        )
-
-    @cached_property
-    def _encoding(self) -> tuple[tiktoken.Encoding, bool]:
-        return encoding_of(self.json)
+    def definition(self) -> dict[str, Any]:  # type: ignore[override]
+        """The parsed tokenizer.json, which takes up to three seconds to make. Raises UserError."""
+        parsed = self.special_tokens if self.parses_special else {}
+        return tiktoken_definition(self.name, self.pattern, self._ranks, parsed)
 
     @cached_property
     def _tokens(self) -> dict[int, bytes]:
@@ -92,10 +75,11 @@ class TiktokenTokenizer(Tokenizer):
     @property
     def text_tokens(self) -> dict[int, bytes]:
         """Bytes of each id that stands for text: special tokens do not."""
-        return {rank: token for token, rank in _parsed(self.ranks, f"tokenizer {self.name}").items()}
+        return {rank: token for token, rank in self._ranks.items()}
 
-    def encode(self, text: str) -> np.ndarray:
-        return ids_of(*self._encoding, text)
+    @property
+    def _ranks(self) -> dict[bytes, int]:
+        return _parsed(self.ranks, f"tokenizer {self.name}")
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """As the class above says; an id that stands for nothing becomes U+FFFD as well."""
@@ -195,37 +179,3 @@ def _parsed(ranks: str, what: str) -> dict[bytes, int]:
     if not found:
         raise UserError(f"{what} has no ranks. {_MEND}", code="tokenizer-damaged")
     return found
-
-
-def encoding_of(definition: str) -> tuple[tiktoken.Encoding, bool]:
-    """tiktoken's encoding of a `TiktokenTokenizer.json`, and whether it parses special tokens.
-
-    Raises:
-        UserError: tiktoken is not installed.
-    """
-    try:
-        import tiktoken
-    except ImportError as error:
-        raise UserError(
-            f"a tokenizer of tiktoken encodes only where it is installed ({error}): "
-            f"{install_command('tiktoken')}",
-            code=PACKAGE_MISSING,
-        ) from None
-    said = json.loads(definition)
-    encoding = tiktoken.Encoding(
-        "",
-        pat_str=said["pattern"],
-        mergeable_ranks=_parsed(said["ranks"], "the tokenizer"),
-        special_tokens=said["special_tokens"],
-    )
-    return encoding, said["parses_special"]
-
-
-def ids_of(encoding: tiktoken.Encoding, parses_special: bool, text: str) -> np.ndarray:
-    """Ids of a text, uint32 `(n,)`.
-
-    Raises:
-        ValueError: tiktoken's regular expressions fail, which they do at very long runs of blanks.
-    """
-    allowed = encoding.special_tokens_set if parses_special else frozenset[str]()
-    return encoding.encode_to_numpy(text, allowed_special=allowed, disallowed_special=())

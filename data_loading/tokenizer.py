@@ -1,8 +1,9 @@
 """A tokenizer as the rest of the program sees it: ids, sizes, a content hash, its own files.
 
 Three kinds: bytes (no file needed), whatever a Hugging Face tokenizer.json describes, and tiktoken's
-encodings (in `tiktoken_tokenizer`). The literal text of a special token (`<|endoftext|>` in a document)
-is ordinary text: it never becomes the special id, unless `pretokenizer.special_tokens` says so.
+encodings, which are converted to one (in `tiktoken_tokenizer`). The literal text of a special token
+(`<|endoftext|>` in a document) is ordinary text: it never becomes the special id, unless
+`pretokenizer.special_tokens` says so.
 """
 
 from __future__ import annotations
@@ -121,11 +122,38 @@ class BytesTokenizer(Tokenizer):
         (folder / BYTES_FILE).write_text(json.dumps(self.description) + "\n")
 
 
+class DefinedTokenizer(Tokenizer):
+    """A tokenizer that a tokenizer.json defines: the engines encode with it."""
+
+    definition: dict[str, Any]
+    """The parsed tokenizer.json."""
+
+    @cached_property
+    def cut_rule(self) -> CutRule:  # type: ignore[override]
+        return cut_rule(self.definition)
+
+    @cached_property
+    def json(self) -> str:
+        """Text of the tokenizer.json for engines, without truncation and padding."""
+        whole = {**self.definition, "truncation": None, "padding": None}
+        return json.dumps(whole, ensure_ascii=False)
+
+    @cached_property
+    def reference(self) -> tokenizers.Tokenizer:
+        """Hugging Face's own tokenizer: its ids are the right ones."""
+        return reference_tokenizer(self.json, f"tokenizer {self.name}")
+
+    def encode(self, text: str) -> np.ndarray:
+        import numpy as np
+
+        return np.array(self.reference.encode(text, add_special_tokens=False).ids, np.uint32)
+
+
 @dataclass(frozen=True)
-class JsonTokenizer(Tokenizer):
+class JsonTokenizer(DefinedTokenizer):
     """A tokenizer.json, read from a file or built from vocab.json and merges.txt.
 
-    definition: the parsed tokenizer.json. files: what it was made from, copied by `save`.
+    files: what it was made from, copied by `save`.
     """
 
     name: str
@@ -143,24 +171,8 @@ class JsonTokenizer(Tokenizer):
         return hashlib.sha256(f"{canonical}\n{self.eot_id}".encode()).hexdigest()
 
     @cached_property
-    def cut_rule(self) -> CutRule:  # type: ignore[override]
-        return cut_rule(self.definition)
-
-    @cached_property
-    def json(self) -> str:
-        """The text of the tokenizer.json, for engines: a document is encoded whole, and as it is."""
-        whole = {**self.definition, "truncation": None, "padding": None}
-        return json.dumps(whole, ensure_ascii=False)
-
-    @cached_property
     def reference(self) -> tokenizers.Tokenizer:
-        """Hugging Face's own tokenizer: what it says is right."""
         return reference_tokenizer(self.json, str(self.files[0] if self.files else f"tokenizer {self.name}"))
-
-    def encode(self, text: str) -> np.ndarray:
-        import numpy as np
-
-        return np.array(self.reference.encode(text, add_special_tokens=False).ids, np.uint32)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         return self.reference.decode([int(i) for i in ids], skip_special_tokens=False)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchmarks import corpora, harness, tokenizing
 from benchmarks.processes import BENCHMARKS, LeftOut, MemoryLook, Turns, memory_limit, run
-from benchmarks.tokenizing import DEFAULT, GIGATOKEN, MIX, TOOLS, Taken
+from benchmarks.tokenizing import DEFAULT, MIX, TOOLS, Taken
 from benchmarks.tokenizing_peers import EOT_ID, digest, documents_of
 from benchmarks.tokenizing_peers import TOOLS as PROGRAMS
 
@@ -244,7 +244,7 @@ def test_ratios_and_goals_of_the_pretokenizer() -> None:
     factors, tiktoken = (1, 2, 3), "tiktoken, process pool"
     found = {
         (MIX, name): [Taken(factor * seconds, 4.0, 10, 4_000_000) for factor in factors]
-        for name, seconds in ((DEFAULT, 2.0), (GIGATOKEN, 2.0), (tiktoken, 8.0))
+        for name, seconds in ((DEFAULT, 2.0), (tiktoken, 8.0))
     }
     starts = {name: Taken(1.0, 1.0, 1, 1) for _, name in found}
     rows = tokenizing.rows_of(found, starts)
@@ -253,4 +253,3 @@ def test_ratios_and_goals_of_the_pretokenizer() -> None:
     assert row[f"{DEFAULT} / this, both without their start"] == 5.0  # (16 - 1) / (4 - 1)
     met = {goal["what"]: goal["met"] for goal in tokenizing.goals(rows, 0.9)}
     assert met[f"{DEFAULT} / {tiktoken}, mix"]
-    assert not met[f"{GIGATOKEN} / {tiktoken}, mix"]

@@ -27,7 +27,7 @@ MAY_IMPORT["highwater"] = set()  # a room is imported by its name when it is ask
 MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
 
 LOADED_WHERE_NEEDED = {
-    "torch", "transformers", "tokenizers", "fastokens", "splintr", "tiktoken", "datasets", "matplotlib",
+    "torch", "transformers", "tokenizers", "fastokens", "tiktoken", "datasets", "matplotlib",
     "hydra", "submitit", "rich", "obstore", "scipy", "tensorboard", "wandb",
 }  # fmt: skip
 FILES_OF_TORCH = {

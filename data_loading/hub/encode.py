@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data_loading.pretokenizer.engine import Unencodable
 from data_loading.pretokenizer.engines import choose_engine
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 
 log = logging.getLogger("data_loading")
 
@@ -22,16 +21,7 @@ Encode = Callable[[str], np.ndarray]
 
 def encoder_of(tokenizer: Tokenizer, samples: Callable[[], Sequence[bytes]]) -> Encode:
     """samples: texts of the stream (UTF-8), asked for where there are engines to choose from."""
-    if not isinstance(tokenizer, JsonTokenizer):
+    if not isinstance(tokenizer, DefinedTokenizer):
         return tokenizer.encode
     engine = choose_engine(tokenizer, samples(), log.info).engine
-
-    def encode(text: str) -> np.ndarray:
-        if engine.worn:
-            engine.renew()
-        try:
-            return engine.encode_batch([text.encode()])[0]
-        except Unencodable:
-            return tokenizer.encode(text)
-
-    return encode
+    return lambda text: engine.encode_batch([text.encode()])[0]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
-from data_loading.pretokenizer.engine import Engine, Unencodable
+from data_loading.pretokenizer.engine import Engine
 from experiment_utils.errors import UserError
 
 RUN_LIMIT_BYTES = 16 << 20
@@ -228,9 +228,9 @@ def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErro
         )
     return UserError(
         f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
-        f"to see a document whole ({rule.why_none}). Divide the text into documents "
-        "(--document-separator), or allow longer ones, which take some 200 bytes of memory a byte "
-        "(--run-limit 64MB)",
+        f"to see a document whole ({rule.why_none}). Divide the text into documents at a line of its own "
+        "between them (--document-separator LINE; '' for an empty line), or allow longer ones, which take "
+        "some 200 bytes of memory a byte (--run-limit 64MB)",
         code="document-too-long",
     )
 
@@ -254,7 +254,7 @@ class BlockEncoder:
         return token_dtype(self.vocab_size)
 
     def encode(self, block: Block) -> EncodedBlock:
-        """Raises UserError where bytes are not UTF-8 or the engine fails, with the file and the byte."""
+        """Raises UserError where bytes are not UTF-8, with the file and the byte."""
         texts = [chunk.data for chunk in block.chunks]
         if self.errors != "strict":
             texts = [text.decode("utf-8", self.errors).encode() for text in texts]
@@ -262,11 +262,6 @@ class BlockEncoder:
             found, lengths = self.engine.encode_batch(texts)
         except UnicodeDecodeError:
             raise not_utf8(block.chunks) from None
-        except Unencodable as why:
-            chunk = block.chunks[why.number]
-            raise UserError(
-                f"{chunk.source}, byte {chunk.offset + why.offset:,}: {why}", code="text-not-encodable"
-            ) from None
         if len(found) and int(found.max()) >= self.vocab_size:
             raise RuntimeError(
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"

@@ -16,7 +16,7 @@ from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.parity import answer_of, pieces_of
 from data_loading.pretokenizer.reference_engine import ReferenceEngine, joined
-from data_loading.tokenizer import JsonTokenizer
+from data_loading.tokenizer import DefinedTokenizer
 
 _INDEX = -1
 """Of the block of samples: before all blocks of the text."""
@@ -30,7 +30,7 @@ class IdsDiffer(Exception):
 class _Encode:
     """The reference on some texts, in a child process."""
 
-    tokenizer: JsonTokenizer
+    tokenizer: DefinedTokenizer
     texts: list[bytes]
 
     def run(self, channel: Channel) -> None:
@@ -44,10 +44,10 @@ class Comparison:
     engine: the kind that encodes. samples: UTF-8. on_equal: called once when all ids were equal.
     """
 
-    def __init__(self, engine: type[Engine], tokenizer: JsonTokenizer, samples: Sequence[bytes]) -> None:
+    def __init__(self, engine: type[Engine], tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> None:
         self._pieces = [piece for sample in samples for piece in pieces_of(sample)]
         self.engine, self._kills = engine, oom_kills()
-        self._child: Child | None = Child(_Encode(replace(tokenizer), self._pieces))
+        self._child: Child | None = Child(_Encode(replace(tokenizer), self._pieces))  # type: ignore[type-var]
         self._found: np.ndarray | None = None
         self.on_equal: Callable[[], None] = lambda: None
 

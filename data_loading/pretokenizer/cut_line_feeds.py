@@ -11,7 +11,8 @@ Before a line feed (0x0A), behind a word as before a space,
 The patterns of cl100k and o200k allow a cut behind a line feed too, before a character that is no
 whitespace (for o200k no "/" either: then everywhere not). None of their alternatives matches a line feed
 and after it anything but whitespace and "/". The whitespace before the cut ends in a line feed, and so
-is taken to its end by `[\\r\\n]*` or `\\s*[\\r\\n]+`, which do not look ahead, in the whole as in the part.
+is taken to its end by `[\\r\\n]*` or `\\s*[\\r\\n]+`, which do not look ahead, in the whole as in the part;
+at the end of a part tiktoken's cl100k takes the same by `\\s+\\z`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ Whatever is not listed here as known to be safe has no rule: such documents are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,8 @@ from data_loading.pretokenizer.cut_normalizers import (
     keeps_letters,
     leaves_spaces_marked,
 )
-from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
+from data_loading.pretokenizer.split_patterns import isolates, splits_by_known_pattern
+from data_loading.pretokenizer.split_proof import NoProof, ends_at_space
 
 SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
 
@@ -89,23 +91,25 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
     steps = steps_of(definition.get("pre_tokenizer"), "pretokenizers")
     added = definition.get("added_tokens") or []
     try:
-        splitter, marks_spaces = _find_splitter(steps)
+        splitter, marks_spaces, is_proved = _find_splitter(steps, is_marked=leaves_spaces_marked(normalizer))
+        if is_proved and not {step["type"] for step in normalizer} <= {"NFC"}:
+            raise NoRule("a Split pattern that is not known, behind a normalizer")
         prepends = check_normalizer(normalizer, splitter)
         if splitter is None:
             marks_spaces = marks_spaces or leaves_spaces_marked(normalizer)
             _check_vocabulary(definition["model"], marks_spaces)
             if any(step["type"] == "Precompiled" for step in normalizer):
                 raise NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
-        line_feed_too = splits_at_line_feed(definition, splitter, steps, prepends=prepends)
+        line_feed_too = not is_proved and splits_at_line_feed(definition, splitter, steps, prepends=prepends)
         before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
         for token in added:
             before = _check_added_token(token, before, prepends)
         check_as_normalized(definition, normalizer)
         kinds = {step["type"] for step in normalizer}
-        by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split")
+        by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split") and not is_proved
         # Blanks that BERT's normalizer puts beside a letter are dropped, if no token is looked for before.
         at_blanks = splitter is not None and splitter["type"] in SPLIT_AT_WHITESPACE
-        at_blanks = at_blanks and not any(token.get("normalized") for token in added)
+        at_blanks = at_blanks and not is_proved and not any(token.get("normalized") for token in added)
         any_word = by_pattern and kinds <= {"NFC"}
         lines = by_pattern and kinds <= set(CHARACTER_NORMALIZERS)
         return CutRule(
@@ -138,35 +142,56 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     return before
 
 
-def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
-    """(the step that always puts a border at a space, whether one only marks spaces instead).
+def _find_splitter(
+    steps: list[dict[str, Any]], *, is_marked: bool
+) -> tuple[dict[str, Any] | None, bool, bool]:
+    """(the step that always puts a border at a space, whether one only marks spaces instead, is_proved).
 
     Steps after the splitter see its pieces one by one. Where there is none, a piece spans spaces, so that
     every step has to be known: one Metaspace that marks them, and what looks at one character. Raises
-    NoRule for any other, before it or behind.
+    NoRule for any other, before it or behind. is_marked: the normalizer has left no space. is_proved: a Split
+    up to there is known by `split_proof` alone, which is about spaces behind ASCII and `letters`.
     """
-    marks_spaces = False
+    marks_spaces = is_proved = False
     for step in steps:
         kind = step["type"]
         if kind == "Digits" or (kind == "Punctuation" and step.get("behavior", "Isolated") == "Isolated"):
             continue  # looks at one character, and the word mark is neither
+        if is_marked and kind == "Split" and step.get("pattern") == {"String": " "}:
+            continue  # Gemma's, which finds nothing
         if kind == "Metaspace" and not step.get("split", True):
             if marks_spaces or step.get("replacement") != WORD_MARK:
                 raise NoRule(f"the pre-tokenizer Metaspace with the mark {step.get('replacement')!r}")
             marks_spaces = True
+        elif not marks_spaces and kind == "Split" and not splits_by_known_pattern(step):
+            is_proved = True
+            if _proved(step):
+                return step, False, True
         elif not marks_spaces and _splits_at_space(step):
-            return step, False
+            return step, False, is_proved
         else:
             raise NoRule(f"the pre-tokenizer {kind}")
-    return None, marks_spaces
+    if is_proved:
+        raise NoRule("a Split pattern, and nothing that splits at spaces")
+    return None, marks_spaces, False
+
+
+def _proved(split: dict[str, Any]) -> bool:
+    """Whether an unknown Split always puts a border at a space. Raises NoRule if nothing is proved of it."""
+    pattern = split.get("pattern", {})
+    regex = pattern.get("Regex") or re.escape(pattern.get("String", ""))
+    if not isolates(split):
+        raise NoRule("a Split pattern that is not known")
+    try:
+        return ends_at_space(regex)
+    except NoProof as why:
+        raise NoRule(f"a Split pattern that is not known: {why}") from None
 
 
 def _splits_at_space(step: dict[str, Any]) -> bool:
     kind = step["type"]
     if kind == "ByteLevel":
         return step.get("use_regex", True)
-    if kind == "Split" and not splits_by_known_pattern(step):
-        raise NoRule("a Split pattern that is not known")
     return kind in ("Split", "Metaspace", *SPLIT_AT_WHITESPACE)
 
 

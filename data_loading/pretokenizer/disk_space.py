@@ -9,9 +9,8 @@ from pathlib import Path
 
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.forecast import forecast
+from data_loading.pretokenizer.forecast import forecast, parts_of
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.sampling import parts_of
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.set_files import SetFiles, another_disk
 from data_loading.tokenizer import Tokenizer
@@ -24,6 +23,8 @@ _EXPANSION = 16
 _LOOK_S = 5.0
 _SOON_S = 300.0
 RESERVE_BYTES = 64 << 20
+UNSURE = 2
+"""Factor by which a size that samples suggest can be wrong."""
 
 
 def free_bytes(path: Path) -> int:
@@ -57,19 +58,18 @@ def check_room(
     Where even the longest set that the text could become has room, nothing is looked at.
 
     Raises:
-        UserError: there is too little room even for the fewest tokens that samples of the text suggest.
+        UserError: there is far too little room for the tokens that samples of the text suggest.
     """
     here = files.tokens.parent
     room = free_bytes(here) + held_bytes(files.partial)
     if inputs.total_bytes is None or _most_bytes(inputs, tokenizer) <= room:
         return
     found = forecast(inputs, tokenizer, engine)
-    needed = found.disk_bytes(found.tokens)
-    least = found.disk_bytes(found.at_least_tokens)
-    if needed is None or least is None or needed <= room:
+    needed = found.disk_bytes
+    if needed is None or needed <= room:
         return
     told = f"{files.tokens} needs about {format_bytes(needed)}, and {here} has room for {format_bytes(room)}"
-    if found.error_tokens is None or least <= room or inputs.may_shrink:
+    if needed <= room * (1 if found.is_complete else UNSURE) or inputs.may_shrink:
         log(f"WARNING: {told}. When it is full, what is done is kept")
         return
     raise UserError(

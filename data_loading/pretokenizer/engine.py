@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from data_loading.tokenizer import JsonTokenizer
+from data_loading.tokenizer import DefinedTokenizer
 from memory.process import read_process
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 class Unsupported(ValueError):
     """Why an engine cannot encode with a tokenizer."""
-
-
-class Unencodable(ValueError):
-    """The package behind an engine fails at a text. number: of it in its batch. offset: bytes into it."""
-
-    def __init__(self, number: int, offset: int, why: str) -> None:
-        self.number, self.offset = number, offset
-        super().__init__(why)
 
 
 class Engine(ABC):
@@ -40,16 +32,15 @@ class Engine(ABC):
     name, version: for the manifest.
     block_bytes: text worth handing over at once; bounds the memory of one call.
     parallel_from: bytes of text from which worker processes pay for their start; None: never.
-    recycle_bytes: what the process may have grown by since the engine was loaded, in anonymous
-        memory, before the engine has to be replaced; None: its memory is bounded by itself.
     most_bytes: that a process with it holds, in anonymous memory, whatever the text.
+    worn: a worker process with it has to be replaced by a fresh one.
     """
 
     name: str
     block_bytes: int = 1 << 20
     parallel_from: int | None = 8 << 20
-    recycle_bytes: int | None = None
     most_bytes: int = 300 << 20
+    worn: bool = False
 
     def __init__(self, definition: str) -> None:
         self._definition = definition
@@ -61,7 +52,7 @@ class Engine(ABC):
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:
         """The engine of this tokenizer, not yet loaded. Raises Unsupported."""
-        if not isinstance(tokenizer, JsonTokenizer):
+        if not isinstance(tokenizer, DefinedTokenizer):
             raise Unsupported("it needs a tokenizer.json")
         return cls(tokenizer.json)
 
@@ -95,20 +86,7 @@ class Engine(ABC):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        loaded = self._load()
-        self._anon_at_load = anonymous_bytes()
-        return loaded
-
-    @property
-    def worn(self) -> bool:
-        """It has grown by more than `recycle_bytes`: a worker process hands over to a fresh one."""
-        if self.recycle_bytes is None or "_tokenizer" not in self.__dict__:
-            return False
-        return anonymous_bytes() - self._anon_at_load > self.recycle_bytes
-
-    def renew(self) -> None:
-        """Let go of all that is loaded; the next text loads it anew."""
-        self.__dict__.pop("_tokenizer", None)
+        return self._load()
 
 
 def anonymous_bytes() -> int:

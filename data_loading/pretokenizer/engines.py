@@ -1,4 +1,4 @@
-"""The engines there are, and which of them encodes a text: one that gives the reference's ids on it."""
+"""The engines, and the choice of one that gives the reference's ids on a text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
-from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
 from data_loading.pretokenizer.parity import hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
-from data_loading.pretokenizer.splintr_engine import SplintrEngine
-from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer
-from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
+from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 
 __all__ = ["ENGINES", "Choice", "Engine", "choose_engine", "make_engine"]
@@ -23,24 +19,32 @@ __all__ = ["ENGINES", "Choice", "Engine", "choose_engine", "make_engine"]
 ENGINES: dict[str, type[Engine]] = {
     "bytes": BytesEngine,
     "fastokens": FastokensEngine,
-    "gigatoken": GigatokenEngine,
     "huggingface": ReferenceEngine,
-    "splintr": SplintrEngine,
-    "tiktoken": TiktokenEngine,
 }
 DEFAULT, REFERENCE = "fastokens", "huggingface"
-DEFAULT_OF_MODEL = {"Unigram": "splintr"}
-"""Where it is not DEFAULT."""
-_NEVER_COMPARED = (BytesEngine, ReferenceEngine, TiktokenEngine)
-"""Each is itself what says which ids are right."""
+REMOVED = ("gigatoken", "splintr", "tiktoken")
+"""Engines of earlier versions, which manifests of sets still name."""
+_NEVER_COMPARED = (BytesEngine, ReferenceEngine)
+"""The ids of these are right by definition."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine taken, not yet loaded, and for the manifest how it was held against the reference."""
+    """The chosen engine, not yet loaded, and what a manifest records of it and of its comparison."""
 
     engine: Engine
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+def check_engine(name: str) -> None:
+    """Raises UserError unless `--engine` has this choice."""
+    if name in REMOVED:
+        raise UserError(
+            f"--engine {name}: this engine was removed. Leave --engine out: the ids are the same",
+            code="engine-removed",
+        )
+    if name not in ("auto", *ENGINES):
+        raise UserError(f"--engine {name}: choices are auto, {', '.join(ENGINES)}", code="engine-unknown")
 
 
 def make_engine(name: str, tokenizer: Tokenizer) -> Engine:
@@ -49,8 +53,9 @@ def make_engine(name: str, tokenizer: Tokenizer) -> Engine:
     Raises:
         UserError: no such engine, or it cannot encode with this tokenizer.
     """
+    check_engine(name)
     try:
-        engine = _kind(name).of(tokenizer)
+        engine = ENGINES[name].of(tokenizer)
         engine.load()
     except Unsupported as why:
         raise _refused(name, tokenizer, str(why)) from None
@@ -66,7 +71,7 @@ def choose_engine(
         UserError: no engine of the wanted name, or it cannot encode with this tokenizer.
     """
     kind = kind_to_compare(tokenizer, wanted)
-    if kind is None or not isinstance(tokenizer, JsonTokenizer):
+    if kind is None or not isinstance(tokenizer, DefinedTokenizer):
         return _without_comparison(tokenizer, log, wanted)
     reference = ReferenceEngine.of(tokenizer)
     verdict = hold_against_reference(kind, tokenizer, samples, log)
@@ -89,17 +94,15 @@ def choose_engine(
 
 
 def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] | None:
-    """The engine that encodes if its ids are the reference's; None where there is nothing to compare.
+    """The engine that encodes if its ids are the reference's; None if there is nothing to compare.
 
     Raises:
         UserError: no engine of the wanted name.
     """
-    kind = None if wanted == "auto" else _kind(wanted)
-    if not isinstance(tokenizer, JsonTokenizer) or kind in _NEVER_COMPARED:
-        return None
-    if not tokenizer.cut_rule.exists:
-        return None
-    return kind or ENGINES[DEFAULT_OF_MODEL.get(model_type(tokenizer.definition), DEFAULT)]
+    check_engine(wanted)
+    kind = ENGINES[DEFAULT if wanted == "auto" else wanted]
+    is_compared = isinstance(tokenizer, DefinedTokenizer) and kind not in _NEVER_COMPARED
+    return kind if is_compared and tokenizer.cut_rule.exists else None
 
 
 def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes]) -> Choice:
@@ -110,7 +113,7 @@ def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes])
 
 
 def chosen_before(facts: dict[str, Any], tokenizer: Tokenizer, wanted: str) -> Choice | None:
-    """The engine of an earlier attempt at the same work, where it and the reference are still the same."""
+    """The engine of an earlier attempt at the same work, if it and the reference are still the same."""
     kind = kind_to_compare(tokenizer, wanted)
     if kind is None or facts.get("name") != kind.name or "compared_bytes" not in facts:
         return None
@@ -119,38 +122,17 @@ def chosen_before(facts: dict[str, Any], tokenizer: Tokenizer, wanted: str) -> C
     except Unsupported:  # its package is gone
         return None
     now = {"version": engine.version, "reference": f"{REFERENCE} {reference.version}"}
-    return Choice(engine, facts) if all(facts.get(name) == told for name, told in now.items()) else None
+    return Choice(engine, facts) if all(facts.get(name) == value for name, value in now.items()) else None
 
 
 def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted: str) -> Choice:
-    if isinstance(tokenizer, TiktokenTokenizer) and wanted in ("auto", TiktokenEngine.name):
-        return _of_tiktoken(tokenizer, log)
-    if not isinstance(tokenizer, JsonTokenizer) or ENGINES.get(wanted) in _NEVER_COMPARED:
+    if not isinstance(tokenizer, DefinedTokenizer) or ENGINES.get(wanted) in _NEVER_COMPARED:
         return _alone(make_engine("bytes" if wanted == "auto" else wanted, tokenizer))
     log(
         f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
         "document is encoded whole, by the reference tokenizer"
     )
     return _alone(ReferenceEngine.of(tokenizer))
-
-
-def _of_tiktoken(tokenizer: TiktokenTokenizer, log: Callable[[str], None]) -> Choice:
-    try:
-        engine = TiktokenEngine.of(tokenizer)
-    except Unsupported as why:
-        raise _refused(TiktokenEngine.name, tokenizer, str(why)) from None
-    if not tokenizer.cut_rule.exists:
-        log(
-            f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
-            "document is encoded whole"
-        )
-    return _alone(engine)
-
-
-def _kind(name: str) -> type[Engine]:
-    if name not in ENGINES:
-        raise UserError(f"--engine {name}: choices are auto, {', '.join(ENGINES)}", code="engine-unknown")
-    return ENGINES[name]
 
 
 def _refused(name: str, tokenizer: Tokenizer, why: str) -> UserError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from data_loading.content import note_content
 from data_loading.pretokenizer.blocks import Undecodable
-from data_loading.pretokenizer.engines import ENGINES
+from data_loading.pretokenizer.engines import check_engine
 from data_loading.pretokenizer.existing import (
     base_of,
     up_to_date,
@@ -112,10 +112,7 @@ def pretokenize(
 
 def check_options(options: Options, output: Path) -> None:
     """Raises UserError."""
-    if options.engine not in ("auto", *ENGINES):
-        raise UserError(
-            f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}", code="engine-unknown"
-        )
+    check_engine(options.engine)
     if output.name.endswith(".docs.npy"):
         raise UserError(
             f"{output} is the name of a list of document starts; choose another with --output",

@@ -12,7 +12,6 @@ from typing import Any, cast
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, Undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
-from data_loading.pretokenizer.json_parts import longest_string
 from data_loading.pretokenizer.longest import LONGEST_BYTES, LineTooLong, too_long
 from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
@@ -157,7 +156,7 @@ class JsonLines(OfStream):
     def _sample(self, data: bytes) -> bytes:
         """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
         parts = data.split(b"\n")
-        return b"".join(map(self._tolerated, parts)) or longest_string(max(parts, key=len))
+        return b"".join(map(self._tolerated, parts))
 
     def _first_texts(self) -> bytes:
         """For samples, where those places have none: the first texts that there are."""

@@ -42,7 +42,7 @@ from data_loading.pretokenizer.special_tokens import probes
 from data_loading.pretokenizer.task_manifest import make_task_manifest
 from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
 from data_loading.set_files import MANIFEST, SetFiles, staging
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from memory import stage
@@ -156,7 +156,7 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
     pays = kind is not None and workers_for(kind, job.inputs, job.options) > 0
     if at_once and not is_continued and pays and sum(map(len, samples)) >= HERE_BELOW:
         assert kind is not None
-        assert isinstance(tokenizer, JsonTokenizer)
+        assert isinstance(tokenizer, DefinedTokenizer)
         return compared(kind, tokenizer, samples), Comparison(kind, tokenizer, samples)
     return choose_engine(tokenizer, samples, job.log, wanted), None
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.engines import ENGINES, REFERENCE, kind_to_compare
-from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 
 OWN_BYTES = 200 << 20
 """Of the process that reads and writes, with its tokenizer; measured: at most 84 MB (docs/figures.md)."""
@@ -33,6 +31,4 @@ def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
 
 def _alone(tokenizer: Tokenizer) -> type[Engine]:
     """The engine that is taken without a comparison."""
-    if isinstance(tokenizer, JsonTokenizer):
-        return ENGINES[REFERENCE]
-    return TiktokenEngine if isinstance(tokenizer, TiktokenTokenizer) else BytesEngine
+    return ENGINES[REFERENCE] if isinstance(tokenizer, DefinedTokenizer) else BytesEngine

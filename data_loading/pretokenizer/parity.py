@@ -13,7 +13,7 @@ import numpy as np
 from data_loading.children import Channel, Child, cores, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
-from data_loading.tokenizer import JsonTokenizer
+from data_loading.tokenizer import DefinedTokenizer
 from experiment_utils.errors import UserError
 
 _PIECE_CHARACTERS = 1 << 12
@@ -46,7 +46,7 @@ class ComparisonDied(UserError):
 
 def hold_against_reference(
     engine: type[Engine],
-    tokenizer: JsonTokenizer,
+    tokenizer: DefinedTokenizer,
     samples: Sequence[bytes],
     log: Callable[[str], None] = _log.warning,
 ) -> Verdict:
@@ -63,7 +63,7 @@ def hold_against_reference(
     if sum(map(len, pieces)) < HERE_BELOW:
         return Trial(engine, tokenizer, pieces).verdict()
     count = min(cores(), _MOST_PROCESSES, len(pieces))
-    bare = replace(tokenizer)  # without what it has worked out and keeps
+    bare = replace(tokenizer)  # type: ignore[type-var]  # without what it has worked out and keeps
     trials = [Trial(engine, bare, pieces[first::count]) for first in range(count)]
     verdicts, dead = [], []
     for trial, found in zip(trials, _answers(trials), strict=True):
@@ -125,7 +125,7 @@ class Trial:
     """One engine against the reference on some texts."""
 
     engine: type[Engine]
-    tokenizer: JsonTokenizer
+    tokenizer: DefinedTokenizer
     texts: list[bytes]
 
     def run(self, channel: Channel) -> None:

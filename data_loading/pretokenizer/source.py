@@ -19,14 +19,12 @@ class Sample:
     """What stands at one place of a source, for a forecast.
 
     texts: UTF-8, of one document each. size_bytes: what they take of the source as it lies on disk.
-    documents: that end in them. begins_inside, ends_inside: the first began before, the last goes on.
+    documents: that end in them.
     """
 
     texts: list[bytes]
     size_bytes: float
     documents: int = 0
-    begins_inside: bool = False
-    ends_inside: bool = False
 
 
 class Source(Protocol):

@@ -1,7 +1,7 @@
 """Special tokens written out in a text, such as `<|endoftext|>`: ordinary text, or their ids.
 
 To become ids they need no engine of their own: a tokenizer.json in which they are added tokens like
-any other says it to every engine, and to the rule of safe cuts. tiktoken does it itself.
+any other says it to every engine, and to the rule of safe cuts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import DefinedTokenizer, JsonTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 
 CHOICES = ("text", "parse")
@@ -46,11 +46,11 @@ class ParsingTokenizer(JsonTokenizer):
 
 
 def probes(tokenizer: Tokenizer) -> list[bytes]:
-    """Each added token between words, beside itself and inside a word: for comparing engines.
+    """Each added token between words, next to itself and inside a word: for comparing engines.
 
     Also where they stay text: an engine may know them all the same.
     """
-    added = tokenizer.definition.get("added_tokens") if isinstance(tokenizer, JsonTokenizer) else None
+    added = tokenizer.definition.get("added_tokens") if isinstance(tokenizer, DefinedTokenizer) else None
     texts = [token["content"] for token in (added or [])[:_MOST_PROBED]]
     told = "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in texts)
     return [part.encode() for part in (told, *texts) if part]
@@ -72,7 +72,7 @@ def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:
 
 
 def _parsing_tiktoken(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
-    """Of two that begin at one place tiktoken takes whichever its table happens to list first."""
+    """Where two begin at one place, tiktoken takes the one that its table happens to list first."""
     special = sorted(tokenizer.special_tokens)
     for first, second in pairwise(special):
         if second.startswith(first):

@@ -100,14 +100,14 @@ class TextFile(OfStream):
         if self.document_separator is None:
             whole = _whole_characters(text)
             share = len(whole) / max(1, len(text))
-            return Sample([whole], size * share, 0, start > 0, not is_end)
+            return Sample([whole], size * share)
         separator, texts, documents = self.document_separator.encode(), [b""], 0
         for chunk in divided(iter([(text, start)]), separator, "", at_line_start=start == 0):
             texts[-1] += _whole_characters(chunk.data)
             if chunk.ends_document and chunk.offset < start + len(text):
                 documents += bool(texts[-1])
                 texts.append(b"")
-        return Sample(texts, size, documents + (is_end and bool(texts[-1])), start > 0, not is_end)
+        return Sample(texts, size, documents + (is_end and bool(texts[-1])))
 
     def facts(self) -> list[dict[str, Any]]:
         mark = {"byte_order_mark": True} if self._begins_with_mark else {}

@@ -160,7 +160,7 @@ def _plan(
     log: Log,
 ) -> int:
     """Say what would be made and submitted; nothing is."""
-    from data_loading.pretokenizer.plan import facts_of, lines_of, make_plan
+    from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
 
     study = order.files.jobs
     held = held_by_queue(study, order) if study.is_dir() else Held()

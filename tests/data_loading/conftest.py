@@ -15,6 +15,18 @@ from hypothesis import strategies as st
 
 from data_loading.pretokenizer.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
 
+DEEPSEEK_PATTERNS = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+TEKKEN_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 FRAGMENTS = [
     "a", "The", " the", "word", "'s", "'S", "'ll", "'", " ", "  ", "      ", "\n", "\r\n", "\r", "\t", "\n\n",
     "\v", "\x00", "1", "2024", "!", "!!", "...", "$", "<|endoftext|>", "</s>", "[SEP]", "<tool>", "▁", "é",
@@ -122,6 +134,21 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>"], show_progress=False)
         return json.loads(trained(tokenizer, trainer).to_str())
 
+    def gemma() -> dict[str, Any]:
+        definition = marks_only()
+        definition["pre_tokenizer"] = {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        }
+        return definition
+
+    def deepseek() -> dict[str, Any]:
+        steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in DEEPSEEK_PATTERNS]
+        by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return bpe(pre_tokenizers.Sequence([*steps, by_bytes]))
+
     def mistral() -> dict[str, Any]:
         definition = metaspace_bpe()
         definition["pre_tokenizer"] |= {"split": False, "prepend_scheme": "first"}
@@ -207,6 +234,9 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         "whole_words": whole_words,
         "line_feed_alone": line_feed_alone,
         "mistral": mistral,
+        "gemma": gemma,
+        "deepseek": deepseek,
+        "tekken": lambda: bpe(split(TEKKEN_PATTERN)),
         "unigram": unigram,
         "wordpiece": wordpiece,
         # From here on: no rule.
@@ -228,8 +258,8 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
 WITH_RULE = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
     "digits", "falcon", "added", "special_rstrip", "metaspace_bpe", "llama2", "marks_only", "mistral",
-    "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5", "whole_words",
-    "line_feed_alone",
+    "gemma", "deepseek", "tekken", "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k",
+    "t5", "whole_words", "line_feed_alone",
 )  # fmt: skip
 WITHOUT_RULE = (
     "rstrip", "space_inside", "special_space_inside", "single_word", "no_pre_tokenizer", "spanning", "strip",

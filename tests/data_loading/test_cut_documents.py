@@ -74,7 +74,7 @@ def make(text: Path, tokenizer: Path, output: Path, **options: Any) -> dict[str,
     return pretokenize(source, read_tokenizer(tokenizer, "cutting"), output, Options(**options)).manifest
 
 
-@pytest.mark.parametrize("engine", ["fastokens", "gigatoken", "huggingface"])
+@pytest.mark.parametrize("engine", ["fastokens", "huggingface"])
 def test_every_engine_encodes_whole_documents(cutting: Path, engine: str) -> None:
     tokenizer = read_tokenizer(cutting, "cutting")
     if ENGINES[engine].refuses(tokenizer) is not None:

@@ -14,19 +14,18 @@ from typing import Any
 from tests.data_loading.conftest import tokenizer_folder_text
 
 PATTERN = {
-    "tiny_r50k": "R50K_PATTERN",
-    "tiny_cl100k": "CL100K_PATTERN",
+    "tiny_r50k": "TIKTOKEN_R50K_PATTERN",
+    "tiny_cl100k": "TIKTOKEN_CL100K_PATTERN",
     "tiny_o200k": "KNOWN_PATTERNS[1]",
     "tiny_llama3": "KNOWN_PATTERNS[2]",
     "tiny_gpt2": "GPT2_PATTERN",
 }
-"""Encodings with a rule of cuts, and where their patterns stand in `tiktoken_cuts`."""
+"""Encodings of known patterns, and the names of these in `split_patterns`."""
 SPECIAL = {"<|endoftext|>": 800, "<tool>": 803}
 
 MODULE = f"""
 from pathlib import Path
-from data_loading.pretokenizer.tiktoken_cuts import *
-from data_loading.pretokenizer.tiktoken_cuts import CL100K_PATTERN, GPT2_PATTERN, KNOWN_PATTERNS, R50K_PATTERN
+from data_loading.pretokenizer.split_patterns import *
 from tiktoken.load import load_tiktoken_bpe
 
 def made(name, pattern, special, file=None):
@@ -38,13 +37,13 @@ SPECIAL = {SPECIAL!r}
 ENCODING_CONSTRUCTORS = {{
     {"".join(f"{name!r}: made({name!r}, {pattern}, SPECIAL), " for name, pattern in PATTERN.items())}
     "unknown_pattern": made("unknown_pattern", r"\\S+ ?|\\s+", SPECIAL),
-    "no_end": made("no_end", R50K_PATTERN, {{}}),
-    "spaced": made("spaced", R50K_PATTERN, {{**SPECIAL, "a the": 804}}),
-    "lined": made("lined", R50K_PATTERN, {{**SPECIAL, "a\\n": 804}}),
-    "prefixes": made("prefixes", R50K_PATTERN, {{**SPECIAL, "<tool>s": 804}}),
-    "same_id": made("same_id", R50K_PATTERN, {{"<|endoftext|>": 300}}),
-    "few_bytes": made("few_bytes", R50K_PATTERN, SPECIAL, Path(__file__).with_name("few.ranks")),
-    "far_away": made("far_away", R50K_PATTERN, SPECIAL, "http://127.0.0.1:9/far.ranks"),
+    "no_end": made("no_end", TIKTOKEN_R50K_PATTERN, {{}}),
+    "spaced": made("spaced", TIKTOKEN_R50K_PATTERN, {{**SPECIAL, "a the": 804}}),
+    "lined": made("lined", TIKTOKEN_R50K_PATTERN, {{**SPECIAL, "a\\n": 804}}),
+    "prefixes": made("prefixes", TIKTOKEN_R50K_PATTERN, {{**SPECIAL, "<tool>s": 804}}),
+    "same_id": made("same_id", TIKTOKEN_R50K_PATTERN, {{"<|endoftext|>": 300}}),
+    "few_bytes": made("few_bytes", TIKTOKEN_R50K_PATTERN, SPECIAL, Path(__file__).with_name("few.ranks")),
+    "far_away": made("far_away", TIKTOKEN_R50K_PATTERN, SPECIAL, "http://127.0.0.1:9/far.ranks"),
     "not_there": made("not_there", "(", SPECIAL),
 }}
 """

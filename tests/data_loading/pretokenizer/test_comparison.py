@@ -199,7 +199,7 @@ def test_an_engine_that_was_proven_is_not_compared_again(
     assert chosen_before(facts, tokenizer, "auto") is not None
     assert chosen_before({**facts, "version": "0"}, tokenizer, "auto") is None
     assert chosen_before({**facts, "reference": "huggingface 0"}, tokenizer, "auto") is None
-    assert chosen_before(facts, tokenizer, "gigatoken") is None
+    assert chosen_before(facts, tokenizer, "huggingface") is None
     monkeypatch.setattr(making, "choose_engine", None)
     result, said = make(text, gpt2)
     golden.text("\n".join(said), numbers=False)

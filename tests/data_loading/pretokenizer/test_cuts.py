@@ -75,7 +75,7 @@ def test_encoding_apart_at_every_safe_cut_gives_the_ids_of_the_whole(
 
 LETTERS_ONLY = (
     *("metaspace_bpe", "llama2", "marks_only", "mistral", "unigram", "wordpiece", "unknown", "nfkc"),
-    *("nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "line_feed_alone"),
+    *("nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "line_feed_alone", "gemma", "deepseek", "tekken"),
 )
 """Where something else than a known pattern divides the text, or a normalizer changes it before."""
 AT_LINE_FEEDS = (

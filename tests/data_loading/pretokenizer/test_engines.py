@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import signal
 import sys
@@ -20,10 +19,10 @@ from hypothesis import strategies as st
 
 from data_loading.pretokenizer import engines
 from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.engines import ENGINES, choose_engine, make_engine
-from data_loading.pretokenizer.fast_engine import FastEngine
+from data_loading.pretokenizer.engines import ENGINES, REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
-from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
+from data_loading.pretokenizer.job import check_options
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import Verdict, first_difference, hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.pretokenizer.special_tokens import parsing, probes
@@ -39,12 +38,9 @@ FAST = (
     "digits", "added", "special_rstrip", "llama2", "marks_only", "unknown",
 )  # fmt: skip
 """Families that fastokens takes."""
-GIGATOKEN = (
-    "gpt2", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "added", "special_rstrip",
-    "metaspace_bpe", "llama2", "marks_only", "mistral",
-)  # fmt: skip
-"""Families that gigatoken takes."""
-PAIRS = [("fastokens", family) for family in FAST] + [("gigatoken", family) for family in GIGATOKEN]
+REFERENCE = ("gpt2", "unigram")
+PAIRS = [("fastokens", family) for family in FAST] + [("huggingface", family) for family in REFERENCE]
+UNICODE = ("o200k_removed", "qwen2")
 
 PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}
 DIGITS = {"type": "Digits", "individual_digits": True}
@@ -64,8 +60,6 @@ def silent(line: str) -> None:
 
 @cache
 def engine_of(name: str, folder: Path) -> Engine:
-    if name == "gigatoken":
-        pytest.importorskip("gigatoken")
     return make_engine(name, load(folder))
 
 
@@ -74,7 +68,10 @@ unlike = st.sampled_from(["\u180e", "\u088f", "\u0c5c", "\ua7d2", "\U000324a5", 
 hostile = st.lists(st.one_of(hostile_text, unlike), max_size=6).map("".join)
 
 
-@pytest.mark.parametrize(("name", "family"), [*PAIRS, ("huggingface", "gpt2"), ("huggingface", "unigram")])
+@pytest.mark.parametrize(
+    ("name", "family"),
+    PAIRS,
+)
 @settings(max_examples=examples(25))
 @given(texts=st.lists(hostile, max_size=5))
 def test_engines_agree_with_the_tokenizer_itself(
@@ -107,20 +104,16 @@ def observant(definition: dict[str, Any]) -> JsonTokenizer:
     [
         ("fastokens", "gpt2_as_split", "\u180e"),
         ("fastokens", "o200k_removed", "'\u017f"),
-        ("gigatoken", "gpt2", "\u0c5c"),
-        ("gigatoken", "gpt2", "\U000324a5"),
     ],
 )
 def test_words_around_a_character_of_another_unicode_go_to_the_reference(
     name: str, family: str, character: str, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "gigatoken":
-        pytest.importorskip("gigatoken")
     tokenizer = observant(load(tokenizer_folder(family)).definition)
     engine = make_engine(name, tokenizer)
-    assert isinstance(engine, FastEngine)
+    assert isinstance(engine, FastokensEngine)
     word = f"x{character} X{character}x 1{character} !{character}  {character}{character}1"
-    raw, _ = engine._encode([word.encode()], [word])
+    raw, _ = engine._encode([word])
     assert raw.tolist() != tokenizer.encode(word).tolist(), "nothing to mend any more: take it off the list"
     given_to_reference: list[int] = []
     encode = ReferenceEngine.encode_batch
@@ -145,26 +138,19 @@ def test_words_around_a_character_of_another_unicode_go_to_the_reference(
             pytest.param("fastokens", "gpt2_as_split", pattern, marks=pytest.mark.soak)
             for pattern in KNOWN_PATTERNS
         ),
-        *(pytest.param(name, "gpt2", None, marks=pytest.mark.slow) for name in ("fastokens", "gigatoken")),
+        pytest.param("fastokens", "gpt2", None, marks=pytest.mark.slow),
         *(
-            pytest.param(*case, None, marks=pytest.mark.soak)
-            for case in (
-                ("fastokens", "o200k_removed"),
-                ("gigatoken", "o200k_removed"),
-                ("fastokens", "qwen2"),
-                ("gigatoken", "metaspace_bpe"),
-            )
+            pytest.param("fastokens", family, None, marks=pytest.mark.soak)
+            for family in ("o200k_removed", "qwen2")
         ),
     ],
 )
 def test_all_of_unicode(name: str, family: str, pattern: str | None, tokenizer_folder: Folder) -> None:
     """Every character that is or may become assigned, beside each kind of neighbour."""
-    if name == "gigatoken":
-        pytest.importorskip("gigatoken")
     definition = copy.deepcopy(load(tokenizer_folder(family)).definition)
     if pattern is not None:
         definition["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": pattern}
-    tokenizer = load(tokenizer_folder(family)) if family == "metaspace_bpe" else observant(definition)
+    tokenizer = observant(definition)
     engine, reference = make_engine(name, tokenizer), ReferenceEngine.of(tokenizer)
     left_out = [range(0xD800, 0xE000), range(0x40000, 0xE0000), range(0xF0000, 0x110000)]
     characters = [chr(c) for c in range(0x80, 0x110000) if not any(c in part for part in left_out)]
@@ -203,7 +189,7 @@ def test_no_engine_turns_the_text_of_a_special_token_into_its_id(
     special = {token["id"] for token in tokenizer.definition["added_tokens"]}
     assert tokenizer.eot_id in special
     text = b"a <|endoftext|> b </s>[SEP]<|endoftext|>"
-    kinds = [ENGINES[name] for name in ("huggingface", "fastokens", "gigatoken")]
+    kinds = [ENGINES[name] for name in ("huggingface", "fastokens")]
     taken = [kind.name for kind in kinds if kind.refuses(tokenizer) is None]
     assert "huggingface" in taken
     for name in taken:
@@ -211,10 +197,8 @@ def test_no_engine_turns_the_text_of_a_special_token_into_its_id(
         assert tokenizer.eot_id not in ids.tolist(), name
 
 
-@pytest.mark.parametrize("name", ["bytes", "fastokens", "gigatoken", "huggingface"])
+@pytest.mark.parametrize("name", ["bytes", "fastokens", "huggingface"])
 def test_bytes_that_are_not_utf8_raise_with_their_position(name: str, tokenizer_folder: Folder) -> None:
-    if name == "gigatoken":
-        pytest.importorskip("gigatoken")
     tokenizer = BytesTokenizer() if name == "bytes" else load(tokenizer_folder("gpt2"))
     with pytest.raises(UnicodeDecodeError) as caught:
         make_engine(name, tokenizer).encode_batch([b"good", b"ab\xff"])
@@ -227,30 +211,6 @@ class TestMemory:
         assert "_tokenizer" not in vars(engine)
         engine.encode_batch([b"a"])
         assert "_tokenizer" in vars(engine)
-
-    def test_an_engine_without_a_mark_never_wears(self, tokenizer_folder: Folder) -> None:
-        engine = make_engine("fastokens", load(tokenizer_folder("gpt2")))
-        ballast = np.ones(30_000_000)
-        assert not engine.worn
-        del ballast
-
-    def test_an_engine_is_worn_by_growth_and_gigatoken_renews_itself(
-        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pytest.importorskip("gigatoken")
-        tokenizer = load(tokenizer_folder("gpt2"))
-        monkeypatch.setattr(GigatokenEngine, "recycle_bytes", 50 << 20)
-        engine = make_engine("gigatoken", tokenizer)
-        assert not engine.worn
-        first = engine._tokenizer
-        engine.encode_batch([b"a text"])
-        assert engine._tokenizer is first
-        ballast = np.ones(12_000_000)
-        assert engine.worn
-        assert engine.encode_batch([b"a text"])[0].tolist() == tokenizer.encode("a text").tolist()
-        assert engine._tokenizer is not first
-        assert not engine.worn, "what was there when it was loaded is not its own"
-        del ballast
 
 
 class DislikesZebras(FastokensEngine):
@@ -378,7 +338,14 @@ class TestChoice:
         with golden.refused("engine-unknown"):
             choose_engine(load(tokenizer_folder("gpt2")), [], silent, "gigantic")
 
-    @pytest.mark.parametrize("name", ["gigatoken", "fastokens"])
+    @pytest.mark.parametrize("name", REMOVED)
+    def test_a_removed_engine_is_refused_with_a_line(self, name: str, golden: Golden) -> None:
+        with golden.refused("engine-removed"):
+            choose_engine(BytesTokenizer(), [], silent, name)
+        with golden.refused("engine-removed"):
+            check_options(Options(engine=name), Path("a.npy"))
+
+    @pytest.mark.parametrize("name", ["fastokens"])
     def test_an_engine_that_is_not_installed_names_the_command(
         self, name: str, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
@@ -396,27 +363,6 @@ class TestChoice:
         choice = choose_engine(load(tokenizer_folder("gpt2")), self.samples, lines.append)
         assert choice.engine.name == "huggingface"
         golden.text(lines[0], numbers=False)
-
-    def test_gigatoken_is_taken_when_it_is_asked_for(self, tokenizer_folder: Folder) -> None:
-        pytest.importorskip("gigatoken")
-        choice = choose_engine(load(tokenizer_folder("gpt2")), self.samples, silent, "gigatoken")
-        assert choice.engine.name == choice.facts["name"] == "gigatoken"
-        assert choice.facts["reference"].startswith("huggingface ")
-
-    @pytest.mark.parametrize("family", ["special_space_inside", "qwen2"])
-    def test_gigatoken_refuses_what_it_sees_differently(self, family: str, tokenizer_folder: Folder) -> None:
-        pytest.importorskip("gigatoken")
-        assert GigatokenEngine.refuses(load(tokenizer_folder(family)))
-
-    def test_gigatoken_refuses_tokens_of_whole_words(self, tokenizer_folder: Folder) -> None:
-        pytest.importorskip("gigatoken")
-        definition = json.loads((tokenizer_folder("gpt2") / "tokenizer.json").read_text())
-        flags = {"lstrip": False, "rstrip": False, "normalized": False, "special": False}
-        for single_word in (True, False):
-            token = {"id": 900, "content": "zyx", "single_word": single_word, **flags}
-            changed = {**definition, "added_tokens": [token]}
-            refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
-            assert (refused is not None) == single_word
 
     @pytest.mark.parametrize(("fuse_unk", "byte_fallback"), [(False, False), (True, False), (True, True)])
     def test_fastokens_takes_only_words_that_the_vocabulary_spells(
@@ -436,21 +382,6 @@ class TestChoice:
         assert b"</s>" in differing, "nothing to refuse any more: take the check away"
         golden.text(str(FastokensEngine.refuses(tokenizer)))
 
-    def test_gigatoken_takes_only_words_that_the_vocabulary_spells(
-        self, tokenizer_folder: Folder, golden: Golden
-    ) -> None:
-        pytest.importorskip("gigatoken")
-        definition = copy.deepcopy(load(tokenizer_folder("metaspace_bpe")).definition)
-        assert GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ())) is None
-        model = definition["model"]
-        ignoring = {**definition, "model": {**model, "ignore_merges": True}}
-        golden.text(str(GigatokenEngine.refuses(JsonTokenizer("x", ignoring, None, ()))), "ignore_merges")
-        lone = next(token for token in model["vocab"] if len(token) == 1 and token.isalpha())
-        model["merges"] = [pair for pair in model["merges"] if lone not in "".join(pair)]
-        model["vocab"] = {token * (1 + (token == lone)): index for token, index in model["vocab"].items()}
-        refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
-        golden.text(str(refused))
-
     @pytest.mark.parametrize("family", ["metaspace_bpe", "gpt2"])
     def test_probes_have_the_special_tokens_in_both_modes(
         self, family: str, tokenizer_folder: Folder
@@ -463,38 +394,11 @@ class TestChoice:
             assert all(told.count(content) >= 5 for content in contents)
         assert probes(BytesTokenizer()) == []
 
-    @pytest.mark.parametrize("first", [PUNCTUATION, DIGITS])
-    def test_gigatoken_takes_only_the_shapes_that_were_proved(
-        self, first: dict[str, Any], tokenizer_folder: Folder, golden: Golden
-    ) -> None:
-        """It passed over the other steps of a sequence in silence."""
-        pytest.importorskip("gigatoken")
-        tokenizer = load(tokenizer_folder("cl100k_ignore_merges"))
-        split, spelled = tokenizer.definition["pre_tokenizer"]["pretokenizers"]
-        model = {**tokenizer.definition["model"], "ignore_merges": False}
-        shapes = [
-            [first, split, spelled],
-            [split, first, spelled],
-            [split, spelled, first],
-            [split],
-            [split, {**spelled, "add_prefix_space": True}],
-            [split, spelled, spelled],
-            [{**split, "behavior": "Removed"}, spelled],
-        ]
-        for steps in shapes:
-            sequence = {"type": "Sequence", "pretokenizers": steps}
-            changed = {**tokenizer.definition, "model": model, "pre_tokenizer": sequence}
-            refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
-            golden.text(str(refused))
-        assert GigatokenEngine.refuses(tokenizer) is None
-
-    @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+    @pytest.mark.parametrize("name", ["fastokens"])
     def test_added_tokens_that_overlap_and_are_looked_for_in_turn_are_refused(
         self, name: str, tokenizer_folder: Folder
     ) -> None:
         """The reference takes the one without `normalized`, the engines the longer one."""
-        if name == "gigatoken":
-            pytest.importorskip("gigatoken")
         definition = load(tokenizer_folder("gpt2")).definition
         flags = {"lstrip": False, "rstrip": False, "single_word": False, "special": False}
         for normalized in (True, False):
@@ -505,13 +409,11 @@ class TestChoice:
             tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
             assert (ENGINES[name].refuses(tokenizer) is not None) == normalized
 
-    @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+    @pytest.mark.parametrize("name", ["fastokens"])
     def test_a_token_of_whole_words_beside_one_that_is_taken_out_before_is_refused(
         self, name: str, tokenizer_folder: Folder, golden: Golden
     ) -> None:
         """wxx in "wxxzqa" is a whole word for the reference, once zqa is out of the text."""
-        if name == "gigatoken":
-            pytest.importorskip("gigatoken")
         definition = load(tokenizer_folder("gpt2")).definition
         flags = {"lstrip": False, "rstrip": False, "special": False}
         added = [
@@ -520,15 +422,6 @@ class TestChoice:
         ]
         tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
         golden.text(str(ENGINES[name].refuses(tokenizer)))
-
-    def test_gigatoken_refuses_characters_that_no_byte_is_spelled_by(
-        self, tokenizer_folder: Folder, golden: Golden
-    ) -> None:
-        pytest.importorskip("gigatoken")
-        definition = copy.deepcopy(load(tokenizer_folder("gpt2")).definition)
-        definition["model"]["vocab"][" "] = 900
-        refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
-        golden.text(str(refused))
 
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(
         self, tokenizer_folder: Folder, golden: Golden

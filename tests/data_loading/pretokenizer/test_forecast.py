@@ -1,4 +1,4 @@
-"""The forecast: what was said before is what came out, within the error that was said with it."""
+"""The forecast is about what comes out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typing import Any
 import pytest
 
 from data_loading.pretokenizer import forecast as forecast_room
-from data_loading.pretokenizer import sampling
 from data_loading.pretokenizer.bytes_engine import BytesEngine
-from data_loading.pretokenizer.cuts import EVERY_CHARACTER
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
-from data_loading.pretokenizer.forecast import Forecast, Measured, forecast
+from data_loading.pretokenizer.forecast import Forecast, forecast, samples
 from data_loading.pretokenizer.job import pretokenize
-from data_loading.pretokenizer.sampling import take_samples
 from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
@@ -34,16 +31,10 @@ WORDS = ["the", "water", "rose", "and", "a", "mark", "stayed", "high", "over", "
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples of 48 KB together, encoded in this process."""
-    monkeypatch.setattr(sampling, "PLACES", 48)
-    monkeypatch.setattr(sampling, "WINDOW_BYTES", 1024)
-    monkeypatch.setattr(sampling, "_START_BYTES", 100 << 10)
-    monkeypatch.setattr(sampling, "_EACH_START_BYTES", 10 << 10)
-
-    def here(engine: Engine, texts: list[bytes]) -> Measured:
-        return Measured([int(count) for count in engine.encode_batch(texts)[1]], 1e6, 0.0, 0)
-
-    monkeypatch.setattr(forecast_room, "_encoded", here)
+    """Samples of 48 KB together."""
+    monkeypatch.setattr(forecast_room, "PLACES", 48)
+    monkeypatch.setattr(forecast_room, "WINDOW_BYTES", 1024)
+    monkeypatch.setattr(forecast_room, "_ENTERED_BYTES", 100 << 10)
 
 
 @pytest.fixture
@@ -77,48 +68,21 @@ def true_tokens(text: str, engine: Engine) -> int:
     return int(engine.encode_batch([text.encode()])[1].sum())
 
 
-def test_the_truth_lies_in_the_interval_of_nine_texts_in_ten(
+def test_tokens_of_unlike_parts_are_about_right(
     small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
 ) -> None:
     tokenizer, engine = gpt2_like
-    inside, errors = 0, []
-    for seed in range(60):
-        draw = random.Random(seed)
-        text = "".join(stretches(draw, 300_000))
+    off = []
+    for seed in range(20):
+        text = "".join(stretches(random.Random(seed), 300_000))
         (tmp_path / "a.txt").write_bytes(text.encode())
         found = forecast(TextFile(tmp_path / "a.txt"), tokenizer, engine)
-        tokens = true_tokens(text, engine) + 1
         assert found.tokens is not None
-        assert found.error_tokens is not None
-        inside += abs(found.tokens - tokens) <= found.error_tokens
-        errors.append(found.error_tokens / tokens)
+        off.append(abs(found.tokens / (true_tokens(text, engine) + 1) - 1))
         assert found.text_bytes == pytest.approx(len(text.encode()))
-        assert found.documents == 1
-        assert not found.is_complete
-    assert inside >= 54
-    assert sorted(errors)[30] < 0.2, "an interval that holds everything says nothing"
-
-
-def test_samples_begin_and_end_where_a_cut_changes_no_id(
-    small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
-) -> None:
-    tokenizer, _ = gpt2_like
-    (tmp_path / "a.txt").write_text("extraordinarily unquestionable\n" * 30_000)
-    (kind,) = take_samples([TextFile(tmp_path / "a.txt")], tokenizer.cut_rule)
-    for sample in kind.samples[1:-1]:
-        words = sample.texts[0].split()
-        assert {*words} == {b"extraordinarily", b"unquestionable"}, "whole words"
-        assert sample.texts[0][:1] in b" \n"
-        assert sample.size_bytes == len(sample.texts[0])
-
-
-def test_text_without_safe_cuts_is_sampled_all_the_same(
-    small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
-) -> None:
-    tokenizer, _ = gpt2_like
-    (tmp_path / "a.txt").write_text(("水文字的一是日本語" * 120 + "one two\n") * 100, encoding="utf-8")
-    (kind,) = take_samples([TextFile(tmp_path / "a.txt")], tokenizer.cut_rule)
-    assert min(len(sample.texts[0]) for sample in kind.samples) > 800
+        assert (found.documents, found.is_complete) == (1, False)
+    assert sorted(off)[10] < 0.1
+    assert max(off) < 0.35
 
 
 def documents_of(draw: random.Random, count: int) -> list[str]:
@@ -133,77 +97,56 @@ def write_lines(path: Path, documents: list[str]) -> None:
 
 
 class TestInputs:
-    """Each kind, against what encoding all of it gives."""
+    """Each kind of input, compared with the tokens of all of it."""
 
-    def held_against(
-        self, names: list[Path], documents: list[str], gpt2_like: tuple[Tokenizer, Engine], **options: Any
+    def check(
+        self,
+        names: list[Path],
+        documents: list[str],
+        gpt2_like: tuple[Tokenizer, Engine],
+        within: float,
+        **options: Any,
     ) -> Forecast:
         tokenizer, engine = gpt2_like
-        found = forecast(
-            open_inputs([str(name) for name in names], InputOptions(**options)), tokenizer, engine
-        )
+        source = open_inputs([str(name) for name in names], InputOptions(**options))
+        found = forecast(source, tokenizer, engine)
         counts = engine.encode_batch([text.encode() for text in documents])[1]
-        self.true = int(counts.sum()) + len(documents)
-        assert found.tokens is not None
+        assert found.tokens == pytest.approx(int(counts.sum()) + len(documents), rel=within)
         return found
 
     def test_lines_of_json(self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]) -> None:
-        inside, counts = 0, list[float]()
-        for seed in range(12):
+        counts = list[float]()
+        for seed in range(8):
             documents = documents_of(random.Random(seed), 400)
             write_lines(tmp_path / "a.jsonl", documents)
-            found = self.held_against([tmp_path / "a.jsonl"], documents, gpt2_like)
-            assert found.error_tokens is not None
-            inside += abs((found.tokens or 0) - self.true) <= found.error_tokens
-            counts.append(found.documents or 0)
-        assert inside >= 10
-        assert sum(counts) / len(counts) == pytest.approx(400, rel=0.15), "long lines count as short ones"
+            counts.append(self.check([tmp_path / "a.jsonl"], documents, gpt2_like, 0.3).documents or 0)
+        assert sum(counts) / len(counts) == pytest.approx(400, rel=0.25), "long lines count as short ones"
 
     def test_texts_with_separators(
         self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
     ) -> None:
         documents = [text.replace("=", "") for text in documents_of(random.Random(3), 400)]
         (tmp_path / "a.txt").write_bytes("\n=\n".join(documents).encode())
-        found = self.held_against([tmp_path / "a.txt"], documents, gpt2_like, document_separator="=")
+        found = self.check([tmp_path / "a.txt"], documents, gpt2_like, 0.3, document_separator="=")
         assert found.documents == pytest.approx(400, rel=0.5)
-        assert found.tokens == pytest.approx(self.true, rel=0.2)
 
-    def test_many_small_files_are_one_whole(
-        self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
-    ) -> None:
+    def test_many_small_files(self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]) -> None:
         documents = documents_of(random.Random(4), 200)
         for number, text in enumerate(documents):
             (tmp_path / f"{number:03}.txt").write_bytes(text.encode())
-        found = self.held_against([tmp_path], documents, gpt2_like)
-        assert found.documents == 200
-        assert found.error_tokens is not None
-        assert abs((found.tokens or 0) - self.true) <= 1.5 * found.error_tokens
+        assert self.check([tmp_path], documents, gpt2_like, 0.3).documents == 200
 
     @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-    def test_one_compressed_file_is_known_from_its_start_alone(
+    def test_one_compressed_file_is_sampled_at_its_start(
         self, suffix: str, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
     ) -> None:
         text = "".join(stretches(random.Random(5), 400_000))
         data = text.encode()
-        (tmp_path / f"a.txt{suffix}").write_bytes(
-            gzip.compress(data) if suffix == ".gz" else zstd_bytes(data)
-        )
-        found = self.held_against([tmp_path / f"a.txt{suffix}"], [text], gpt2_like)
-        assert found.error_tokens is None, "no error is claimed"
-        assert found.tokens == pytest.approx(self.true, rel=0.5)
+        packed = gzip.compress(data) if suffix == ".gz" else zstd_bytes(data)
+        (tmp_path / f"a.txt{suffix}").write_bytes(packed)
+        found = self.check([tmp_path / f"a.txt{suffix}"], [text], gpt2_like, 0.5)
         assert found.text_bytes == pytest.approx(len(data), rel=0.5)
-
-    def test_many_compressed_files_tell_an_error(
-        self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
-    ) -> None:
-        draw = random.Random(6)
-        documents = []
-        for number in range(60):
-            documents.append(documents_of(draw, 6))
-            write_lines(tmp_path / f"{number:02}.jsonl.gz", documents[-1])
-        found = self.held_against([tmp_path], [text for some in documents for text in some], gpt2_like)
-        assert found.error_tokens is not None
-        assert abs((found.tokens or 0) - self.true) <= 1.5 * found.error_tokens
+        assert not found.is_complete
 
     def test_parquet_by_row_groups(
         self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
@@ -212,16 +155,9 @@ class TestInputs:
         import pyarrow.parquet as pq
 
         documents = documents_of(random.Random(7), 400)
-        pq.write_table(pa.table({"text": documents}), tmp_path / "a.parquet", row_group_size=10)
-        found = self.held_against([tmp_path / "a.parquet"], documents, gpt2_like)
-        assert found.documents == 400
-        assert found.error_tokens is not None
-        assert abs((found.tokens or 0) - self.true) <= 1.5 * found.error_tokens
-        for rows in (400, 60):  # one row group, and seven: too few to tell how they differ
-            pq.write_table(pa.table({"text": documents}), tmp_path / "few.parquet", row_group_size=rows)
-            few = self.held_against([tmp_path / "few.parquet"], documents, gpt2_like)
-            assert few.error_tokens is None
-            assert few.tokens == pytest.approx(self.true, rel=0.3)
+        for rows in (10, 60, 400):
+            pq.write_table(pa.table({"text": documents}), tmp_path / "a.parquet", row_group_size=rows)
+            assert self.check([tmp_path / "a.parquet"], documents, gpt2_like, 0.3).documents == 400
 
     def test_kinds_together_and_another_encoding(
         self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
@@ -231,14 +167,10 @@ class TestInputs:
         write_lines(tmp_path / "b.jsonl", lines)
         (tmp_path / "a.txt").write_bytes(text.encode())
         names = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
-        found = self.held_against(names, [text, *lines], gpt2_like)
-        assert found.error_tokens is not None
-        assert abs((found.tokens or 0) - self.true) <= found.error_tokens
+        self.check(names, [text, *lines], gpt2_like, 0.3)
         for name, data in zip(names, (text, names[1].read_text()), strict=True):
             name.write_bytes(data.encode("utf-16"))
-        other = self.held_against(names, [text, *lines], gpt2_like, encoding="utf-16")
-        assert other.error_tokens is None
-        assert other.tokens == pytest.approx(self.true, rel=0.5)
+        self.check(names, [text, *lines], gpt2_like, 0.5, encoding="utf-16")
 
     def test_what_is_short_is_encoded_whole_and_exact(
         self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
@@ -246,9 +178,17 @@ class TestInputs:
         documents = ["A text.", "Another\r\n\r\none 水 "]
         write_lines(tmp_path / "a.jsonl", documents)
         write_lines(tmp_path / "b.jsonl.gz", documents)
-        found = self.held_against([tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"], documents * 2, gpt2_like)
-        assert found.is_complete
-        assert (found.tokens, found.error_tokens, found.documents) == (self.true, 0, 4)
+        names = [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]
+        found = self.check(names, documents * 2, gpt2_like, 0)
+        assert (found.is_complete, found.documents) == (True, 4)
+
+    def test_a_line_longer_than_a_sample_is_unknown(
+        self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
+    ) -> None:
+        write_lines(tmp_path / "a.jsonl", ["word " * 2_000_000])
+        tokenizer, engine = gpt2_like
+        found = forecast(open_inputs([str(tmp_path / "a.jsonl")], InputOptions()), tokenizer, engine)
+        assert (found.tokens, found.disk_bytes) == (None, None)
 
 
 class TestLimits:
@@ -264,7 +204,6 @@ class TestLimits:
     def test_documents(self, lines: None, tmp_path: Path) -> None:
         found = self.limited(tmp_path, "a.jsonl", max_documents=100)
         assert (found.tokens, found.documents, found.is_limited) == (pytest.approx(600), 100, True)
-        assert found.error_tokens is None
         assert found.text_bytes == pytest.approx(500)
 
     def test_tokens_end_with_their_document(self, lines: None, tmp_path: Path) -> None:
@@ -282,36 +221,29 @@ class TestLimits:
     def test_limits_that_are_not_reached_change_nothing(self, lines: None, tmp_path: Path) -> None:
         found = self.limited(tmp_path, "a.jsonl", max_documents=10_001, max_tokens=10**9)
         assert found.tokens == pytest.approx(60_000)
-        assert found.error_tokens is not None
 
 
 def test_samples_are_the_same_each_time_and_few_of_a_large_file(tmp_path: Path) -> None:
     with open(tmp_path / "a.txt", "wb") as file:
         for number in range(3000):
             file.write(b"%07d " % number * 1000)
-    first, again = (take_samples([TextFile(tmp_path / "a.txt")], EVERY_CHARACTER) for _ in range(2))
+    first, again = ([sample for _, sample in samples([TextFile(tmp_path / "a.txt")])] for _ in range(2))
     assert first == again
-    (kind,) = first
-    assert len(kind.samples) == sampling.PLACES
-    assert kind.sampled_bytes < 4 << 20
-    numbers = [int(sample.texts[0].split()[1]) for sample in kind.samples]
+    assert len(first) == forecast_room.PLACES
+    assert sum(sample.size_bytes for sample in first) < 4 << 20
+    numbers = [int(sample.texts[0].split()[1]) for sample in first]
     gaps = [after - before for before, after in pairwise(numbers)]
-    assert max(gaps) <= 2 * 3000 / sampling.PLACES + 1, "none of the text is passed over"
+    assert max(gaps) <= 2 * 3000 / forecast_room.PLACES + 1, "none of the text is passed over"
     assert len(set(gaps)) > 10, "no step that a text could keep"
 
 
 @pytest.mark.slow
-def test_real_source_code_in_a_process_of_its_own(tmp_path: Path, tokenizer_folder: Folder) -> None:
-    """Forecast and outcome, nothing stood in for."""
+def test_real_source_code(tmp_path: Path, tokenizer_folder: Folder) -> None:
     tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
     source = StdlibSource()
     found = forecast(source, tokenizer, FastokensEngine.of(tokenizer))
     made = pretokenize(source, tokenizer, tmp_path / "x.npy").manifest
-    assert found.tokens is not None
-    assert found.error_tokens is not None
-    assert 0 < found.error_tokens < 0.1 * found.tokens
-    assert abs(found.tokens - made["tokens"]) <= found.error_tokens
-    assert found.documents == pytest.approx(made["documents"], rel=0.3)
+    assert found.tokens == pytest.approx(made["tokens"], rel=0.15)
+    assert found.documents == pytest.approx(made["documents"], rel=0.4)
     assert found.text_bytes == pytest.approx(source.total_bytes, rel=0.05)
     assert found.bytes_per_s > 1e6
-    assert 20 << 20 < found.worker_bytes < 400 << 20

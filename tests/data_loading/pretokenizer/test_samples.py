@@ -16,7 +16,6 @@ import pretokenize_dataset
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.json_lines import JsonLines
-from data_loading.pretokenizer.json_parts import longest_string
 from data_loading.pretokenizer.parity import Verdict, hold_against_reference
 from data_loading.pretokenizer.special_tokens import probes
 from data_loading.tokenizer_files import read_tokenizer
@@ -109,7 +108,7 @@ def test_long_lines_are_sampled_and_tokenized(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No line lies in a sample whole."""
+    """No sample holds a whole line, so the first line is compared."""
     monkeypatch.chdir(tmp_path)
     text = long_text(words)
     line = (json.dumps({"id": 1, "text": text}, ensure_ascii=ascii_only) + "\n").encode()
@@ -119,9 +118,8 @@ def test_long_lines_are_sampled_and_tokenized(
     Path(name).write_bytes(gzip.compress(data) if packed else data)
     samples = JsonLines(Path(name)).samples()
     found = b"".join(samples)
-    assert len(samples) == (1 if packed else 3), "of a part each, not of the first line"
-    assert len(found) > 500_000
-    assert all(sample.decode()[20:-20] in text * 2 for sample in samples)
+    assert len(found) > 300_000
+    assert text.encode().startswith(found)
     assert pretokenize_dataset.main([name, "--tokenizer", gpt2, "--json", "--output", "x.npy"]) == 0
     facts = json.loads(capsys.readouterr().out)
     probed = sum(map(len, probes(read_tokenizer(Path(gpt2), "gpt2"))))
@@ -136,17 +134,6 @@ def test_texts_elsewhere_than_at_the_usual_places(tmp_path: Path) -> None:
     nothing = b'{"text": ""}\n' * 90_000
     path.write_bytes(nothing + b'{"text": "some words"}\n' + nothing * 2)
     assert JsonLines(path).samples() == [b"some words"]
-
-
-def test_the_longest_string_of_a_part() -> None:
-    long = "a\\n\\u00e9\\ud83d\\ude00 " * 8_000
-    assert (
-        longest_string(f'k": "short", "text": "{long}", "x'.encode()).decode()
-        == "a\n\u00e9\U0001f600 " * 8_000
-    )
-    assert longest_string(b'"text": "a"') == b""
-    assert longest_string(b"\xff" * 100_000) == b""
-    assert longest_string(b"\\ud800" * 20_000) == b""
 
 
 def test_no_text_is_no_difference(gpt2: str) -> None:

@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pretokenize_dataset
-from data_loading.pretokenizer import disk_space, plan
+from data_loading.pretokenizer import disk_space, dry_run
 from data_loading.pretokenizer.journal import Journal
 from tests.data_loading.conftest import without_memory_lines
 from tests.golden_text import Golden
@@ -28,7 +27,7 @@ TEXT = "The water rose, and the mark stayed high.\n"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text(TEXT * 1000)
-    monkeypatch.setattr(plan, "free_bytes", lambda path: 50_000 * MB)
+    monkeypatch.setattr(dry_run, "free_bytes", lambda path: 50_000 * MB)
     return tmp_path
 
 
@@ -57,7 +56,9 @@ def masked(page: str) -> str:
 def test_all_is_told_and_the_command_to_type(
     here: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
-    golden.text(masked(planned(capsys, "a.txt", "--tokenizer", "bytes")))
+    page = planned(capsys, "a.txt", "--tokenizer", "bytes")
+    golden.text(masked(page))
+    assert max(map(len, page.splitlines())) <= 80
     found = json.loads(planned(capsys, "a.txt", "--tokenizer", "bytes", "--json"))
     assert (found["tokens"], found["documents"], found["disk_bytes"] >> 10) == (42_001, 1, 83)
 
@@ -71,16 +72,16 @@ def test_the_outcome_is_as_planned(here: Path, capsys: pytest.CaptureFixture[str
     found = json.loads(planned(capsys, *arguments))
     assert command(*arguments) == 0
     made = json.loads(capsys.readouterr().out)
-    assert 0 < found["tokens_error"] < 0.05 * found["tokens"]
-    assert abs(made["tokens"] - found["tokens"]) <= found["tokens_error"]
+    assert found["tokens"] == pytest.approx(made["tokens"], rel=0.1)
+    assert not found["is_exact"]
     assert (made["documents"], made["path"]) == (found["documents"], found["path"])
     assert made["engine"] == found["engine"]
     on_disk = sum(path.stat().st_size for path in here.glob("real.npy")) + sum(
         path.stat().st_size for path in (here / "real.tokenizer").iterdir()
     )
-    assert found["disk_bytes"] == pytest.approx(on_disk, rel=0.02)
+    assert found["disk_bytes"] == pytest.approx(on_disk, rel=0.1)
     assert found["seconds"] > 0
-    assert made["peak_memory_bytes"] > found["memory_bytes"] / 2
+    assert made["peak_memory_bytes"] < found["most_memory_bytes"]
     again = json.loads(planned(capsys, *arguments))
     assert again["tokens"] == made["tokens"]
 
@@ -95,18 +96,6 @@ def test_what_would_be_refused_is_told_with_its_reason(
     golden.text(masked(out))
     out = planned(capsys, "a.txt", "--tokenizer", "bytes", "--overwrite")
     golden.text(masked(out), "overwrite")
-
-
-def test_a_run_that_would_be_refused_is_told(
-    here: Path, capsys: pytest.CaptureFixture[str], tokenizer_folder: Callable[[str], Path], golden: Golden
-) -> None:
-    (here / "a.txt").write_text("日本語" * 200_000, encoding="utf-8")
-    arguments = ("a.txt", "--tokenizer", str(tokenizer_folder("mistral")), "--run-limit", "1MB")
-    out = planned(capsys, *arguments)
-    golden.text(masked(out), numbers=False)
-    assert command(*arguments) == 2
-    golden.text(without_memory_lines(capsys.readouterr().err), "error", numbers=False)
-    assert "next:" in planned(capsys, *arguments[:-1], "2MB")
 
 
 @pytest.mark.parametrize("flags", [["--dedup", "lines"], ["--clean", "normalize"], []], ids=" ".join)
@@ -147,7 +136,7 @@ def test_a_set_of_its_own_to_hold_out_and_limits(
     golden.text(masked(out))
 
 
-@pytest.mark.parametrize(("free", "status"), [(2 * MB, 2), (9 * MB, 0)])
+@pytest.mark.parametrize(("free", "status"), [(2 * MB, 2), (8 * MB, 0)])
 def test_too_little_room_is_told_and_the_command_refuses(
     here: Path,
     capsys: pytest.CaptureFixture[str],
@@ -157,7 +146,7 @@ def test_too_little_room_is_told_and_the_command_refuses(
     golden: Golden,
 ) -> None:
     (here / "a.txt").write_text(TEXT * 100_000)
-    for place in (plan, disk_space):
+    for place in (dry_run, disk_space):
         monkeypatch.setattr(place, "free_bytes", lambda path: free)
     golden.text(masked(planned(capsys, "a.txt", "--tokenizer", "bytes")))
     assert command("a.txt", "--tokenizer", "bytes") == status
@@ -168,7 +157,7 @@ def test_what_is_held_out_finds_the_room_that_the_text_leaves(
 ) -> None:
     (here / "a.txt").write_text(TEXT * 100_000)
     (here / "b.txt").write_text(TEXT * 30_000)
-    monkeypatch.setattr(plan, "free_bytes", lambda path: 9 * MB)
+    monkeypatch.setattr(dry_run, "free_bytes", lambda path: 9 * MB)
     out = planned(capsys, "a.txt", "--val", "b.txt", "--tokenizer", "bytes", "--output", "mix")
     golden.text(masked(out))
 
