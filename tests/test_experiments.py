@@ -210,6 +210,7 @@ def test_the_configuration_is_shown(place: Path) -> None:
     assert here(place, "--cfg", "job", "-p", "modell").returncode == 2
 
 
+@pytest.mark.slow
 def test_hydras_own_flags_keep_working(place: Path) -> None:
     done = experiments(place, "--info", "config", "model=64d")
     assert done.returncode == 0
