@@ -7,9 +7,10 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 # pip compiles in one process, this in four. It fails at files that are templates or for another Python, as pip does.
 COMPILE = $(BIN)/python -m compileall -qq -j 4 $(VENV)/lib || true
 
-# A process a core, each with whole files of tests. What fails runs once more, and the last lines count and name it:
-# tests kill processes, fill cgroups and wait for daemons, on machines that do other work too.
-WORKERS ?= auto
+# A process more than there are cores, as tests wait a fifth of the time, each with whole files of tests. What fails
+# runs once more, and the last lines count and name it: tests kill processes, fill cgroups and wait for daemons, on
+# machines that do other work too.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 -rfER
 
 .PHONY: run test marked install install-test lint check soak benchmarks gpu gpu-bundle clean
@@ -20,7 +21,6 @@ run: install
 test: install-test
 	$(PYTEST)
 
-# Some wait for a Slurm, a browser or a guest most of the time: WORKERS=3 on two cores.
 marked: install-test
 	$(PYTEST) -m "slow or privileged"
 

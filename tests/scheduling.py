@@ -31,6 +31,13 @@ def seconds_of(test: str) -> float:
     return next((seconds for begin, seconds in SECONDS.items() if test.startswith(begin)), 0.5)
 
 
+WAITING = (
+    "tests/slurm/submit/test_real_submit.py", "tests/slurm/test_real_", "tests/slurm/tokens/test_real_",
+    "tests/memory/test_memory_deaths_slurm.py", "tests/memory/test_memory_deaths_v2.py",
+)  # fmt: skip
+"""Files that mostly wait for a Slurm or a guest. One process takes them, the others use the cores."""
+
+
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     """Files as units, the longest first."""
 
@@ -40,6 +47,10 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
         return nodeid if nodeid.startswith(PAGES) else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        longest = max(self.workqueue, key=lambda unit: sum(map(seconds_of, self.workqueue[unit])))
-        self.workqueue.move_to_end(longest, last=False)
+        is_first = node is self.nodes[0]
+
+        def fits(unit: str) -> tuple[bool, float]:
+            return unit.startswith(WAITING) == is_first, sum(map(seconds_of, self.workqueue[unit]))
+
+        self.workqueue.move_to_end(max(self.workqueue, key=fits), last=False)
         super()._assign_work_unit(node)

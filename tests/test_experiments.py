@@ -210,6 +210,7 @@ def test_the_configuration_is_shown(place: Path) -> None:
     assert here(place, "--cfg", "job", "-p", "modell").returncode == 2
 
 
+@pytest.mark.slow
 def test_hydras_own_flags_keep_working(place: Path) -> None:
     done = experiments(place, "--info", "config", "model=64d")
     assert done.returncode == 0
@@ -246,7 +247,7 @@ def test_the_plan_of_a_run_that_would_be_refused_does_not_say_to_start_it(
 ) -> None:
     """Of more memory than any machine has."""
     huge = ("training.effective_batch=1048576", "training.micro_batch=1048576")
-    done = experiments(place, *TINY, *huge, "model=512d", "plan=true")
+    done = here(place, *TINY, *huge, "model=512d", "plan=true")
     assert done.returncode == 0, done.stderr
     assert "memory.refuse=false" in done.stdout
     golden.text(done.stdout.rstrip().splitlines()[-1])
@@ -255,7 +256,7 @@ def test_the_plan_of_a_run_that_would_be_refused_does_not_say_to_start_it(
 def test_the_plan_of_runs_that_do_not_fit_side_by_side_says_how_many_do(place: Path, golden: Golden) -> None:
     huge = ("training.effective_batch=1048576", "training.micro_batch=1048576", "model=512d", "seed=0,1")
     side_by_side = ("hydra/launcher=local", "hydra.launcher.jobs=2")
-    done = experiments(place, "-m", *TINY, *huge, *side_by_side, "plan=true")
+    done = here(place, "-m", *TINY, *huge, *side_by_side, "plan=true")
     assert "hydra.launcher.jobs=1." in done.stdout, done.stderr
     assert "memory.refuse=false" in done.stdout
     golden.text(done.stdout.rstrip().splitlines()[-1])
@@ -276,7 +277,7 @@ def test_the_plan_of_a_run_that_this_cpu_refuses_does_not_say_to_start_it(
     place: Path, golden: Golden
 ) -> None:
     asked = (*TINY, "training.deterministic=true", "training.compile=true", "training.device=cpu")
-    done = experiments(place, *asked, "training.threads=2", "plan=true")
+    done = here(place, *asked, "training.threads=2", "plan=true")
     golden.text("\n".join(done.stdout.rstrip().splitlines()[-2:]))
 
 

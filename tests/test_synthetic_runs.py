@@ -27,6 +27,7 @@ def synthetic(folder: Path, path: str, tokenizer: str = "ids", **training: objec
     )
 
 
+@pytest.mark.slow
 def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path, golden: Golden) -> None:
     config = synthetic(tmp_path, "synthetic:markov:16:1T:3")
     floor = Markov(16, 3).entropy_rate

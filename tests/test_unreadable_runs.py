@@ -98,6 +98,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answers]:
     return by_form
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_no_command_ends_in_a_traceback(answers: dict[str, Answers], form: str) -> None:
     told = answers[form]

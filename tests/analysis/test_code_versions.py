@@ -62,7 +62,10 @@ def test_two_versions_are_marked_and_one_is_not(
     resumed_with_another: Path,
     name: str,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("analysis.sweep.draw_or_tell", lambda folder: [])  # pictures of all runs take seconds
+
     def answer(study: Path) -> str:
         assert main(commands(study)[name]) == 0
         page = study / "report.html"

@@ -100,7 +100,14 @@ def test_losses_stand_at_round_numbers(csvs: Path) -> None:
     assert figure.axes[0].get_title() == "a $t$"
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "begins"),
+    [
+        ("png", b"\x89PNG"),
+        pytest.param("svg", b"<?xml", marks=pytest.mark.slow),
+        pytest.param("pdf", b"%PDF", marks=pytest.mark.slow),
+    ],
+)
 def test_forms_and_the_same_bytes_again(
     csvs: Path, tmp_path: Path, suffix: str, begins: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,7 +168,10 @@ def sweep(new: NEW_RUN, *floors: float) -> list[Any]:
     return made_runs
 
 
-def test_page_of_a_sweep(new_run: NEW_RUN, diverged_run: Any, golden: Golden) -> None:
+def test_page_of_a_sweep(
+    new_run: NEW_RUN, diverged_run: Any, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.sweep.draw_or_tell", lambda folder: [])
     made = [*sweep(new_run, 2.2, 1.9, 2.0), diverged_run, new_run("32d-lr3-seed0-feedbeef")]
     rows = [sweep_row(relative(one)) for one in made]
     golden.text(sweep_page(rows, Terminal()))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tracemalloc
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +46,6 @@ class Net(torch.nn.Module):
 @pytest.fixture
 def small_heap() -> None:
     """What is there already is not walked over: in a process that has run other tests it takes seconds."""
-    gc.freeze()
-
-
-@pytest.fixture
-def whole_heap() -> Iterator[None]:
-    """Objects made before the first test are walked over too."""
-    gc.unfreeze()
-    yield
     gc.freeze()
 
 
@@ -219,9 +210,10 @@ class Loader:
         self.by_name = {"a": np.ones(310_000)}
 
 
-@pytest.mark.usefixtures("whole_heap")
+@pytest.mark.usefixtures("small_heap")
 def test_names_and_groups() -> None:
     loader, variable = Loader(), np.ones(320_000)
+    objects = [[number] for number in range(200_000)]
     found = attribute(count=10_000)
     names = {one["name"]: one["bytes"] for one in found.largest}
     assert names["Loader.buffer"] == 2_400_000
@@ -231,7 +223,7 @@ def test_names_and_groups() -> None:
     assert [names[name] for name in variables] == [variable.nbytes]
     assert found.objects["python_bytes"] > 10 * MB
     assert found.notes == []
-    del loader
+    del loader, objects
 
 
 @pytest.mark.usefixtures("small_heap")

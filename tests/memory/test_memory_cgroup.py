@@ -22,10 +22,6 @@ KERNEL_6 = (
     f"kernel {9 * MB}\nkernel_stack {MB}\npagetables {2 * MB}\nslab_reclaimable {4 * MB}\n"
     f"slab_unreclaimable {MB}\nslab {5 * MB}\n"
 )
-KERNEL_5 = (
-    f"kernel_stack {MB}\npercpu {MB}\npagetables {2 * MB}\nslab_reclaimable {4 * MB}\n"
-    f"slab_unreclaimable {3 * MB}\nslab {7 * MB}\n"
-)
 
 
 def read(tree) -> Cgroup:

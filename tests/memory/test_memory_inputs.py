@@ -121,8 +121,14 @@ def _asked(command: str, folder: Path, **environment: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device", "socket"])
-@pytest.mark.parametrize("command", ["explain", "report", "watch", "stacks", "attribute", "compare"])
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("explain", "fifo"), ("explain", "device"), ("explain", "socket"), ("report", "fifo"),
+        ("watch", "fifo"), ("watch", "device"), ("stacks", "fifo"), ("attribute", "device"),
+        ("compare", "socket"),
+    ],
+)  # fmt: skip
 def test_what_is_no_plain_file_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
 ) -> None:
@@ -188,8 +194,13 @@ def test_no_log_on_standard_input(golden: Golden) -> None:
     golden.text(done.stderr)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
-@pytest.mark.parametrize("command", ["explain", "report", "compare", "report --json"])
+@pytest.mark.parametrize(
+    ("command", "encoding"),
+    [
+        ("explain", "ascii"), ("report", "ascii"), ("report", "latin-1"), ("report", "utf-8"),
+        ("compare", "latin-1"), ("report --json", "utf-8"),
+    ],
+)  # fmt: skip
 def test_letters_that_the_terminal_does_not_have(tmp_path: Path, command: str, encoding: str) -> None:
     """Half of a pair in a stage's name; the blocks of a report."""
     main_process = {"pid": 5, "name": "p\ud800", "anon_bytes": 90 << 20}

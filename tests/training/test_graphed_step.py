@@ -237,7 +237,7 @@ def graphed_runs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedOperations]:
     return made
 
 
-@pytest.mark.parametrize("make_config", [tiny_config, mixed_config])
+@pytest.mark.parametrize("make_config", [tiny_config, pytest.param(mixed_config, marks=pytest.mark.slow)])
 def test_a_graphed_run_has_the_numbers_of_an_eager_one(
     make_config: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -279,6 +279,7 @@ def test_an_evaluation_without_memory_frees_the_graphs_and_the_run_continues(
     assert outcome(graphed) == outcome(eager)
 
 
+@pytest.mark.slow
 def test_a_killed_graphed_run_resumes_with_the_same_numbers(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -117,6 +117,7 @@ def test_the_series_are_the_run_s_own_and_the_run_is_as_without(tmp_path: Path) 
     assert alone.name == folder.name, "where the series go is in the identity"
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_its_series(tmp_path: Path) -> None:
     folder = make_run(logging_to("csv", tiny_config(tmp_path)))
     killed = killed_at("checkpoint:before_rename", lambda: core.main([str(folder), "--quiet"]), count=5)
@@ -141,6 +142,7 @@ def test_a_run_that_diverges_has_its_last_row_in_the_series(tmp_path: Path) -> N
     assert loggers_of(folder) == []
 
 
+@pytest.mark.slow
 def test_sources_of_a_mixture(tmp_path: Path) -> None:
     folder = make_run(logging_to("csv", mixed_config(tmp_path), every_steps=10))
     assert run_here(folder, "--quiet").returncode == 0

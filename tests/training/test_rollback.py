@@ -77,7 +77,10 @@ def weights_and_moments(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["adamw", "ema", "dropout", "schedule_free", "states of rows"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ema", "schedule_free", "states of rows")]
+
+
+@pytest.mark.parametrize("name", ["adamw", "dropout", *SLOW])
 def test_it_is_the_run_that_left_out_what_was_undone(
     name: str, bad: dict[int, float], tmp_path: Path
 ) -> None:
@@ -110,9 +113,14 @@ def test_it_is_the_run_that_left_out_what_was_undone(
 
 @pytest.mark.parametrize(
     ("point", "count"),
-    [("rollback:restored", 1), ("rollback:restored", 2), ("checkpoint:after_rename", 4),
-     ("checkpoint:before_rename", 4), ("checkpoint:after_rename", 6)],
-)  # fmt: skip
+    [
+        ("rollback:restored", 1),
+        ("checkpoint:after_rename", 4),
+        pytest.param("rollback:restored", 2, marks=pytest.mark.slow),
+        pytest.param("checkpoint:before_rename", 4, marks=pytest.mark.slow),
+        pytest.param("checkpoint:after_rename", 6, marks=pytest.mark.slow),
+    ],
+)
 def test_a_kill_in_the_middle_changes_nothing(
     point: str, count: int, whole: tuple[Config, Path], bad: dict[int, float], tmp_path: Path
 ) -> None:

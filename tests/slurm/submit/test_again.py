@@ -650,6 +650,7 @@ def test_resubmit_again_begins_at_step_0_also_runs_that_are_done(
     assert json.loads((done / "attempts" / "1" / "status.json").read_text())["state"] == "done"
 
 
+@pytest.mark.slow
 def test_resubmit_refuses_to_resume_with_other_code(
     with_copies: Path, place: Path, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_typed_again_it_submits_what_is_missing(
     assert [array.tasks for one in again for array in one.arrays] == [[[folder.name]] for folder in lost]
 
 
+@pytest.mark.slow
 def test_what_has_failed_does_not_go_on(type_: Type, cluster_that_runs: FakeSlurm, place: Path) -> None:
     """Those of seed 1."""
     assert type_(*HALVING, "seed=1,2", "optimizer.lr=1e-3,2e-3") == 1

@@ -671,6 +671,7 @@ def test_a_cluster_that_is_full_is_asked_once(
     assert len(cluster.calls("sbatch")) == 1
 
 
+@pytest.mark.slow
 def test_waiting_for_room_in_one_of_two_partitions(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_runs_of_equal_settings_cost_no_operation_more(name: str) -> None:
     assert many.syncs == few.syncs == 0
 
 
+@pytest.mark.slow
 def test_each_learning_rate_costs_two_operations_for_each_group_of_parameters() -> None:
     one, four = step_of(8, 1), step_of(8, 4)
     assert four.operations - one.operations == 3 * 2 * 2
