@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from data_loading.commands.task_commands import add_task_flags, check_tasks, run_task, split_overrides
 from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
@@ -18,14 +19,6 @@ from data_loading.pretokenizer.input_flags import (
     open_sources,
     outputs_of,
     size_of,
-)
-from data_loading.task_commands import (
-    add_block_range,
-    add_slurm,
-    check_slurm,
-    check_task,
-    run_task,
-    split_overrides,
 )
 from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
@@ -51,8 +44,7 @@ examples:
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M --block-range 3/16
-  python pretokenize_dataset.py merge Datasets/dump            # one set of what all 16 tasks have made
-  python pretokenize_dataset.py crawl.txt --slurm default --tasks 16      # the same as jobs of Slurm
+  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --slurm default --tasks 16   # as jobs
   python pretokenize_dataset.py corpus.txt --dry-run           # plan: about how many tokens, time, disk
   python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
@@ -99,8 +91,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="write a folder of files of N tokens each, such as 100M (default: one file)",
     )
-    add_block_range(result)
-    add_slurm(result)
+    add_task_flags(result)
     result.add_argument(
         "--append", action="store_true", help="add the inputs to a folder of shards, as new shards"
     )
@@ -239,7 +230,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
 
     _check_workers(options.workers)
     log = _log_to(sys.stderr)
-    tasks = check_slurm(options, overrides)
+    tasks = check_tasks(options, overrides)
     if options.tokenizer is not None and options.train_tokenizer is not None:
         raise UserError("--tokenizer and --train-tokenizer: give one of them")
     how = Options(
@@ -253,7 +244,6 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         terminal=sys.stderr if can_rewrite(sys.stderr) else None,
     )
     formats = formats_of(options.format)
-    check_task(options)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
         spec = _tokenizer_spec(options, sources, how, log)
@@ -265,9 +255,9 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
             log(note)
         check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
-            return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
+            return run_task(sources[0], tokenizer, outputs[0], how, options, log)
         if tasks is not None:
-            from slurm.tokens.command import run_on_slurm
+            from slurm.tokens.submit_tasks import run_on_slurm
 
             return run_on_slurm(sources[0], tokenizer, outputs[0], how, options, given, overrides, tasks, log)
         if options.append and len(sources) > 1:

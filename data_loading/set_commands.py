@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading import task_commands
+from data_loading.commands import task_commands
 from data_loading.set_files import MANIFEST, SetFiles
 from experiment_utils.display import table
 from experiment_utils.errors import UserError

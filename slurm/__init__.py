@@ -5,7 +5,8 @@
                    --submit---> sweep.submit_sweep --Hydra--> submit.SubmittedRuns --> sbatch
     a job of Slurm ------------> in_job.start --> core.py RUN_FOLDER
 
-    pretokenize_dataset.py --slurm--> tokens.command --> sbatch;  in_job.tokens --> pretokenize_dataset.py
+    pretokenize_dataset.py --slurm--> tokens.submit_tasks --> sbatch
+    a job of a token set ------------> tokens.run_task --> pretokenize_dataset.py
 
 Importing the package loads nothing: the process that stands beside each job's run is to stay small.
 """

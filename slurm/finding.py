@@ -165,7 +165,7 @@ def all_token_jobs() -> list[Path]:
 
 
 def find_task(given: str) -> Path | None:
-    """The folder of a task of a token set, or of the merge: `Datasets/.SET.slurm/00003-of-00016`."""
+    """The folder of a task of a token set: `Datasets/.SET.slurm/00003-of-00016`."""
     try:
         path = path_of(given)
     except UserError:

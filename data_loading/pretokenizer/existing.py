@@ -6,16 +6,14 @@ import hashlib
 import json
 from typing import Any
 
-from data_loading.cut_documents import CutDocuments, cut_at, engine_note, obeyed_truncation
+from data_loading.cut_documents import CutDocuments, engine_note, obeyed_truncation
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_engine, read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.repeated import refuse_repeated_files
-from data_loading.pretokenizer.share import Share
-from data_loading.pretokenizer.task_manifest import other_inputs, read_task
 from data_loading.set_files import SetFiles
-from data_loading.shards import map_part, open_parts, parts_of
+from data_loading.shards import parts_of
 from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
@@ -127,34 +125,6 @@ def base_of(
     return manifest, False
 
 
-def finished_task(
-    files: SetFiles, share: Share, tokenizer: Tokenizer, options: Options
-) -> dict[str, Any] | None:
-    """Manifest of what this very task has made already; None where nothing is there.
-
-    Raises:
-        UserError: the task was done with another text, tokenizer or option; names both sides.
-    """
-    there = read_task(files)
-    if there is None:
-        return None
-    difference = (
-        _other_tokenizer_or_options(there, share, tokenizer)
-        or _other_form(there, options)
-        or other_inputs(there["inputs"], share.whole.state())
-        or _missing_shards(files, there)
-    )
-    if difference is None and there["job"] != job_of(share, tokenizer, options, None):
-        difference = "it was made by another version of this program"
-    if difference is not None:
-        raise UserError(
-            f"{share.block_range.name} of {files.asked_for} is done, but {difference}. Tasks of one set are "
-            "made alike: do it anew with --overwrite, and the others as well where they differ",
-            code="task-differs",
-        )
-    return there
-
-
 def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[str, Any] | None) -> str:
     """A name of everything that decides the bytes of the files that are made."""
     facts: list[Any] = [WRITER_VERSION, inputs.state(), options_of(inputs, tokenizer), tokenizer.content_hash]
@@ -246,17 +216,6 @@ def _other_form(manifest: dict[str, Any], options: Options) -> str | None:
                 f"it was made {without if made is None else f'with {flag} {made}'}, not "
                 f"{without if wanted[flag] is None else f'with {wanted[flag]}'}"
             )
-    return None
-
-
-def _missing_shards(files: SetFiles, manifest: dict[str, Any]) -> str | None:
-    parts = parts_of(files, manifest)
-    try:
-        documents = open_parts(parts, map_part)[1] if parts else ()
-    except UserError as error:
-        return f"it is damaged: {error}"
-    if cut_at(manifest, files.tokenizer, documents) is not None:
-        return "an earlier version made it, which obeyed the truncation in the tokenizer.json"
     return None
 
 

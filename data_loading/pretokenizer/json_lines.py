@@ -113,7 +113,7 @@ class JsonLines(OfStream):
                 if offset == 0 and not self.tolerance.allowed and (other := not_lines(line)) is not None:
                     raise UserError(f"{name} {other}", code="not-json-lines") from None
                 try:
-                    self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
+                    self.tolerance.refuse(f"{name}: {_place(number, offset)} {why}")
                 except UserError as error:
                     raise (Undecodable(str(error)) if isinstance(why, NoText) else error) from None
                 self._skipped += 1
@@ -128,11 +128,8 @@ class JsonLines(OfStream):
                 yield found
                 number += 1
         except LineTooLong as line:
-            where = f"{self._stream.name}: {self._place(number, line.offset)}"
+            where = f"{self._stream.name}: {_place(number, line.offset)}"
             raise too_long(where, self.longest_bytes) from None
-
-    def _place(self, number: int, offset: int) -> str:
-        return f"line {number:,} (from byte {offset:,} on)"
 
     def _document(self, line: bytes) -> bytes:
         """The text of a line, UTF-8. Raises BadLine."""
@@ -335,3 +332,7 @@ def _names(found: dict[str, Any]) -> str:
     names = [repr(name) for name in found]
     more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
     return (", ".join(names[:_SHOWN_FIELDS]) or "none") + more
+
+
+def _place(number: int, offset: int) -> str:
+    return f"line {number:,} (from byte {offset:,} on)"

@@ -1,4 +1,4 @@
-"""The work itself: from the inputs to all files of a set, or of a task, in its hidden folder."""
+"""The work itself: from the inputs to all files of a set in its hidden folder."""
 
 from __future__ import annotations
 
@@ -36,11 +36,9 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import HERE_BELOW, ComparisonDied
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
 from data_loading.pretokenizer.repeated import refuse_repeated_contents
-from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces
 from data_loading.pretokenizer.special_tokens import probes
-from data_loading.pretokenizer.task_manifest import make_task_manifest
-from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
+from data_loading.pretokenizer.writer import SetWriter
 from data_loading.set_files import MANIFEST, SetFiles, staging
 from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils import atomic_files
@@ -73,25 +71,14 @@ class Job:
         return job_of(self.inputs, self.tokenizer, self.options, self.base)
 
     @property
-    def share(self) -> Share | None:
-        """What a task among several reads."""
-        return self.inputs if isinstance(self.inputs, Share) else None
-
-    @property
     def layout(self) -> Layout:
         if self.base is not None:
             return Layout(self.base["shard_tokens"], len(self.base["shards"]))
         return Layout(self.options.shard_tokens)
 
-    @property
-    def nothing(self) -> Progress:
-        """Where an attempt begins that goes on with none."""
-        is_inside = self.share is not None and self.share.begins_inside
-        return Progress(Written(document_start=INSIDE) if is_inside else Written())
-
 
 def make_set(job: Job) -> dict[str, Any]:
-    """Write the set, or that of a task, from the beginning or from where an earlier attempt ended.
+    """Write the set from the beginning or from where an earlier attempt ended.
 
     The engine is compared with the reference meanwhile. Where it fails that, or the process that does it
     dies, the work begins again, after a comparison while nothing else runs. The caller holds the lock and
@@ -179,7 +166,7 @@ class _Target:
             tokenizer.bos_id,
         )
         dtype, layout = self.encoder.dtype, job.layout
-        self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (job.nothing, [])
+        self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (Progress(), [])
         if is_continued:
             job.log(
                 f"{CONTINUES} {self.earlier.written.tokens:,} tokens, "
@@ -244,7 +231,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
         with closing(_encoded(blocks, target.encoder, choice, workers, job.log, comparison)) as encoded:
             for block in until_token(encoded, target.earlier, inputs.max_tokens):
                 target.take(block)
-        if not target.writer.written.tokens and job.share is None:
+        if not target.writer.written.tokens:
             between = " between its document separators" if inputs.options.get("document_separator") else ""
             skipped = inputs.tolerance.found
             why = f": --skip-bad left out {skipped:,} bad line{'s' * (skipped != 1)}" if skipped else ""
@@ -322,17 +309,15 @@ def _encoded(
 
 def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
     """Of what lies in the folder; what else the set consists of is written there."""
-    folder, written, share = target.folder, target.writer.written, job.share
-    sources = job.inputs.facts()
-    if share is None:
-        sources = with_shares(sources, document_starts(folder, job.layout, written), written.tokens)
+    folder, written = target.folder, target.writer.written
+    starts = document_starts(folder, job.layout, written)
     made = Made(
         folder=folder,
         layout=job.layout,
         dtype=target.encoder.dtype,
         written=written,
         checksums=target.writer.checksums,
-        sources=sources,
+        sources=with_shares(job.inputs.facts(), starts, written.tokens),
         options=options_of(job.inputs, job.tokenizer),
         tokenizer=job.tokenizer,
         engine={**choice.facts, **engine_note(job.tokenizer)},
@@ -341,8 +326,6 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
         atomic_files.write_json(folder / job.files.earlier_manifest(job.base["fingerprint"]).name, job.base)
         return make_longer_manifest(job.base, made, job.files)
     job.tokenizer.save(folder / "tokenizer")
-    if share is not None:
-        return make_task_manifest(made, share, job.options, job.name)
     return make_manifest(made, job.files, job.options.val_fraction)
 
 

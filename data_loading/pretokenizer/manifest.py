@@ -77,7 +77,7 @@ def document_starts(folder: Path, layout: Layout, written: Written) -> Values:
 
 def make_manifest(made: Made, files: SetFiles, val_fraction: float | None) -> dict[str, Any]:
     """Of a set of its own. val_fraction: of the tokens, held out; None: left to those who read it."""
-    sources = [_relative(fact, files.tokens.parent) for fact in made.sources]
+    sources = [relative_source(fact, files.tokens.parent) for fact in made.sources]
     tokenizer, written = made.tokenizer, made.written
     return {
         "format": FORMAT,
@@ -206,7 +206,7 @@ def is_limited(manifest: dict[str, Any]) -> bool:
     return any(manifest["options"].get(name) is not None for name in ("max_documents", "max_tokens"))
 
 
-def _relative(fact: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A source in the folder of its tokens is named without it, so that the folder can be moved."""
+def relative_source(fact: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Facts of a source; in the folder of its tokens it is named without it, so that the folder can move."""
     path = Path(fact["path"])
     return {**fact, "path": path.name} if path.parent == folder.resolve() else fact

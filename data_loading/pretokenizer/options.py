@@ -18,8 +18,7 @@ class Options:
     the tokens, held out, which the manifest says; None: left to those who read it. engine: a name of
     `engines.ENGINES` or auto. workers, block_bytes: None: chosen by the text's size and the engine.
     run_limit_bytes: a longer run of text without a safe cut is an error, since it has to be encoded whole.
-    command: arguments that the commands of all tasks of a set share. terminal: where the progress line
-    moves; None: lines go to the log.
+    terminal: where the progress line moves; None: lines go to the log.
     """
 
     overwrite: bool = False
@@ -30,7 +29,6 @@ class Options:
     workers: int | None = None
     block_bytes: int | None = None
     run_limit_bytes: int = RUN_LIMIT_BYTES
-    command: tuple[str, ...] = ()
     terminal: IO[str] | None = None
 
     def __post_init__(self) -> None:

@@ -84,15 +84,12 @@ class TableFile:
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         """Marks hold the part of the file (row group or batch), the row there and in the whole file."""
         parts = self._open()
-        asked, row = self._range(parts), self._rows(parts).start
-        first, first_row, row = (
-            (start["part"], start["in_part"], start["row"]) if start else (asked.start, 0, row)
-        )
-        self._nulls, before = start["nulls"] if start else 0, self._bytes_before(parts)
-        for part in range(first, asked.stop):
+        first, first_row, row = (start["part"], start["in_part"], start["row"]) if start else (0, 0, 0)
+        self._nulls = start["nulls"] if start else 0
+        for part in range(first, parts.count):
             in_part = 0
             for values, done in self._batches(parts, part):
-                self.done_bytes = max(0, min(done - before, self.total_bytes))
+                self.done_bytes = min(done, self.total_bytes)
                 passed_over = min(len(values), max(0, first_row - in_part))
                 in_part += passed_over
                 for value in values[passed_over:]:
@@ -103,30 +100,6 @@ class TableFile:
                     in_part, row = in_part + 1, row + 1
             first_row = 0
         self.done_bytes = self.total_bytes
-
-    @property
-    def part_starts(self) -> list[int]:
-        """About which byte of the file each of its parts begins with."""
-        return self._starts(self._open())
-
-    @property
-    def file(self) -> ByteFile:
-        return self._file
-
-    def _starts(self, parts: Parts) -> list[int]:
-        return [self._file.total_bytes * before // max(1, parts.rows) for before in parts.rows_before]
-
-    def _range(self, parts: Parts) -> range:
-        """The parts that are read."""
-        return range(parts.count)
-
-    def _rows(self, parts: Parts) -> range:
-        """The rows in them."""
-        borders, asked = [*parts.rows_before, parts.rows], self._range(parts)
-        return range(borders[asked.start], borders[asked.stop])
-
-    def _bytes_before(self, parts: Parts) -> int:
-        return self._file.total_bytes * self._rows(parts).start // max(1, parts.rows)
 
     def _open(self) -> Parts:
         return next(self._told(iter([None]), lambda _: self._parts(self.path, self.text_field)))
@@ -162,8 +135,7 @@ class TableFile:
     def samples(self) -> list[bytes]:
         """Of the first, the middle and the last part."""
         parts, found = self._open(), []
-        asked = self._range(parts)
-        for part in sorted({asked[0], asked[len(asked) // 2], asked[-1]}) if asked else ():
+        for part in sorted({0, parts.count // 2, parts.count - 1}) if parts.count else ():
             sample = b""
             for values, _ in self._batches(parts, part):
                 sample += b"".join(filter(None, values))
@@ -174,21 +146,19 @@ class TableFile:
 
     @property
     def known_documents(self) -> int:
-        return len(self._rows(self._open()))
+        return self._open().rows
 
     @property
     def sample_starts(self) -> Sequence[int]:
         """Its parts: inside of one, a row can be found only by reading those before it."""
         parts = self._open()
-        starts, asked = self._starts(parts), self._range(parts)
-        return [starts[part] - starts[asked.start] for part in asked] or [0]
+        return [self._file.total_bytes * before // max(1, parts.rows) for before in parts.rows_before] or [0]
 
     def sample(self, start: int, length: int) -> Sample:
         """Its size is counted by rows."""
         parts, texts, rows, size = self._open(), list[bytes](), 0, 0
-        asked = self._range(parts)
-        part = asked.start + bisect_right(self.sample_starts, start) - 1
-        while part < asked.stop and size < length:
+        part = bisect_right(self.sample_starts, start) - 1
+        while part < parts.count and size < length:
             for values, _ in self._batches(parts, part):
                 texts += filter(None, values)
                 rows, size = rows + len(values), sum(map(len, texts))

@@ -39,8 +39,6 @@ class Written:
 
 
 _NOTHING = Written()
-INSIDE = -1
-"""The `document_start` of a set that begins inside a document: its first tokens begin none."""
 
 
 class SetWriter:

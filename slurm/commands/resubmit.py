@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--jobs {options.jobs}: expected 1 or more runs side by side")
     tokens = find_token_jobs(options.study)
     if tokens is not None:
-        from slurm.tokens.again import submit_again as submit_tokens_again
+        from slurm.tokens.resubmit_tasks import submit_again as submit_tokens_again
 
         return submit_tokens_again(tokens, options)
     study, meant = study_and_names(options.study)

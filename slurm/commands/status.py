@@ -134,7 +134,7 @@ def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[]
 
 def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
     """jobs: `.SET.slurm`."""
-    from slurm.tokens.truth import token_truths
+    from slurm.tokens.task_status import token_truths
 
     def look() -> View:
         found = token_truths(jobs)
@@ -143,7 +143,7 @@ def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
         step = next_of_tokens(str(set_of(jobs)), found)
 
         def lines(columns: int | None) -> list[str]:
-            head = f"{set_of(jobs)}: {summary(found[:-1], 'task')}, and their merge"
+            head = f"{set_of(jobs)}: {summary(found, 'task')}"
             rows = table(shown, columns) if shown else [f"no task is {' or '.join(wanted)}"]
             return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
 
@@ -176,9 +176,7 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
         step = next_of_all(told)
 
         def lines(columns: int | None) -> list[str]:
-            of_sets = [
-                f"{set_of(jobs)}: {summary(found[:-1], 'task')}, and their merge" for jobs, found in sets
-            ]
+            of_sets = [f"{set_of(jobs)}: {summary(found, 'task')}" for jobs, found in sets]
             if of_sets:
                 of_sets.append("")
             if not told and of_sets:
@@ -199,7 +197,7 @@ def _sets() -> list[tuple[Path, list[Truth]]]:
     there = all_token_jobs()
     if not there:
         return []
-    from slurm.tokens.truth import token_truths  # it loads the pretokenizer
+    from slurm.tokens.task_status import token_truths  # it loads the pretokenizer
 
     return [(jobs, token_truths(jobs)) for jobs in there]
 

@@ -370,11 +370,9 @@ def look_at_task(given: str) -> Look | None:
     study = study if task is None else task.parent
     if study is None:
         return None
-    from slurm.tokens.truth import look_at_tokens, worst
+    from slurm.tokens.task_status import look_at_token_task
 
-    looks = look_at_tokens(study)
-    found = [look for look in looks if task is None or look.truth.name == task.name]
-    return worst(found) if found else None
+    return look_at_token_task(study, None if task is None else task.name)
 
 
 def _next_of_task(look: Look) -> Next:

@@ -1,11 +1,11 @@
-"""A token set made by jobs: `pretokenize_dataset.py TEXT --slurm SITE --tasks N`.
+"""A token set made by jobs: `pretokenize_dataset.py INPUTS --slurm SITE --tasks N`.
 
-    command.run_on_slurm --asking: what a task asks for, what the cluster refuses
-                         --sending: what is missing is submitted, in the two phases of slurm.submit.phases
-                         --telling: what was submitted, how far the tasks are, what to type
-    a job of Slurm -------> slurm.in_job.tokens --> pretokenize_dataset.py ... --block-range 3/16
-                            pretokenize_dataset.py merge SET, when all of them are done
+    submit_tasks.run_on_slurm --task_resources: what a task requests, what the cluster refuses
+                              --tasks that are neither done nor queued nor running --> one job array
+    a job of the array -----> run_task, in the job --> pretokenize_dataset.py ... --block-range 3/16
+    task_status ------------> state of each task, for `status`, `why` and `logs`
+    resubmit_tasks ---------> the command that was typed, once more
 
-What belongs to it lies beside the set, as beside a study's runs: `.SET.slurm/.submissions/ID/` is what was
-submitted, `.SET.slurm/00003-of-00016/log.txt` what a task wrote, `.SET.slurm/.snapshots/` the code that runs.
+Files are next to the set, in `.SET.slurm/`: `.submissions/ID/` is what was submitted,
+`00003-of-00016/log.txt` the log of a task, `.snapshots/` the code that runs.
 """

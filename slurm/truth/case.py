@@ -45,8 +45,6 @@ class Case:
     asked_to_stop: bool = False
     """Whether what started the run was asked to stop, and has passed that on."""
     notes: tuple[str, ...] = field(default=())
-    given: str | None = None
-    """What a user calls what it belongs to; None: the study that its folder lies in."""
 
     @cached_property
     def start(self) -> Job | None:

@@ -144,7 +144,7 @@ def next_of_study(given: str, truths: Sequence[Truth]) -> Next:
 
 
 def next_of_tokens(given: str, truths: Sequence[Truth]) -> Next:
-    """given: the set's path. truths: of its tasks and the merge."""
+    """given: the set's path. truths: of its tasks."""
     tokens = shlex.quote(given)
     bad = next((truth for state in (*_BAD, "stalled") for truth in truths if truth.state == state), None)
     if bad is not None:
@@ -153,6 +153,10 @@ def next_of_tokens(given: str, truths: Sequence[Truth]) -> Next:
         )
     if any(truth.is_live for truth in truths):
         return Next(f"python -m slurm status {tokens} --watch", "the same, live")
+    if not Path(given, "manifest.json").exists():
+        return Next(
+            f"python pretokenize_dataset.py merge {tokens}", "all tasks are done: makes the set of them"
+        )
     return Next(f"python pretokenize_dataset.py inspect {tokens}", "what is in it")
 
 

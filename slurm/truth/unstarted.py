@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from experiment_utils.run_folder import RunFolder
 from slurm.records import OF_THE_ORIGINAL, SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
@@ -100,7 +98,7 @@ def _notes(case: Case) -> str:
 
 def _again(case: Case, told: str) -> str:
     """What starts it."""
-    study = typed_study(case.known.folder.parent) if case.given is None else shlex.quote(case.given)
+    study = typed_study(case.known.folder.parent)
     return f"{told}. It is started by: python -m slurm resubmit {study}"
 
 

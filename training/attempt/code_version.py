@@ -38,7 +38,7 @@ NOT_COUNTED = (
     "data_loading/audit_samples.py", "data_loading/cut_documents.py",
     "data_loading/tokenizer_contradictions.py", "data_loading/unused_keys.py", "data_loading/catalogue.py",
     "data_loading/commands", "data_loading/finding.py", "data_loading/formats",
-    "data_loading/inspection.py", "data_loading/set_commands.py", "data_loading/task_commands.py",
+    "data_loading/inspection.py", "data_loading/set_commands.py",
     "data_loading/verify.py", "training/__main__.py", "training/commands", "training/export",
     "training/harness.py", "training/sampling.py", "training/saved_run.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint

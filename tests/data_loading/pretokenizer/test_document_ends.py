@@ -17,13 +17,13 @@ import pretokenize_dataset
 from conf import schema
 from data_loading.audit import audit
 from data_loading.prepare import prepare_data
-from data_loading.pretokenizer.block_range import BlockRange
+from data_loading.pretokenizer.distributed.merge import merge
+from data_loading.pretokenizer.distributed.task import pretokenize_task
+from data_loading.pretokenizer.distributed.task_plan import SetTask
 from data_loading.pretokenizer.document_ends import AUTO, NONE, choose_ends, notes_on_ends
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
-from data_loading.pretokenizer.merge import merge
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.task import pretokenize_share
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
@@ -103,15 +103,17 @@ def test_resumed_set_has_each_id_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_tasks_make_the_same_set(tmp_path: Path) -> None:
     tokenizer = choose_ends(BYTES, "7", "5")
-    (tmp_path / "a.txt").write_text("one water and one rose " * 40)
-    source = open_inputs([str(tmp_path / "a.txt")], InputOptions())
+    paths = [tmp_path / f"{number}.txt" for number in range(3)]
+    for path in paths:
+        path.write_text("one water and one rose " * 40)
+    source = open_inputs(list(map(str, paths)), InputOptions())
     options = Options(shard_tokens=10_000, workers=0)
     for task in range(3):
-        pretokenize_share(source, tokenizer, tmp_path / "s", BlockRange(task, 3), options)
+        pretokenize_task(source, tokenizer, tmp_path / "s", SetTask(task, 3), options)
     made = merge(tmp_path / "s").manifest
     one = pretokenize(source, tokenizer, tmp_path / "one", options).manifest
     ids = [np.load(path) for path in sorted((tmp_path / "s").glob("shard_*[0-9].npy"))]
-    assert np.concatenate(ids).tolist() == expected(["one water and one rose " * 40], BYTES, 5, 7)
+    assert np.concatenate(ids).tolist() == expected(["one water and one rose " * 40] * 3, BYTES, 5, 7)
     assert (made["fingerprint"], made["tokenizer"]) == (one["fingerprint"], one["tokenizer"])
 
 

@@ -1,4 +1,4 @@
-"""A text, a Slurm that answers as the real one and runs nothing, and what is typed."""
+"""Three texts, a Slurm that answers as the real one and runs nothing, and what is typed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from fake_slurm import FakeSlurm
 
 import pretokenize_dataset
 import slurm.submit.reconciling
-import slurm.tokens.command
+import slurm.tokens.submit_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
 FLAGS = ("--tokenizer", "bytes", "--output", "parts", "--tokens-per-shard", "40K", "--workers", "0")
-ASKED = ("my.txt", *FLAGS, "--slurm", "default", "slurm.mem=600MB")
+TEXTS = ("part-0.txt", "part-1.txt", "part-2.txt")
+ASKED = (*TEXTS, *FLAGS, "--slurm", "default", "slurm.mem=600MB")
 Type = Callable[..., int]
 
 
@@ -25,17 +26,18 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Its commands are first on PATH; what is submitted would run this checkout."""
     found = FakeSlurm(tmp_path / "cluster")
     monkeypatch.setenv("PATH", found.path)
-    monkeypatch.setattr(slurm.tokens.command, "_snapshot", lambda folder: ROOT)
+    monkeypatch.setattr(slurm.tokens.submit_tasks, "_snapshot", lambda folder: ROOT)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
     return found
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user stands, with a text of 200 KB."""
+    """Working directory of the user, with three texts of 70 KB each."""
     folder = tmp_path / "home"
     folder.mkdir()
-    write_text(folder / "my.txt")
+    for name in TEXTS:
+        write_text(folder / name, lines=1300)
     monkeypatch.chdir(folder)
     return folder
 
@@ -46,7 +48,7 @@ def write_text(path: Path, lines: int = 4000) -> None:
 
 @pytest.fixture
 def type_(home: Path, cluster: FakeSlurm) -> Type:
-    """`python pretokenize_dataset.py my.txt --slurm default ...` in this process; returns its exit status."""
+    """`python pretokenize_dataset.py part-0.txt ... --slurm default` in this process; its exit status."""
 
     def run(*arguments: str, tasks: int = 3) -> int:
         return pretokenize_dataset.main([*ASKED, "--tasks", str(tasks), *arguments])
@@ -68,6 +70,6 @@ def told(type_: Type, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[
 
 
 def do_task(task: int, tasks: int = 3, *more: str) -> None:
-    """What a job does, typed by hand."""
-    arguments = ["my.txt", *FLAGS, *more, "--block-range", f"{task}/{tasks}"]
+    """Do what a job does, by hand."""
+    arguments = [*TEXTS, *FLAGS, *more, "--block-range", f"{task}/{tasks}"]
     assert pretokenize_dataset.main(arguments) == 0

@@ -1,0 +1,47 @@
+"""Submit what is missing of a token set: the command that made it, typed once more."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from experiment_utils.errors import Problem, UserError
+from slurm.finding import set_of
+from slurm.records import submissions
+from slurm.submit.again import new_mem, new_time
+from slurm.submit.frozen import FROZEN
+
+ENTRY = Path(__file__).resolve().parent.parent.parent / "pretokenize_dataset.py"
+
+
+def submit_again(study: Path, options: argparse.Namespace) -> int:
+    """Type the last command of `.SET.slurm` again, with the options of `resubmit`; returns its exit status.
+
+    Raises:
+        UserError: a flag is for runs, or what was submitted cannot be read.
+    """
+    last = next(reversed(list(submissions(study))), None)
+    if last is None or not Path(last.cwd).is_dir():
+        raise UserError(f"{set_of(study)}: what was submitted of it cannot be read: type its command again")
+    overrides = [word for word in options.rest if "=" in word]
+    for flag, is_given in (
+        ("RUN", len(overrides) < len(options.rest)), ("--only", options.only),
+        ("--launcher", options.launcher), ("--code", options.code != FROZEN), ("--again", options.again),
+    ):  # fmt: skip
+        if is_given:
+            raise UserError(
+                Problem(flag, "is for runs: of a token set all that is missing is submitted. Leave it away")
+            )
+    had = last.arrays[0].options
+    if options.mem is not None:
+        overrides.append(f"slurm.mem={new_mem(options.mem, None, had.get('mem')) >> 20}MB")
+    if options.time is not None:
+        overrides.append(f"slurm.time={new_time(options.time, 'auto', had.get('time'))}")
+    keys = {override.partition("=")[0] for override in overrides}
+    words = [word for word in shlex.split(last.command)[2:] if word.partition("=")[0] not in keys]
+    words += [*["--dry-run"] * options.dry_run, *["--json"] * options.json, *overrides]
+    print(f"{last.cwd}: {shlex.join(['python', ENTRY.name, *words])}", file=sys.stderr)
+    return subprocess.run([sys.executable, str(ENTRY), *words], cwd=last.cwd).returncode

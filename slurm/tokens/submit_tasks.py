@@ -1,0 +1,330 @@
+"""Submit the tasks of a token set that are neither done nor queued nor running, as one job array.
+
+    lock -> reconcile what an earlier submitter left -> the queue -> the disk -> intent -> sbatch -> job ids
+
+The queue is asked before the disk: a task that ends in between is seen in the one or the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from data_loading.pretokenizer.distributed.merge import merge_if_done
+from data_loading.pretokenizer.distributed.task import note_uneven
+from data_loading.pretokenizer.distributed.task_plan import (
+    SetTask,
+    agree,
+    make_plan,
+    missing_tasks,
+    read_plan,
+)
+from data_loading.pretokenizer.existing import up_to_date
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.job import check_options
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.source import Source
+from data_loading.set_files import SetFiles, disk_errors, settle
+from data_loading.tokenizer import Tokenizer
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from slurm.cluster import read_cluster
+from slurm.cluster.sbatch_words import directives
+from slurm.in_job.start import setup_lines
+from slurm.records import SLURM, Array, Submission
+from slurm.submit.arrays import Asked, ToSend, arrays_of
+from slurm.submit.ask import NoAnswer, need_slurm
+from slurm.submit.asking import try_out
+from slurm.submit.cancelling import under_way
+from slurm.submit.in_flight import word_of
+from slurm.submit.phases import intend, send_all, sent, study_lock, submission_id
+from slurm.submit.reconciling import reconcile
+from slurm.submit.room import Limits, Queue, limits_of
+from slurm.submit.send import send
+from slurm.tokens import task_resources
+from slurm.tokens.task_resources import TaskRequest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Order:
+    """A set to be made, and how far its tasks are, by the names of their folders."""
+
+    files: SetFiles
+    plan: dict[str, Any]
+    request: TaskRequest
+    limits: Limits
+    arguments: list[str]
+    """Arguments of each task's command, without --block-range."""
+    command: str
+    """The command that was typed."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Missing task -> `queued` or `running`, before this command."""
+    done: Sequence[str] = ()
+    submission: Submission | None = None
+
+    @property
+    def names(self) -> list[str]:
+        tasks = self.plan["tasks"]
+        return [SetTask(number, tasks).folder_name for number in range(tasks)]
+
+    @property
+    def to_send(self) -> list[str]:
+        """Tasks that are neither done nor in the queue."""
+        return [name for name in self.names if name not in self.done and name not in self.held]
+
+    @property
+    def sent(self) -> list[str]:
+        return self.to_send if self.submission else []
+
+    @property
+    def makes(self) -> str:
+        """A digest of what decides the bytes of the set."""
+        plan = {**self.plan, "skip_bad": None}
+        return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+
+
+def run_on_slurm(
+    source: Source,
+    tokenizer: Tokenizer,
+    output: Path,
+    how: Options,
+    given: argparse.Namespace,
+    arguments: Sequence[str],
+    overrides: Sequence[str],
+    tasks: int,
+    log: Callable[[str], None],
+) -> int:
+    """Submit the missing tasks and print what was submitted; returns the exit status.
+
+    Args:
+        arguments: As typed, without the overrides `slurm.KEY=VALUE`.
+
+    Raises:
+        UserError: tasks cannot make this set, or were begun with another command, or the cluster refuses.
+    """
+    whole = source if isinstance(source, Inputs) else Inputs([source])
+    plan = make_plan(whole, tokenizer, output, how, tasks, "--slurm")
+    check_options(how, output)
+    files = SetFiles(output)
+    settle(files)
+    if up_to_date(files, whole, tokenizer, how) is not None:
+        return _print_made(output, given)
+    config = task_resources.read_site(given.slurm, overrides)
+    by_hand = f"do the tasks by hand: this command with --block-range 0/{tasks} to {tasks - 1}/{tasks}"
+    need_slurm("--slurm", by_hand)
+    cluster = read_cluster()
+    if not cluster.is_here:
+        raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
+    request = task_resources.request_of(config, tokenizer, how.engine, how.workers, cluster)
+    wrong = task_resources.refusals(request, whole, tasks, cluster)
+    if wrong:
+        raise UserError(*wrong)
+    for line in task_resources.folders_of_this_machine(whole, output, ROOT, cluster):
+        log(f"WARNING: {line}")
+    every = [Asked("the tasks", request.ask.options)] * tasks
+    limits = try_out(every, limits_of([every[0].queue], cluster), after=0)
+    command = shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides])
+    order = Order(files, plan, request, limits, [*arguments, "--workers", str(request.workers)], command)
+    note_uneven(whole, tasks, log)
+    if read_plan(files) is not None:
+        agree(files, plan)
+    if given.dry_run:
+        return _print_plan(_found(order), as_json=given.json)
+    with disk_errors(files.jobs, output):
+        agree(files, plan)
+        files.jobs.mkdir(parents=True, exist_ok=True)
+        with study_lock(files.jobs):
+            reconcile(files.jobs)
+            order = _found(order)
+            if len(order.done) == tasks and merge_if_done(output, log) is not None:
+                return _print_made(output, given)
+            order = _submit(order) if order.to_send else order
+    print(json.dumps(_to_json(order), indent=2) if given.json else "\n".join(_lines(order)))
+    return 0
+
+
+def _found(order: Order) -> Order:
+    """With the tasks that are done, queued and running.
+
+    Raises:
+        UserError: Slurm does not answer; or the queue holds jobs that make something else.
+    """
+    held: dict[str, str] = {}
+    for target in under_way(order.files.jobs) if order.files.jobs.is_dir() else ():
+        if target.submission.makes != order.makes:
+            raise UserError(
+                f"{order.files.tokens}: jobs that make something else are in the queue for it: another text, "
+                f"tokenizer, option or number of tasks, by {target.submission.command}\nWait for them, or "
+                f"end them (scancel {target.array.job_id}), and type this again",
+                code="other-jobs-under-way",
+            )
+        for number, word in target.tasks.items():
+            held |= dict.fromkeys(target.array.tasks[number], word_of(word))
+    missing = {task.folder_name for task in missing_tasks(order.files, order.plan["tasks"])}
+    done = [name for name in order.names if name not in missing]
+    return replace(order, done=done, held={name: word for name, word in held.items() if name in missing})
+
+
+def _submit(order: Order) -> Order:
+    """Submit the tasks that are neither done nor in the queue.
+
+    Raises:
+        UserError: the queue has no room, or Slurm refuses.
+    """
+    study, names = order.files.jobs, order.to_send
+    room = order.limits.room(Queue.of(order.request.ask.options))
+    if room is not None and room < len(names):
+        raise UserError(
+            f"--slurm: {counted(len(names), 'task')} to submit, and the queue has room for {room:,} more "
+            "(MaxSubmitJobs, MaxJobCount). Give fewer tasks, or wait until other jobs have ended",
+            code="queue-full",
+        )
+    snapshot = _snapshot(study)
+    now_s = time.time()
+    identity = submission_id(now_s)
+    arrays = _arrays(order, identity)
+    for name in order.names:
+        (study / name).mkdir(exist_ok=True)
+    submission = intend(
+        identity, study, arrays, now_s, launcher=SLURM, command=order.command, snapshot=snapshot,
+        makes=order.makes,
+    )  # fmt: skip
+
+    def send_one(submission: Submission, one: ToSend, lock: int) -> Array:
+        path = submission.folder / f"{one.array.number}.sh"
+        atomic_files.write_text(path, script(submission, one, order))
+        return sent(one.array, send(submission, path, one.array.options, lock))
+
+    submission, not_sent = send_all(submission, arrays, send_one)
+    if not_sent:
+        sent_now = len(names) - len(not_sent)
+        raise UserError(
+            f"{order.files.tokens}: {sent_now:,} of {counted(len(names), 'task')} submitted. The others: "
+            f"{next(iter(not_sent.values()))}",
+            code="tasks-not-submitted",
+        )
+    return replace(order, submission=submission)
+
+
+def _snapshot(folder: Path) -> Path:
+    from slurm.snapshot import take
+
+    return take(folder).path
+
+
+def _arrays(order: Order, identity: str) -> list[ToSend]:
+    ask, parallel = order.request.ask, order.request.config.slurm.parallel
+    asked = [Asked(name, ask.options, ask.setup, parallel) for name in order.to_send]
+    return arrays_of(asked, order.files.jobs, identity, order.limits.most_tasks)
+
+
+def script(submission: Submission, one: ToSend, order: Order) -> str:
+    """The sbatch script of an array of tasks, in shell that can be read and sent by hand."""
+    array, study = one.array, shlex.quote(str(submission.study.absolute()))
+    output = shlex.quote(str(order.files.tokens.absolute()))
+    srun = shlex.join(["srun", "--kill-on-bad-exit=1", sys.executable, "-u", "-m", "slurm.tokens.run_task"])
+    at_a_time = "" if array.parallel is None else f"%{array.parallel}"
+    options = {
+        "job-name": array.name,
+        "output": str(submission.folder.absolute() / "%j.out"),
+        "open-mode": "append",
+        **({"array": f"0-{len(array.tasks) - 1}{at_a_time}"} if array.is_array else {}),
+        **array.options,
+    }
+    lines = [
+        f"#!/bin/bash\n{directives(options)}tasks=({' '.join(name for (name,) in array.tasks)})",
+        "task=${tasks[${SLURM_ARRAY_TASK_ID:-0}]}",
+        f'exec >> {study}/"$task"/log.txt 2>&1',
+        f"cd {shlex.quote(submission.cwd)} || exit 1",
+        *one.setup,
+        *([] if submission.snapshot is None else setup_lines(submission.snapshot)),
+        f'exec {srun} {output} "$task" {shlex.join(order.arguments)}',
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _print_made(output: Path, given: argparse.Namespace) -> int:
+    if given.json:
+        print(json.dumps({"path": str(output), "up_to_date": True, "submitted": [], "jobs": []}, indent=2))
+        return 0
+    print(f"{output}: the set is made and up to date. Nothing was submitted")
+    if given.format:
+        merge = ["python", "pretokenize_dataset.py", "merge", str(output), "--format", given.format]
+        print(f"its exports: {shlex.join(merge)}")
+    return 0
+
+
+def _print_plan(order: Order, *, as_json: bool) -> int:
+    """Print what would be submitted."""
+    submission = Submission(
+        id="SUBMISSION", study=order.files.jobs, launcher=SLURM, created_s=time.time(), user="", host="",
+        cwd=str(Path.cwd()), command=order.command, arrays=[], snapshot="SNAPSHOT",
+    )  # fmt: skip
+    texts = [script(submission, one, order) for one in _arrays(order, submission.id)]
+    if as_json:
+        facts = {**_to_json(order), "to_submit": order.to_send, "scripts": texts}
+        print(json.dumps({"slurm": facts}, indent=2))
+    else:
+        print(f"{order.files.tokens}: {_states(order)}; {counted(len(order.to_send), 'task')} to submit")
+        print(f"each requests {order.request}", *texts, sep="\n")
+        print("tokens, time and memory: the same command without --slurm and --tasks")
+    return 0
+
+
+def _to_json(order: Order) -> dict[str, Any]:
+    ask, held = order.request.ask, order.held
+    arrays = [array for array in order.submission.arrays if array.is_sent] if order.submission else []
+    return {
+        "path": str(order.files.tokens),
+        "up_to_date": False,
+        "tasks": order.plan["tasks"],
+        "done": [order.names.index(name) for name in order.done],
+        "queued": [name for name in held if held[name] != "running"],
+        "running": [name for name in held if held[name] == "running"],
+        "submitted": order.sent,
+        "jobs": [
+            {"job": array.job_id, "name": array.name, "tasks": array.tasks, "options": array.options}
+            for array in arrays
+        ],
+        "submission": order.submission.id if order.submission else None,
+        "logs": str(order.files.jobs),
+        "asked": {
+            "options": ask.options,
+            "mem_bytes": ask.mem_bytes,
+            "time_limit_s": ask.limit_s,
+            "workers": order.request.workers,
+        },
+    }
+
+
+def _lines(order: Order) -> Iterator[str]:
+    """Lines for a terminal."""
+    output = shlex.quote(str(order.files.tokens))
+    if order.sent and order.submission:
+        jobs = ", ".join(array.job_id or "" for array in order.submission.arrays if array.is_sent)
+        yield f"{output}: submitted {len(order.sent):,} of {counted(len(order.names), 'task')} as job {jobs}"
+        yield f"  each requests {order.request}"
+    yield f"{output}: {_states(order)}"
+    if not order.to_send:
+        yield "nothing was submitted: all that is missing is queued or running"
+    yield f"State: python -m slurm status {output}. Stop: python -m slurm cancel {output}"
+    yield f"If one fails: python -m slurm why {output}. The same command again submits what is missing"
+
+
+def _states(order: Order) -> str:
+    """`3 of 16 tasks done, 11 queued, 2 running`."""
+    running = sum(word == "running" for word in order.held.values())
+    queued = len(order.held) - running + len(order.sent)
+    counts = [f"{count:,} {word}" for count, word in ((queued, "queued"), (running, "running")) if count]
+    return ", ".join([f"{len(order.done):,} of {counted(order.plan['tasks'], 'task')} done", *counts])

@@ -1,0 +1,115 @@
+"""Resources that a task of a token set requests, and what the cluster would refuse.
+
+The site's file and `slurm.KEY=VALUE` hold as for a run, except that a task is on one node and has no GPU.
+`auto` means:
+
+    mem            the most that its processes can hold, whatever the text (docs/tokenize.md, Engines)
+    cpus_per_task  --workers, else 4, or what the largest node has
+    time           the partition's default; a task that reaches it resumes afterwards
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from conf import AUTO, Config
+from data_loading.pretokenizer.hugging_face import HubDataset
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.most_memory import most_memory_bytes
+from data_loading.pretokenizer.wrapped import unwrapped
+from data_loading.tokenizer import Tokenizer
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.quantities import counted
+from memory import format_bytes
+from slurm.cluster import Ask, Cluster, ask
+from slurm.cluster.reach import is_offline, local_folders, missing_setup
+from slurm.cluster.refuse import problems
+
+CPUS = 4
+_OF_A_TASK: dict[str, Any] = {
+    "nodes": 1, "tasks_per_node": 1, "gpus_per_node": 0, "gpu_type": None, "pack": 1, "workers": None,
+    "by_model": {},
+}  # fmt: skip
+_FOR_RUNS = (*_OF_A_TASK, "gpu_mem", "name", "max_idle_attempts", "require_clean")
+"""Keys of `slurm` that are for runs only."""
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """Request of each task."""
+
+    config: Config
+    """The site's, changed for token sets."""
+    ask: Ask
+    workers: int
+    """Processes of a task."""
+
+    def __str__(self) -> str:
+        mem = "memory" if self.ask.mem_bytes is None else format_bytes(self.ask.mem_bytes)
+        time = self.ask.options.get("time", "the partition's default time")
+        return f"{counted(self.ask.cpus, 'CPU')}, {mem} ({self.ask.how_mem}), {time}"
+
+
+def read_site(site: str, overrides: Sequence[str]) -> Config:
+    """The configuration of a site, for tasks of a token set. overrides: `slurm.KEY=VALUE`.
+
+    Raises:
+        UserError: the site or a key does not exist, or a value cannot be used.
+    """
+    from slurm.one_run import compose
+
+    keys = [override.partition("=")[0] for override in overrides]
+    what = "is for runs: a task that tokenizes is on one node, without GPUs. Leave it away"
+    wrong = [Problem(key, what) for key in keys if key.removeprefix("slurm.") in _FOR_RUNS]
+    if wrong:
+        raise UserError(*wrong)
+    config = compose([f"slurm={site}", *overrides])
+    return replace(config, slurm=replace(config.slurm, **_OF_A_TASK))
+
+
+def request_of(
+    config: Config, tokenizer: Tokenizer, engine: str, workers: int | None, cluster: Cluster
+) -> TaskRequest:
+    """The request of each task. workers: processes as typed; None: by the cores.
+
+    Raises:
+        UserError: no engine has that name.
+    """
+    wanted, cpus = config.slurm, workers or 1
+    if wanted.cpus_per_task != AUTO:
+        cpus = int(wanted.cpus_per_task)
+    elif workers is None:
+        cores = (found.most_cpus for found in cluster.partitions_of(wanted.partition))
+        cpus = min([CPUS, *(count for count in cores if count is not None)])
+    processes = (cpus if cpus > 1 else 0) if workers is None else workers
+    mem = most_memory_bytes(tokenizer, engine, processes) if wanted.mem == AUTO else wanted.mem
+    config = replace(config, slurm=replace(wanted, cpus_per_task=cpus, mem=mem))
+    asked = ask(config, None, cluster)
+    how_mem = "the most it can hold" if wanted.mem == AUTO and asked.mem_bytes else asked.how_mem
+    return TaskRequest(config, replace(asked, how_mem=how_mem), processes)
+
+
+def refusals(request: TaskRequest, whole: Inputs, tasks: int, cluster: Cluster) -> list[Problem]:
+    """Everything that the cluster would refuse, as far as it is known."""
+    wanted = request.config.slurm
+    found = [*problems([(request.config, request.ask)], cluster), *missing_setup(wanted)]
+    if is_offline(wanted):
+        what = "is read from the hub, and the nodes have no internet. Tokenize it without --slurm"
+        hub = [part.what for part in whole.parts if isinstance(unwrapped(part), HubDataset)]
+        found += [Problem("slurm.offline", f"{name} {what}") for name in hub]
+    if tasks > wanted.confirm:
+        what = f"{tasks:,} tasks; more than {wanted.confirm:,} need slurm.confirm={tasks}"
+        found.append(Problem("slurm.confirm", what))
+    return found
+
+
+def folders_of_this_machine(whole: Inputs, output: Path, code: Path, cluster: Cluster) -> list[str]:
+    """Warnings about folders that nodes most likely do not see."""
+    states = [state[0] for state in whole.state() if isinstance(state, list | tuple) and state]
+    texts = [("the text", Path(path).parent) for path in states if str(path).startswith("/")]
+    return local_folders(
+        dict.fromkeys([("the code", code), ("the set", output.absolute().parent), *texts]), cluster
+    )
