@@ -144,7 +144,18 @@ class TestEngine:
     @pytest.mark.parametrize("name", PATTERN)
     @settings(max_examples=examples(25))
     @given(texts=st.lists(hostile_text, max_size=5))
-    @example(texts=["a b\n  ", "The \u180e word\r\n\t\u3000", " \n ", "x's 'S'\u017f", "1234567\n\x0b"])
+    @example(
+        texts=[
+            f"a b\n{' ' * 8}",
+            "a:\n\n    ",
+            "the\n     ",
+            "a b\n  ",
+            "The \u180e word\r\n\t\u3000",
+            " \n ",
+            "x's 'S'\u017f",
+            "1234567\n\x0b",
+        ]
+    )
     def test_ids_and_lengths_are_those_of_tiktoken(
         self, texts: list[str], name: str, engine: str, tiktoken_here: Path
     ) -> None:
