@@ -34,7 +34,7 @@ from data_loading.pretokenizer.split_patterns import (
     TIKTOKEN_R50K_PATTERN,
 )
 from data_loading.pretokenizer.texts import TextFile
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer, ranks_text
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
@@ -146,9 +146,6 @@ class TestEngine:
     @given(texts=st.lists(hostile_text, max_size=5))
     @example(
         texts=[
-            f"a b\n{' ' * 8}",
-            "a:\n\n    ",
-            "the\n     ",
             "a b\n  ",
             "The \u180e word\r\n\t\u3000",
             " \n ",
@@ -167,6 +164,24 @@ class TestEngine:
         assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
         assert lengths.tolist() == [len(part) for part in expected]
         assert ids.tolist() == [number for part in expected for number in part]
+
+    @pytest.mark.parametrize("engine", ["fastokens", "huggingface"])
+    @settings(max_examples=examples(40))
+    @given(text=st.text("ab! \n\r\t\u3000", max_size=12))
+    @example(text="a\n  ")
+    @example(text="a b\r\n \n\t")
+    def test_whitespace_at_the_end_is_one_piece_for_cl100k(
+        self, text: str, engine: str, tiktoken_here: Path
+    ) -> None:
+        import tiktoken
+
+        ranks = {bytes([byte]): byte for byte in range(256)} | {b"\n ": 256, b"\n  ": 257, b"\n\t": 258}
+        encoding = tiktoken.Encoding(
+            "x", pat_str=TIKTOKEN_CL100K_PATTERN, mergeable_ranks=ranks, special_tokens={}
+        )
+        made = TiktokenTokenizer("x", TIKTOKEN_CL100K_PATTERN, {}, ranks_text(ranks))
+        found = make_engine(engine, made).encode_batch([text.encode()])[0]
+        assert found.tolist() == encoding.encode_ordinary(text)
 
     @pytest.mark.parametrize("letter", ["a", "é", "中"])
     def test_a_long_run_without_a_space_is_encoded_whole(
