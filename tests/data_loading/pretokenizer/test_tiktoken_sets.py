@@ -22,7 +22,7 @@ from data_loading.inspection import inspect
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.prepare import prepare_data
 from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.engines import choose_engine, make_engine
+from data_loading.pretokenizer.engines import REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import write_engine
 from data_loading.pretokenizer.making import CONTINUES
@@ -264,6 +264,18 @@ class TestSets:
         for name in ("ranks.tiktoken", "tiktoken.json"):
             copies = [text.with_name(f"{stem}.tokenizer") / name for stem in "ab"]
             assert copies[0].read_bytes() == copies[1].read_bytes()
+
+    @pytest.mark.parametrize("engine", REMOVED)
+    def test_a_set_of_a_removed_engine_is_read_and_up_to_date(
+        self, engine: str, tiktoken_here: Path, text: Path
+    ) -> None:
+        tokenizer, output = named("tiny_r50k"), text.with_suffix(".npy")
+        made = pretokenize(TextFile(text), tokenizer, output).manifest
+        manifest = output.with_name("a.npy.json")
+        manifest.write_text(json.dumps({**made, "engine": {"name": engine, "version": "0.14.0"}}))
+        again = pretokenize(TextFile(text), tokenizer, output)
+        assert (again.made, again.manifest["fingerprint"]) == (False, made["fingerprint"])
+        assert [str(finding) for finding in audit(output, deep=True) if finding.ok is False] == []
 
     def test_the_copy_in_the_set_is_all_that_reading_it_needs(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
