@@ -146,6 +146,8 @@ class TestTokenizer:
         tokens=st.lists(st.text("ab", min_size=2, max_size=6), unique=True, max_size=25),
         text=st.text("ab ", max_size=40),
     )
+    @example(tokens=["ab", "ba", "aba"], text="baba ababab")
+    @example(tokens=["aba", "ab", "ba", "bab"], text="baba ababab babab")
     def test_any_ranks_give_the_ids_of_tiktoken(
         self, tokens: list[str], text: str, tiktoken_here: Path
     ) -> None:

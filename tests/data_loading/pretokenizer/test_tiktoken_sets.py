@@ -22,7 +22,7 @@ from data_loading.inspection import inspect
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.prepare import prepare_data
 from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.engines import choose_engine, make_engine
+from data_loading.pretokenizer.engines import REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import write_engine
 from data_loading.pretokenizer.making import CONTINUES
@@ -34,7 +34,7 @@ from data_loading.pretokenizer.split_patterns import (
     TIKTOKEN_R50K_PATTERN,
 )
 from data_loading.pretokenizer.texts import TextFile
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer, ranks_text
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
@@ -144,7 +144,15 @@ class TestEngine:
     @pytest.mark.parametrize("name", PATTERN)
     @settings(max_examples=examples(25))
     @given(texts=st.lists(hostile_text, max_size=5))
-    @example(texts=["a b\n  ", "The \u180e word\r\n\t\u3000", " \n ", "x's 'S'\u017f", "1234567\n\x0b"])
+    @example(
+        texts=[
+            "a b\n  ",
+            "The \u180e word\r\n\t\u3000",
+            " \n ",
+            "x's 'S'\u017f",
+            "1234567\n\x0b",
+        ]
+    )
     def test_ids_and_lengths_are_those_of_tiktoken(
         self, texts: list[str], name: str, engine: str, tiktoken_here: Path
     ) -> None:
@@ -156,6 +164,24 @@ class TestEngine:
         assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
         assert lengths.tolist() == [len(part) for part in expected]
         assert ids.tolist() == [number for part in expected for number in part]
+
+    @pytest.mark.parametrize("engine", ["fastokens", "huggingface"])
+    @settings(max_examples=examples(40))
+    @given(text=st.text("ab! \n\r\t\u3000", max_size=12))
+    @example(text="a\n  ")
+    @example(text="a b\r\n \n\t")
+    def test_whitespace_at_the_end_is_one_piece_for_cl100k(
+        self, text: str, engine: str, tiktoken_here: Path
+    ) -> None:
+        import tiktoken
+
+        ranks = {bytes([byte]): byte for byte in range(256)} | {b"\n ": 256, b"\n  ": 257, b"\n\t": 258}
+        encoding = tiktoken.Encoding(
+            "x", pat_str=TIKTOKEN_CL100K_PATTERN, mergeable_ranks=ranks, special_tokens={}
+        )
+        made = TiktokenTokenizer("x", TIKTOKEN_CL100K_PATTERN, {}, ranks_text(ranks))
+        found = make_engine(engine, made).encode_batch([text.encode()])[0]
+        assert found.tolist() == encoding.encode_ordinary(text)
 
     @pytest.mark.parametrize("letter", ["a", "é", "中"])
     def test_a_long_run_without_a_space_is_encoded_whole(
@@ -238,6 +264,18 @@ class TestSets:
         for name in ("ranks.tiktoken", "tiktoken.json"):
             copies = [text.with_name(f"{stem}.tokenizer") / name for stem in "ab"]
             assert copies[0].read_bytes() == copies[1].read_bytes()
+
+    @pytest.mark.parametrize("engine", REMOVED)
+    def test_a_set_of_a_removed_engine_is_read_and_up_to_date(
+        self, engine: str, tiktoken_here: Path, text: Path
+    ) -> None:
+        tokenizer, output = named("tiny_r50k"), text.with_suffix(".npy")
+        made = pretokenize(TextFile(text), tokenizer, output).manifest
+        manifest = output.with_name("a.npy.json")
+        manifest.write_text(json.dumps({**made, "engine": {"name": engine, "version": "0.14.0"}}))
+        again = pretokenize(TextFile(text), tokenizer, output)
+        assert (again.made, again.manifest["fingerprint"]) == (False, made["fingerprint"])
+        assert [str(finding) for finding in audit(output, deep=True) if finding.ok is False] == []
 
     def test_the_copy_in_the_set_is_all_that_reading_it_needs(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
