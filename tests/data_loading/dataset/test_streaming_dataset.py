@@ -59,8 +59,9 @@ def read_all(loader: Any) -> list[int]:
 
 
 class TestWindows:
-    @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<i4", "<i8"])
-    @pytest.mark.parametrize("split", ["train", "val"])
+    @pytest.mark.parametrize(
+        ("dtype", "split"), [("<u2", "train"), ("<u4", "val"), ("<i4", "train"), ("<i8", "val")]
+    )
     def test_labels_are_the_next_tokens_and_stay_inside_the_split(
         self, dtype: str, split: str, tmp_path: Path
     ) -> None:

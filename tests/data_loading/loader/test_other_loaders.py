@@ -28,8 +28,9 @@ def first_ids(batches: Any) -> list[int]:
     return [int(window) for batch in batches for window in batch["input_ids"][:, 0]]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("sampler", ["shuffle", "sequential", "random", "distributed"])
+@pytest.mark.parametrize(
+    ("sampler", "workers"), [("shuffle", 2), ("sequential", 0), ("random", 0), ("distributed", 2)]
+)
 def test_torch(dataset: StreamingDataset, sampler: str, workers: int) -> None:
     samplers: dict[str, Any] = {
         "sequential": SequentialSampler(dataset),
@@ -74,12 +75,11 @@ def test_workers_that_persist_know_of_the_epoch(dataset: StreamingDataset, conte
         assert first_ids(loader) == dataset.window_at(range(len(dataset)), epoch).tolist()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_torchdata(dataset: StreamingDataset, workers: int) -> None:
+def test_torchdata(dataset: StreamingDataset) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
     def loader() -> Any:
-        return stateful(dataset, BATCH, num_workers=workers, collate_fn=StreamingDataset.collate)
+        return stateful(dataset, BATCH, num_workers=2, collate_fn=StreamingDataset.collate)
 
     expected = first_ids(loader())
     first = loader()
