@@ -19,7 +19,7 @@ from data_loading.lookup import load_tokenizer
 from data_loading.memory_set import tokens_of_text
 from data_loading.opening import open_uri, scheme_of
 from data_loading.remote.address import is_remote
-from data_loading.remote.for_run import open_for_run
+from data_loading.remote.from_config import open_for_run
 from data_loading.remote.remote_set import RemoteSet
 from data_loading.splits import Share
 from data_loading.tokenized import stdlib_place, token_set

@@ -62,7 +62,7 @@ def _size(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Copy the set, and tell of it; returns the exit status. Raises UserError."""
-    from data_loading.remote.mirror import mirror
+    from data_loading.remote.copy_set import mirror
     from experiment_utils.errors import UserError
 
     if arguments.workers < 1 or arguments.part_size < 1:

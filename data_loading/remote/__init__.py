@@ -1,6 +1,10 @@
-"""Token sets in object stores and on web servers: fetched as they are used, verified, copied.
+"""Token sets in object stores and on web servers: downloaded while a run trains, verified, copied.
 
-    s3://, r2://, https:// --store--> ranges of bytes --download--> verified files --cache--> reader
+    address -> store -> download -> cache -> set_cache -> readers -> remote_set -> from_config
+                            |                    ^
+                            v                    |
+                          copy_set           prefetcher (a thread of the run)
 
-`helper` is the process that fetches; `remote_set` is what a run sees.
+`store` reads ranges of objects, `download` writes verified files, `cache` keeps a folder within its budget,
+and `set_cache` holds the files of one set for the readers of a run.
 """

@@ -1,4 +1,4 @@
-"""Where a token set lies: the folder that holds it, and what it is called there."""
+"""Addresses of token sets: the folder that holds one, and its name there."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Address:
-    """scheme: empty for a folder on a disk. root: bucket, host with port, or that folder. path: of the folder
-    below the root that holds the set. files: of the set, relative to that folder.
-    """
+    """Place of a set."""
 
     scheme: str
+    """Empty for a folder on a disk."""
     root: str
+    """Bucket, host with port, or the folder on a disk."""
     path: str
+    """Folder below the root that holds the set."""
     files: SetFiles
+    """Files of the set, relative to that folder."""
 
     @property
     def uri(self) -> str:
-        """Of the set, without anything secret."""
-        if not self.scheme:
-            return str(Path(self.root) / self.files.tokens)
-        return f"{self.scheme}://" + "/".join(filter(None, [self.root, self.path, _name(self.files)]))
+        """Address of the set, without anything secret."""
+        return self.of(self.files.tokens.as_posix())
 
     def of(self, name: str) -> str:
-        """Of a file beside the set's, for messages."""
+        """Address of a file of the set."""
         if not self.scheme:
             return str(Path(self.root) / name)
-        return f"{self.scheme}://" + "/".join(filter(None, [self.root, self.path, name]))
+        return f"{self.scheme}://" + "/".join(filter(None, [self.root, self.path, name.removeprefix(".")]))
 
 
 def is_remote(source: str) -> bool:
-    """Whether this names a set in a store or on a server, by its scheme."""
-    return source.partition("://")[0] in SCHEMES and "://" in source
+    """Whether a source is in a store or on a server, by its scheme."""
+    return "://" in source and source.partition("://")[0] in SCHEMES
 
 
 def parse(source: str, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address of a set: s3://BUCKET/PATH, r2://BUCKET/PATH, r2:// (all from the environment),
-    https://HOST/PATH, or a path on a disk; PATH is a folder of shards, or ends in .npy.
+    """Parse s3://BUCKET/PATH, r2://BUCKET/PATH, r2:// (from the environment), https://HOST/PATH or a path.
+
+    PATH is a folder of shards, or ends in .npy.
 
     Raises:
-        UserError: no such scheme, no bucket, or a part that does not belong there.
+        UserError: unknown scheme, no bucket, or a part that an address cannot have.
     """
     if not is_remote(source):
         if "://" in source:
@@ -64,12 +65,12 @@ def parse(source: str, environ: Mapping[str, str] = os.environ) -> Address:
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if "@" in parts.netloc:
         raise UserError(
-            f"{shown}: a name or key before the host would be written into run.json. Take it out",
+            f"{shown}: a name or key before the host would be written into run.json. Remove it",
             code="address-with-secret",
         )
     if parts.query or parts.fragment:
         raise UserError(
-            f"{shown}: what stands behind ? or # is not used. Give the address without it",
+            f"{shown}: the part after ? or # is not used. Give the address without it",
             code="address-with-query",
         )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
@@ -88,7 +89,3 @@ def parse(source: str, environ: Mapping[str, str] = os.environ) -> Address:
         )
     folder, _, name = unquote(path_below).rpartition("/")
     return Address(parts.scheme, bucket, folder, SetFiles(Path(name or ".")))
-
-
-def _name(files: SetFiles) -> str:
-    return "" if files.tokens == Path() else files.tokens.as_posix()

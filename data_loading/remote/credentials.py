@@ -1,4 +1,4 @@
-"""Keys of stores, from the environment, and how they are kept out of every line that is written."""
+"""Keys of stores from the environment; they never appear in an output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRETS = (
     "WANDB_API_KEY",
 )  # fmt: skip
 _SHORTEST = 4
-"""Of a value that is looked for in texts: a shorter one would be found in words."""
+"""Characters of a key that is struck out of texts: a shorter value would be found in words."""
 
 S3_VARIABLES = (
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SKIP_SIGNATURE=true for a public bucket), AWS_REGION, "
@@ -27,12 +27,12 @@ R2_VARIABLES = f"{R2_ACCOUNT}, {R2_KEY} and {R2_SECRET} ({R2_ENDPOINT} for an en
 
 
 def s3_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What obstore's S3Store is given besides what it takes from the usual AWS names itself."""
+    """Options of obstore's S3Store that it does not read from the usual AWS variables itself."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
     endpoint = next(filter(None, map(environ.get, names)), None)
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     if not any(name in environ for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
-        options["region"] = "us-east-1"  # what Amazon's own tools take
+        options["region"] = "us-east-1"  # the default of Amazon's own tools
     return options
 
 
@@ -48,7 +48,7 @@ def no_keys(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def r2_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What obstore's S3Store is given for Cloudflare R2.
+    """Options of obstore's S3Store for Cloudflare R2.
 
     Raises:
         UserError: variables are missing; names them.
@@ -71,7 +71,7 @@ def r2_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def redacted(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The text without the value of any variable that holds a key."""
+    """Replace the value of each variable that holds a key by the variable's name."""
     for name in _SECRETS:
         value = environ.get(name, "")
         if len(value) >= _SHORTEST:

@@ -1,26 +1,26 @@
-"""One piece of a set onto the disk: ranges in parallel, each block verified, whole or not there.
+"""Downloads: ranges in parallel, every block verified, a local file that is whole or absent.
 
-A download writes `.NAME.part`, which has its full length from the beginning, so that a disk that is too
-small is told before anything is fetched; and `.NAME.parts`, the ranges that are written. Whoever fetches
-the piece again goes on with these: what was half done when a process was killed is not fetched twice.
+A download is written into `.NAME.part`, which has its full length from the start: a full disk is found before
+anything is downloaded. An interrupted download continues with the blocks that do not match their checksum.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
-from data_loading.content_hash import file_content_hash
-from data_loading.remote.pieces import Block, Piece
-from data_loading.remote.store import Store
+from data_loading.remote.retry import Sleep
+from data_loading.remote.store import Store, disk_error
+from data_loading.remote.stored_files import Block, StoredFile
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
@@ -29,35 +29,37 @@ log = logging.getLogger("data_loading")
 WORKERS = 8
 PART_BYTES = 8 << 20
 _ATTEMPTS = 4
-"""At a block whose checksum does not match."""
+"""Downloads of a block until its checksum matches."""
 _READ_BYTES = 1 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CHECK_S = 0.2
+
+T = TypeVar("T")
+Task = TypeVar("Task")
+Check = Callable[[], None]
+"""Called several times a second during a download; an exception from it ends the download."""
 
 
 class Stopped(Exception):
-    """A download was told to stop; what it has stays for the next one."""
+    """The download is not wanted any more; its file keeps what was downloaded."""
 
 
 @dataclass(frozen=True)
 class DownloadOptions:
-    """workers: requests at a time. part_bytes: of a request."""
+    """Requests of a download."""
 
     workers: int = WORKERS
+    """Requests at a time."""
     part_bytes: int = PART_BYTES
+    """Bytes of a request."""
 
 
 def part_of(target: Path) -> Path:
-    """The file that a download is written into."""
+    """Path that a download of `target` is written into."""
     return target.with_name(f".{target.name}.part")
 
 
-def journal_of(target: Path) -> Path:
-    """The file that says which ranges of it are written."""
-    return target.with_name(f".{target.name}.parts")
-
-
 def allocate(path: Path, size: int) -> None:
-    """Give a file its length on the disk. Raises OSError: there is no room for it."""
+    """Give a file its length on the disk. Raises OSError: no room."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if os.fstat(descriptor).st_size != size:
@@ -67,204 +69,179 @@ def allocate(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def no_room(path: Path, needed: int, error: OSError) -> UserError:
-    """What a user is told of a disk that took no more."""
-    if error.errno not in _FULL:
-        return UserError(
-            f"{path} cannot be written: {os.strerror(error.errno or 0)}. See that you may write in "
-            f"{path.parent}",
-            code="file-unwritable",
-        )
-    stat = os.statvfs(path.parent)
-    return UserError(
-        f"{path.parent}: the disk is full: {needed:,} bytes are needed for {path.name.strip('.')}, "
-        f"{stat.f_bavail * stat.f_frsize:,} are free. Make room, name a folder on another disk "
-        "(dataset.cache=FOLDER), or let less lie there at a time (dataset.disk_budget=SIZE)",
-        code="disk-space",
-    )
-
-
 def download(
     store: Store,
-    piece: Piece,
+    file: StoredFile,
     target: Path,
     options: DownloadOptions,
     reserve: Callable[[Path, int], None] = allocate,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> int:
-    """Make `target` of a piece, and return the bytes that were fetched for it.
+    check: Check = lambda: None,
+) -> None:
+    """Make `target`. The caller prevents that another process makes it at the same time.
 
-    The caller sees that nobody else makes it. reserve: gives the partial file its length. should_stop:
-    asked between requests.
+    Args:
+        reserve: gives the partial file its length.
+        check: see `Check`.
 
     Raises:
-        Stopped: as asked for.
-        UserError: vanished, damaged, not answered for long, or no room on the disk; names which.
+        UserError: the object is missing or damaged, the store does not answer, or the disk is full.
     """
     part = part_of(target)
     try:
-        reserve(part, piece.file_bytes)
-        with _Download(store, piece, target, options, should_stop) as running:
-            running.run()
-        for _ in range(_ATTEMPTS - 1):
-            if piece.content_hash is None or file_content_hash(part) == piece.content_hash:
-                break
-            with _Download(store, piece, target, options, should_stop, anew=True) as running:
-                running.run()
-        else:
-            if piece.content_hash is not None and file_content_hash(part) != piece.content_hash:
-                raise UserError(
-                    _damaged(store, piece, piece.blocks[0].start, piece.blocks[-1].stop),
-                    code="object-damaged",
-                )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        blocks = damaged_blocks(part, file)
+        reserve(part, file.file_bytes)
+        descriptor = os.open(part, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, file.header, 0)
+            read_blocks(
+                store, file, blocks, options,
+                lambda start, data: _write(descriptor, data, file.offset(start)), check,
+            )  # fmt: skip
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(part, target)
         atomic_files.fsync_folder(target.parent)
+        target.with_name(f".{target.name}.parts").unlink(missing_ok=True)  # of an earlier version
     except OSError as error:
-        raise no_room(part, piece.file_bytes, error) from None
-    with suppress(FileNotFoundError):
-        journal_of(target).unlink()
-    return running.fetched_bytes
+        raise disk_error(part, file.file_bytes, error) from None
 
 
-class _Download:
-    """The requests of one piece, and the two files that they are written into."""
+def damaged_blocks(path: Path, file: StoredFile) -> Sequence[Block]:
+    """Blocks that a local file does not hold as they should be; all of them if it does not exist."""
+    if not path.exists():
+        return file.blocks
+    damaged = []
+    with open(path, "rb", buffering=0) as opened:
+        for block in file.blocks:
+            digest, left = block.hasher(), block.stop - block.start
+            opened.seek(file.offset(block.start))
+            while left and (data := opened.read(min(left, _READ_BYTES))):
+                digest.update(data)
+                left -= len(data)
+            if digest.hexdigest() != block.checksum:
+                damaged.append(block)
+    return damaged
 
-    def __init__(
-        self,
-        store: Store,
-        piece: Piece,
-        target: Path,
-        options: DownloadOptions,
-        should_stop: Callable[[], bool],
-        anew: bool = False,
-    ) -> None:
-        self._store, self._piece, self._options, self._should_stop = store, piece, options, should_stop
-        self._target, self._anew = target, anew
-        self._lock = threading.Lock()
-        self.fetched_bytes = 0
 
-    def __enter__(self) -> _Download:
-        self._file = os.open(part_of(self._target), os.O_RDWR | os.O_CLOEXEC)
-        journal = journal_of(self._target)
-        self._done = set() if self._anew else _written(journal, self._head())
-        self._journal = open(journal, "a" if self._done else "w", encoding="ascii")
-        if not self._done:
-            self._journal.write(self._head())
-        return self
+def is_whole(path: Path, file: StoredFile) -> bool:
+    """Whether a local file has the right size, header and blocks. Raises OSError."""
+    with open(path, "rb") as opened:
+        has_header = opened.read(len(file.header)) == file.header
+    return has_header and path.stat().st_size == file.file_bytes and not damaged_blocks(path, file)
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-        self._journal.close()
 
-    def _head(self) -> str:
-        """What the ranges of a journal belong to."""
-        return f"{self._piece.checksum} {self._options.part_bytes}\n"
+def read_blocks(
+    store: Store,
+    file: StoredFile,
+    blocks: Iterable[Block],
+    options: DownloadOptions,
+    sink: Callable[[int, Any], None],
+    check: Check = lambda: None,
+    attempts: int = _ATTEMPTS,
+) -> None:
+    """Read blocks in their order and verify them; a damaged one is read again.
 
-    def run(self) -> None:
-        parts = [(block, list(_parts(block, self._options.part_bytes))) for block in self._piece.blocks]
-        self._left = {block: sum(start not in self._done for start, _ in there) for block, there in parts}
-        with ThreadPoolExecutor(self._options.workers, thread_name_prefix="download") as pool:
-            # A block whose parts were all written before is verified like one that was just fetched.
-            waiting = [pool.submit(self._verify, block) for block, left in self._left.items() if not left]
-            waiting += [
-                pool.submit(self._fetch, block, start, stop)
-                for block, there in parts
-                for start, stop in there
-                if start not in self._done
-            ]
-            try:
-                ended, _ = wait(waiting, return_when=FIRST_EXCEPTION)
-                for future in ended:
-                    future.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        os.fsync(self._file)
+    Args:
+        sink: called with (position in the object, bytes) of each part in order; of a block that is read again
+            with all of its parts again. The bytes are right when this returns.
 
-    def _fetch(self, block: Block, start: int, stop: int) -> None:
-        self._get(start, stop)
-        with self._lock:
-            self._left[block] -= 1
-            is_last = self._left[block] == 0
-        if is_last:
-            self._verify(block)
+    Raises:
+        UserError: see `download`.
+    """
+    step = options.part_bytes
 
-    def _get(self, start: int, stop: int) -> None:
-        if self._should_stop():
-            raise Stopped
-        data, size = self._store.read(self._piece.source, start, stop)
-        if size != self._piece.source_bytes:
-            word = "truncated" if size < self._piece.source_bytes else "another file"
+    def parts_of(block: Block) -> list[tuple[int, int]]:
+        return [(start, min(start + step, block.stop)) for start in range(block.start, block.stop, step)]
+
+    def read(part: tuple[int, int], sleep: Sleep) -> Any:
+        data, size = store.read(file.source, *part, sleep)
+        if size != file.source_bytes:
+            kind = "truncated" if size < file.source_bytes else "another file"
             raise UserError(
-                f"{self._store.address.of(self._piece.source)} has {size:,} bytes, its manifest says "
-                f"{self._piece.source_bytes:,}: it is {word}. Upload the set again: python -m data_loading "
-                f"mirror SOURCE {self._store.address.uri}",
+                f"{store.address.of(file.source)} has {size:,} bytes, its manifest says "
+                f"{file.source_bytes:,}: it is {kind}. {_upload_again(store)}",
                 code="object-size",
             )
-        at = self._piece.place(start)
-        while data:
-            written = os.pwrite(self._file, data, at)
-            data, at = data[written:], at + written
-        with self._lock:
-            self.fetched_bytes += stop - start
-            self._journal.write(f"{start}\n")
-            self._journal.flush()
+        return data
 
-    def _verify(self, block: Block) -> None:
-        """Read back what stands in the file: what is verified is what will be read."""
-        if block.sha256 is None:
-            self._write_header()
-            return
-        for _ in range(_ATTEMPTS):
-            if self._sha256(block) == block.sha256:
-                self._write_header()
-                return
-            log.warning(
-                "%s: bytes %s to %s came wrong; fetching them again",
-                self._store.address.of(self._piece.source), f"{block.start:,}", f"{block.stop:,}",
-            )  # fmt: skip
-            for start, stop in _parts(block, self._options.part_bytes):
-                self._get(start, stop)
-        if self._sha256(block) != block.sha256:
-            raise UserError(
-                _damaged(self._store, self._piece, block.start, block.stop), code="object-damaged"
-            )
-
-    def _write_header(self) -> None:
-        if self._piece.header:
-            os.pwrite(self._file, self._piece.header, 0)
-
-    def _sha256(self, block: Block) -> str:
-        digest, at, end = hashlib.sha256(), self._piece.place(block.start), self._piece.place(block.stop)
-        while at < end:
-            data = os.pread(self._file, min(_READ_BYTES, end - at), at)
-            if not data:
-                break
-            digest.update(data)
-            at += len(data)
-        return digest.hexdigest()
+    blocks = list(blocks)
+    every = [part for block in blocks for part in parts_of(block)]
+    with closing(_in_order(read, every, options.workers, check)) as stream:
+        for block in blocks:
+            source, parts = stream, parts_of(block)
+            for attempt in range(1, attempts + 1):
+                digest = block.hasher()
+                for (start, _), data in zip(parts, source, strict=False):
+                    digest.update(data)
+                    sink(start, data)
+                if digest.hexdigest() == block.checksum:
+                    break
+                place = f"{store.address.of(file.source)}: bytes {block.start:,} to {block.stop:,}"
+                if attempt == attempts:
+                    raise UserError(
+                        f"{place} do not match the checksum in the manifest, fetched {attempts} times: the "
+                        f"object is damaged. {_upload_again(store)}",
+                        code="object-damaged",
+                    )
+                log.warning("%s are damaged; downloading them again", place)
+                source = _in_order(read, parts, options.workers, check)
 
 
-def _parts(block: Block, part_bytes: int) -> Iterator[tuple[int, int]]:
-    for start in range(block.start, block.stop, part_bytes):
-        yield start, min(start + part_bytes, block.stop)
+def _upload_again(store: Store) -> str:
+    return f"Upload the set again: python -m data_loading mirror SOURCE {store.address.uri}"
 
 
-def _written(journal: Path, head: str) -> set[int]:
-    """Starts of the ranges that a journal of this piece names, without a last line that was cut short."""
+def _in_order(
+    call: Callable[[Task, Sleep], T], tasks: Sequence[Task], workers: int, check: Check
+) -> Generator[T, None, None]:
+    """Results of `call(task, sleep)` in the order of the tasks; at most `workers` are under way or wait here.
+
+    The threads are daemons: an exit of the process does not wait for a request that hangs.
+    """
+    waiting: SimpleQueue[tuple[Future[T], Task] | None] = SimpleQueue()
+    is_over = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        if is_over.wait(seconds):
+            raise Stopped
+
+    def work() -> None:
+        while (taken := waiting.get()) is not None and not is_over.is_set():
+            future, task = taken
+            try:
+                future.set_result(call(task, sleep))
+            except BaseException as error:
+                future.set_exception(error)
+            del future, task, taken
+
+    def result(future: Future[T]) -> T:
+        while not wait([future], _CHECK_S).done:
+            check()
+        check()
+        return future.result()
+
+    count = min(workers, len(tasks))
+    for _ in range(count):
+        threading.Thread(target=work, name="download", daemon=True).start()
+    ahead: deque[Future[T]] = deque()
     try:
-        text = journal.read_text(encoding="ascii", errors="replace")
-    except FileNotFoundError:
-        return set()
-    if not text.startswith(head):
-        return set()
-    lines = text[len(head) :].rpartition("\n")[0].split("\n")
-    return {int(line) for line in lines if line.isdigit()}
+        for task in tasks:
+            if len(ahead) == count:
+                yield result(ahead.popleft())
+            ahead.append(Future())
+            waiting.put((ahead[-1], task))
+        while ahead:
+            yield result(ahead.popleft())
+    finally:
+        is_over.set()
+        for _ in range(count):
+            waiting.put(None)
 
 
-def _damaged(store: Store, piece: Piece, start: int, stop: int) -> str:
-    return (
-        f"{store.address.of(piece.source)}: bytes {start:,} to {stop:,} do not match the checksum in the "
-        f"manifest, fetched {_ATTEMPTS} times: the object is damaged. Upload the set again: python -m "
-        f"data_loading mirror SOURCE {store.address.uri}"
-    )
+def _write(descriptor: int, data: Any, offset: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,96 +1,87 @@
-"""A token set in a store: what a run sees of it, while its shards come and go on the disk."""
+"""A stored token set as a run sees it, while its shards come and go on the disk."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from data_loading.cut_documents import refuse_cut
-from data_loading.npy import HEADER_BYTES, open_npy
+from data_loading.npy import HEADER_BYTES
 from data_loading.remote.address import Address, parse
 from data_loading.remote.cache import Cache, NoRoom
-from data_loading.remote.download import PART_BYTES, WORKERS
-from data_loading.remote.fetcher import Fetcher
-from data_loading.remote.files import fetch_tokenizer, manifest_or_advice
-from data_loading.remote.items import Item, whole
+from data_loading.remote.download import PART_BYTES, WORKERS, DownloadOptions
+from data_loading.remote.metadata import fetch_tokenizer, manifest_or_advice
+from data_loading.remote.remote_values import RemoteStarts, RemoteTokens
 from data_loading.remote.retry import FIRST_PATIENCE_S
-from data_loading.remote.store import open_store
+from data_loading.remote.set_cache import SetCache
+from data_loading.remote.store import disk_error, open_store
+from data_loading.remote.stored_files import Run, SetGeometry, rounded
 from data_loading.set_files import MANIFEST
-from data_loading.shards import parts_of
 from data_loading.tokens import Tokens
-from data_loading.values import LazyValues
+from data_loading.user_cache import cache_folder
+from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.readers.choose import ReaderOptions
     from data_loading.readers.reader import Reader
 
-
-_STARTS_KEPT = 8
-_DISK_BLOCK = 4096
-_SPARE_BLOCKS = 8
-"""Folders, and what a download notes."""
-
-
-def _on_disk(size: int) -> int:
-    return -(-size // _DISK_BLOCK) * _DISK_BLOCK
-
-
-def default_cache() -> Path:
-    """Where fetched files lie where nothing else is said."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "highwater"
+_SMALL_FILE_BYTES = 4096
+_SMALL_FILES = 8
+"""Folders and lock files of a set, apart from one small file for each shard."""
 
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """cache: None: `default_cache`. budget_bytes: of all in it; None: everything is kept. workers: requests
-    at a time. part_bytes: of each.
-    """
+    """Folder for files of stored sets on this machine, and the requests for them."""
 
     cache: Path | None = None
+    """Folder of downloaded files; None: $XDG_CACHE_HOME/highwater or ~/.cache/highwater."""
     budget_bytes: int | None = None
+    """Limit for all that is in the folder; None: everything is kept."""
     workers: int = WORKERS
+    """Requests at a time."""
     part_bytes: int = PART_BYTES
+    """Bytes of a request."""
 
     def __post_init__(self) -> None:
-        """Raises UserError: a number that is none, or below 1."""
+        """Raises UserError: a value is not a whole number of at least 1."""
         for name in ("budget_bytes", "workers", "part_bytes"):
             value = getattr(self, name)
-            if value is None and name == "budget_bytes":
-                continue
-            if type(value) is not int or value < 1:
+            if (type(value) is not int or value < 1) and (value, name) != (None, "budget_bytes"):
                 raise UserError(
                     f"{name} {value!r}: expected a whole number, at least 1", code="count-invalid"
                 )
 
 
 class RemoteSet(Tokens):
-    """Tokens of s3://, r2:// or https://. Nothing but its manifest and tokenizer is here when it is opened.
+    """Tokens of s3://, r2:// or https://. Opening one downloads its manifest and tokenizer only.
 
-    folder: of this set in the cache. parts: its token files. own_bytes: of manifest and tokenizer there.
+    geometry: its files. folder: of this set in the cache. small_bytes: at most what the folder holds besides
+    token files.
     """
 
     def __init__(
-        self, address: Address, manifest: dict[str, Any], folder: Path, options: RemoteOptions
+        self, address: Address, manifest: dict[str, Any], folder: Path, options: RemoteOptions, own_bytes: int
     ) -> None:
         self.address, self.manifest, self.folder, self.options = address, manifest, folder, options
-        self.parts = parts_of(address.files, manifest)
-        self.dtype = np.dtype(manifest["dtype"])
-        self.vocab_size, self.fingerprint = manifest["tokenizer"]["vocab_size"], manifest["fingerprint"]
-        self.tokens, self.documents = RemoteTokens(self), RemoteStarts(self)
-        self.own_bytes = 0
-        self._pinned: dict[int, int] = {}
-        self._rotating: set[int] = set()
-        self._owners = 0
-        self._fetchers: dict[str, Fetcher] = {}
+        self.geometry = SetGeometry(address.files, manifest)
+        self.dtype, self.fingerprint = self.geometry.dtype, manifest["fingerprint"]
+        self.vocab_size = manifest["tokenizer"]["vocab_size"]
+        self.small_bytes = own_bytes + _SMALL_FILE_BYTES * (len(self.geometry.parts) + _SMALL_FILES)
+        self._connect()
+
+    def _connect(self) -> None:
+        transfers = DownloadOptions(self.options.workers, self.options.part_bytes)
+        self.cache = SetCache(self.address, self.geometry, self.folder, self.options.budget_bytes, transfers)
+        self.tokens = RemoteTokens(self.geometry, self.cache)
+        self.documents = RemoteStarts(self.geometry, self.cache)
+        self._resident: weakref.WeakKeyDictionary[Reader, int] = weakref.WeakKeyDictionary()
+        self._rotating: weakref.WeakSet[Reader] = weakref.WeakSet()
 
     @property
     def name(self) -> str:
@@ -98,7 +89,7 @@ class RemoteSet(Tokens):
 
     @property
     def n_tokens(self) -> int:
-        return int(self.manifest["tokens"])
+        return self.geometry.borders[-1]
 
     @property
     def eot_id(self) -> int | None:
@@ -110,7 +101,7 @@ class RemoteSet(Tokens):
 
     @property
     def file_bytes(self) -> int:
-        return len(self.parts) * HEADER_BYTES + self.n_tokens * self.dtype.itemsize
+        return len(self.geometry.parts) * HEADER_BYTES + self.n_tokens * self.dtype.itemsize
 
     @property
     def held_out(self) -> tuple[range, ...] | None:
@@ -126,242 +117,113 @@ class RemoteSet(Tokens):
 
     @property
     def file_borders(self) -> list[int]:
-        return [*(part.first_token for part in self.parts), self.n_tokens]
-
-    @property
-    def block_tokens(self) -> int:
-        """Of the blocks that have checksums."""
-        return self.manifest["checksums"]["bytes"] // self.dtype.itemsize
+        return self.geometry.borders
 
     def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        from data_loading.remote.pinned import PinnedReader
-        from data_loading.remote.rotation import RotatingReader
+        from data_loading.remote.readers import ResidentReader, RotatingReader
 
         if options.reader == "memory":
             raise UserError(
-                f"{self.name}: reader=memory holds a whole set, and of this one shards come and go. Take "
+                f"{self.name}: reader=memory holds a whole set, and shards of this one come and go. Use "
                 "reader=auto, mmap or pread",
                 code="reader-memory-of-remote",
             )
-        plan = options.plan
-        bound = "all of it is kept" if self.options.budget_bytes is None else (
-            f"at most {self.options.budget_bytes / 1e6:,.0f} MB on the disk"
-        )  # fmt: skip
-        if plan is None or plan.is_held_out or plan.is_everywhere:
-            ranges = plan.ranges if plan is not None and plan.is_held_out else (range(self.n_tokens),)
-            reader: Reader = PinnedReader(self, ranges, options)
-            return reader, f"fetched into {self.folder} before it is read, and kept ({bound})"
-        return RotatingReader(
-            self, plan, options
-        ), f"shards fetched into {self.folder} ahead of use ({bound})"
-
-    def rotate(self, reader: Reader) -> int:
-        """A number for a reader whose shards come and go. Raises UserError: no room in the budget."""
-        owner = self.new_owner()
-        self._rotating.add(owner)
-        weakref.finalize(reader, self._drop, owner)
-        self.check_room()
-        return owner
-
-    def pin(self, reader: Reader, items: list[Item]) -> int:
-        """A number for a reader whose files stay while it does. Raises UserError: no room in the budget."""
-        owner, budget = self.new_owner(), self.options.budget_bytes
-        size = self._size_of(items)
-        self._pinned[owner] = size
-        weakref.finalize(reader, self._drop, owner)
-        every = [whole(part, number) for number, part in enumerate(self.parts)]
-        if items == every and budget is not None and size + self.small_bytes > budget:
+        plan, budget = options.plan, self.options.budget_bytes
+        bound = "all of it is kept" if budget is None else f"at most {budget / 1e6:,.0f} MB on the disk"
+        if plan is not None and not plan.is_held_out and not plan.is_everywhere:
+            self._check_room(rotating=1)
+            reader: Reader = RotatingReader(self.geometry, self.cache, plan, options)
+            self._rotating.add(reader)
+            return reader, f"shards downloaded into {self.folder} ahead of use ({bound})"
+        is_part = plan is not None and plan.is_held_out
+        runs = self.geometry.runs(plan.ranges if plan is not None and is_part else [range(self.n_tokens)])
+        size = _disk_bytes(runs)
+        if not is_part and budget is not None and size + self.small_bytes > budget:
             raise UserError(
                 f"{self.name}: this order reads from all of the set at a time, and its {size:,} bytes with "
-                f"{self.small_bytes:,} of small files are more than dataset.disk_budget={budget:,}. Ask for "
-                "dataset.order=shuffled_shards (or sequential), which takes one shard after the other",
+                f"{self.small_bytes:,} of small files are more than dataset.disk_budget={budget:,}. Use "
+                "dataset.order=shuffled_shards (or sequential), which reads one shard after the other",
                 code="disk-budget-for-order",
             )
-        self.check_room()
-        return owner
+        self._check_room(resident_bytes=size)
+        reader = ResidentReader(self.geometry, self.cache, runs, options)
+        self._resident[reader] = size
+        return reader, f"downloaded into {self.folder} before it is read, and kept ({bound})"
 
-    def _drop(self, owner: int) -> None:
-        self._pinned.pop(owner, None)
-        self._rotating.discard(owner)
-        for fetcher in self._fetchers.values():
-            fetcher.drop(owner)
-
-    @property
-    def small_bytes(self) -> int:
-        """What the folder holds besides token files at most: manifest, tokenizer, first tokens of shards."""
-        return self.own_bytes + _DISK_BLOCK * (len(self.parts) + _SPARE_BLOCKS)
-
-    def check_held_out(self, ranges: Sequence[Sequence[range]]) -> None:
-        """Before a run begins. ranges: of each split that stays.
+    def check_held_out(self, ranges: Iterable[Sequence[range]]) -> None:
+        """Check that the budget has room for these ranges of each split and for the shards of train.
 
         Raises:
-            UserError: the budget is too small for these beside the shards that come and go.
+            UserError: it has not; names the budget that is needed.
         """
-        from data_loading.remote.pinned import blocks_of
+        self._check_room(sum(_disk_bytes(self.geometry.runs(tokens)) for tokens in ranges), rotating=1)
 
-        self.check_room(sum(self._size_of(blocks_of(self, tokens)[0]) for tokens in ranges))
-
-    def _size_of(self, items: list[Item]) -> int:
-        """On the disk."""
-        return sum(_on_disk(item.piece(self.parts, self.manifest).file_bytes) for item in items)
-
-    def check_room(self, more: int = 0) -> None:
-        """more: bytes that are to stay besides.
-
-        Raises:
-            UserError: the budget is smaller than what must be here at a time; tells how much.
-        """
-        largest = _on_disk(max(part.tokens for part in self.parts) * self.dtype.itemsize + HEADER_BYTES)
-        rotates = self._rotating or not self._pinned
-        shards = min(max(2, len(self._rotating)), len(self.parts)) if rotates else 0
-        pinned = sum(self._pinned.values()) + more
-        needed, budget = shards * largest + pinned + self.small_bytes, self.options.budget_bytes
+    def _check_room(self, resident_bytes: int = 0, rotating: int = 0) -> None:
+        """Check the budget, with files of a new reader that stay and a number of new readers of shards."""
+        budget, parts = self.options.budget_bytes, self.geometry.parts
+        resident, rotating = resident_bytes + sum(self._resident.values()), rotating + len(self._rotating)
+        shards = min(max(2, rotating), len(parts)) if rotating or not resident else 0
+        largest = rounded(max(part.tokens for part in parts) * self.dtype.itemsize + HEADER_BYTES)
+        needed = shards * largest + resident + self.small_bytes
         if budget is not None and needed > budget:
             raise UserError(
                 f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are "
-                f"needed, for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
+                f"needed, for {shards} shards of up to {largest:,}, {resident:,} that stay (val, test), and "
                 f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more",
                 code="disk-budget-too-small",
             )
 
-    def fetcher(self, verify: str = "set") -> Fetcher:
-        """What fetches for this process."""
-        if verify not in self._fetchers:
-            self._fetchers[verify] = Fetcher(
-                {
-                    "uri": self.address.uri,
-                    "folder": str(self.folder),
-                    "budget_bytes": self.options.budget_bytes,
-                    "workers": self.options.workers,
-                    "part_bytes": self.options.part_bytes,
-                    "verify": verify,
-                }
-            )
-        return self._fetchers[verify]
-
-    def new_owner(self) -> int:
-        """A number for one that wants files."""
-        self._owners += 1
-        return self._owners
-
-    def place(self, item: Item) -> Path:
-        """Where an item lies when it is here."""
-        return item.target(self.folder, self.parts, self.manifest)
-
-    def read_once(self, item: Item) -> np.ndarray:
-        """A copy of what a file holds, which is fetched if it is not here."""
-        owner, fetcher = self.new_owner(), self.fetcher()
-        fetcher.want(owner, [item], [])
-        try:
-            fetcher.wait_for([item], f"{self.place(item).name} of {self.name}")
-            return np.array(open_npy(self.place(item), may_be_empty=True))
-        finally:
-            fetcher.want(owner, [], [])
-
     def close(self) -> None:
-        """End the process that fetches. What it has fetched stays."""
-        while self._fetchers:
-            self._fetchers.popitem()[1].close()
+        """End downloads and release what is in use. Downloaded files stay in the cache."""
+        self.cache.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fetchers": {}}
+        connected = ("cache", "tokens", "documents", "_resident", "_rotating")
+        return {name: value for name, value in self.__dict__.items() if name not in connected}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._connect()
 
 
-class RemoteTokens(LazyValues):
-    """The tokens in slices, for those who look at a few; a run reads by its reader."""
-
-    def __init__(self, of: RemoteSet) -> None:
-        self._of, self.dtype = of, of.dtype
-
-    def __len__(self) -> int:
-        return self._of.n_tokens
-
-    def _slice(self, start: int, stop: int) -> np.ndarray:
-        found, size = [np.empty(0, self.dtype)], self._of.block_tokens
-        for number, part in enumerate(self._of.parts):
-            low, high = max(start - part.first_token, 0), min(stop - part.first_token, part.tokens)
-            for block in range(low // size, -(-high // size)) if low < high else ():
-                tokens = self._of.read_once(Item("tokens", number, block, block + 1))
-                found.append(tokens[max(low - block * size, 0) : high - block * size])
-        return np.concatenate(found)
-
-
-class RemoteStarts(LazyValues):
-    """Document starts; those of a token file are fetched when they are looked at."""
-
-    def __init__(self, of: RemoteSet) -> None:
-        self._of, self.dtype = of, np.dtype("<u8")
-        self._first = np.cumsum([0, *(part.documents for part in of.parts)])
-        self._borders = np.array(of.file_borders)
-        self._kept: dict[int, np.ndarray] = {}
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    def _of_part(self, number: int) -> np.ndarray:
-        if number not in self._kept:
-            if len(self._kept) >= _STARTS_KEPT:
-                del self._kept[next(iter(self._kept))]
-            first = np.asarray(self._of.parts[number].first_token, self.dtype)
-            self._kept[number] = self._of.read_once(Item("documents", number)).astype(self.dtype) + first
-        return self._kept[number]
-
-    def _slice(self, start: int, stop: int) -> np.ndarray:
-        return self.take(np.arange(start, stop))
-
-    def take(self, places: np.ndarray) -> np.ndarray:
-        found = np.empty(len(places), self.dtype)
-        parts = np.searchsorted(self._first, places, side="right") - 1
-        for part in np.unique(parts):
-            here = parts == part
-            found[here] = self._of_part(int(part))[places[here] - self._first[part]]
-        return found
-
-    def search(self, wanted: np.ndarray) -> np.ndarray:
-        """Only the parts that the wanted tokens lie in are looked at."""
-        parts = np.clip(np.searchsorted(self._borders, wanted, side="right") - 1, 0, len(self._of.parts) - 1)
-        found = np.empty(len(wanted), np.int64)
-        for part in np.unique(parts):
-            here = parts == part
-            starts = self._of_part(int(part))
-            found[here] = self._first[part] + np.searchsorted(
-                starts, np.maximum(wanted[here], 0).astype(self.dtype)
-            )
-        return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": {}}
+def _disk_bytes(runs: Iterable[Run]) -> int:
+    return sum(run.file.disk_bytes for run in runs)
 
 
 def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
-    """The set at this address; its manifest and tokenizer are fetched.
+    """Open the set at this address; its manifest and tokenizer are downloaded.
 
     Raises:
-        UserError: no set there, not allowed, not answered, damaged, or no room on the disk; names which.
+        UserError: no set, no permission, no answer, a damaged file, or no room on the disk; names which.
     """
     address = parse(uri)
     store = open_store(address, FIRST_PATIENCE_S)
     data, manifest = manifest_or_advice(store)
-    root = (options.cache or default_cache()).expanduser().absolute()
-    name = address.files.stem.name or address.root
-    folder = root / f"{name}.{hashlib.sha256(data).hexdigest()[:16]}"
+    default = cache_folder()
+    if options.cache is None and default is None:
+        raise UserError("no home folder for downloaded files. Set dataset.cache=FOLDER", code="no-home")
+    root = (options.cache or default or Path()).expanduser().absolute()
+    folder = root / f"{address.files.stem.name or address.root}.{hashlib.sha256(data).hexdigest()[:16]}"
     is_new = not (folder / MANIFEST).exists()
-    files = fetch_tokenizer(store, manifest) if is_new else {}
-    found = RemoteSet(address, manifest, folder, replace(options, cache=root))
-    found.own_bytes = _on_disk(len(data)) + sum(_on_disk(len(content)) for content in files.values())
-    if not is_new:
-        found.own_bytes += sum(_on_disk(path.stat().st_size) for path in (folder / "tokenizer").glob("*"))
-    found.check_room()
-    cache = Cache(root, options.budget_bytes)
+    files: dict[str, bytes] = {}
+    if is_new:
+        files = {f"tokenizer/{name}": file for name, file in fetch_tokenizer(store, manifest).items()}
+        files[MANIFEST] = data
+    there = [] if is_new else [len(data), *(p.stat().st_size for p in (folder / "tokenizer").glob("*"))]
+    own_bytes = sum(map(rounded, [*map(len, files.values()), *there]))
+    found = RemoteSet(address, manifest, folder, replace(options, cache=root), own_bytes)
+    found._check_room()
     try:
-        for file, content in files.items():
-            cache.write(folder / "tokenizer" / file, content)
-        if is_new:
-            cache.write(folder / MANIFEST, data)
+        with Cache(root, options.budget_bytes).room(own_bytes + 2 * _SMALL_FILE_BYTES if is_new else 0):
+            (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                atomic_files.write_bytes(folder / name, content)
+    except OSError as error:
+        raise disk_error(folder / MANIFEST, own_bytes, error) from None
     except NoRoom as error:
         raise UserError(
             f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for {uri}: "
-            f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache",
+            f"{error.held_bytes:,} are in use by other sets. Set a larger one, or another dataset.cache",
             code="disk-budget-in-use",
         ) from None
     assert found.documents is not None
@@ -370,5 +232,5 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
 
 
 def open_uri(uri: str, vocab_size: int | None = None) -> RemoteSet:
-    """As `open_remote`, with the usual options. vocab_size: not used, the manifest says it."""
+    """Open a set with the default options. vocab_size: not used, the manifest has it."""
     return open_remote(uri, RemoteOptions())

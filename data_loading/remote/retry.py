@@ -1,4 +1,4 @@
-"""Requests that are tried again: with back-off and jitter, for a time that is told when it is over."""
+"""Requests to a store: repeated after failures that may pass, and the messages for those that cannot."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from experiment_utils.errors import UserError
 log = logging.getLogger("data_loading")
 
 FIRST_PATIENCE_S = 5.0
-"""For the first request of a set: a wrong address is told in seconds."""
+"""For the first request of a set: a wrong address fails in seconds."""
 PATIENCE_S = 600.0
-"""For what comes later: a run of days outlives a store that is away for minutes."""
+"""For later requests: a run of days outlives an outage of minutes."""
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 15.0
-_TOLD_AFTER_S = 10.0
+_LOG_AFTER_S = 10.0
 
 _CODE = re.compile(r"<Code>\s*([^<]+?)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*([^<]+?)\s*</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _METADATA = "169.254.169.254"
-"""Where a virtual machine of Amazon finds its keys: asked when the environment has none."""
+"""Address of the keys of an Amazon virtual machine: used when the environment has none."""
 _NOT_PARTIAL = "non-partial response"
 _NO_LOCATION = "redirect without LOCATION"
 _PASSING_STATUS = ("408", "425", "429")
 _PASSING_CODES = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "OperationAborted")
-"""S3 answers some of these with 400 or 409."""
+"""S3 sends some of these with status 400 or 409."""
 _REGION = "Set AWS_REGION to the bucket's region"
+_CLOCK = "Set the clock of this machine (date; chronyc tracking)"
 _ADVICE = {
     "ExpiredToken": "Get new keys, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
-    "RequestTimeTooSkewed": "Set the clock of this machine (date; chronyc tracking)",
-    "RequestExpired": "Set the clock of this machine (date; chronyc tracking)",
+    "RequestTimeTooSkewed": _CLOCK,
+    "RequestExpired": _CLOCK,
     "NoSuchBucket": "Check the name of the bucket, and AWS_ENDPOINT_URL for a store that is not Amazon's",
     "AccessDenied": "These keys have no right to it: ask its owner for s3:GetObject and s3:ListBucket",
     "AuthorizationHeaderMalformed": _REGION,
@@ -44,31 +45,40 @@ _ADVICE = {
 }
 
 T = TypeVar("T")
+Sleep = Callable[[float], None]
 
 
 class Vanished(UserError):
-    """An object is not there."""
+    """The object does not exist."""
 
     code = "object-missing"
 
 
 class Passing(Exception):
-    """What may be better at the next attempt: an answer that is short, say."""
+    """Failure that another attempt may cure, such as a short answer."""
 
 
-def persistently(what: str, advice: str, call: Callable[[], T], patience_s: float) -> T:
-    """What `call` returns, tried again after failures that may pass.
+def persistently(
+    what: str,
+    advice: str,
+    call: Callable[[], T],
+    patience_s: float,
+    sleep: Sleep = time.sleep,
+) -> T:
+    """Return the result of `call`, repeated with growing pauses after failures that may pass.
 
-    what: is asked for, for messages. advice: which variables to look at.
+    Args:
+        what: the object, for messages.
+        advice: environment variables that the user should check.
+        sleep: called with each pause in seconds; an exception from it ends the attempts.
 
     Raises:
-        Vanished: there is no such object.
-        UserError: refused for a reason that another attempt cannot change, or not answered for `patience_s`:
-            names what was tried, how often, how long.
+        Vanished: the object does not exist.
+        UserError: the store refuses the request, or does not answer for `patience_s`.
     """
     from obstore.exceptions import BaseError
 
-    started, pause, attempts, told = time.monotonic(), _FIRST_PAUSE_S, 0, False
+    started, pause, attempts, is_logged = time.monotonic(), _FIRST_PAUSE_S, 0, False
     while True:
         attempts += 1
         try:
@@ -78,58 +88,58 @@ def persistently(what: str, advice: str, call: Callable[[], T], patience_s: floa
                 raise UserError(_refused(what, error, advice), code="store-refused") from None
             raise Vanished(f"{what}: there is no such object ({brief(error)})") from None
         except (BaseError, Passing) as error:
-            if isinstance(error, BaseError) and _is_final(error):
-                raise UserError(_refused(what, error, advice), code="store-refused") from None
             spent = time.monotonic() - started
-            if spent + pause > patience_s and _METADATA in str(error):
+            is_over = spent + pause > patience_s
+            if _is_final(error) or (is_over and _METADATA in str(error)):
                 raise UserError(_refused(what, error, advice), code="store-refused") from None
-            if spent + pause > patience_s:
+            if is_over:
                 raise UserError(
                     f"{what}: no whole answer; {attempts} attempts in {spent:.1f} s, the last one: "
                     f"{brief(error)}. Look at the network, and at {advice}",
                     code="store-unreachable",
                 ) from None
-            if not told and spent > _TOLD_AFTER_S:
-                told = True
+            if not is_logged and spent > _LOG_AFTER_S:
+                is_logged = True
                 log.warning("%s: no answer for %.0f s (%s); trying again", what, spent, brief(error))
-        time.sleep(pause * random.uniform(0.5, 1.0))
+        sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def _refused(what: str, error: Exception, advice: str) -> str:
-    """Message about an answer that stays the same however often it is asked for."""
-    code = _code(error) or ""
+    """Message for an answer that does not change however often the request is sent."""
     if _METADATA in str(error):
         return f"{what}: {no_keys()}"
     if _NOT_PARTIAL in str(error):
         todo = "The server does not answer requests for a range of bytes. Take one that does, such as nginx"
     else:
-        todo = _REGION if _NO_LOCATION in str(error) else _ADVICE.get(code, f"Check {advice}")
+        todo = _REGION if _NO_LOCATION in str(error) else _ADVICE.get(_code(error), f"Check {advice}")
     return f"{what}: the store refuses it ({brief(error)}). {todo}"
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the answer is one that another attempt cannot change."""
+    """Whether another attempt cannot change the answer."""
     text = str(error)
-    if any(sign in text for sign in (_NOT_PARTIAL, _NO_LOCATION)):
+    if isinstance(error, Passing):
+        return False
+    if _NOT_PARTIAL in text or _NO_LOCATION in text:
         return True
     status = _STATUS.search(text)
-    is_of_request = status is not None and 300 <= int(status[1]) < 500
-    passes = status is not None and status[1] in _PASSING_STATUS
-    return is_of_request and not passes and _code(error) not in _PASSING_CODES
+    if status is None or status[1] in _PASSING_STATUS or _code(error) in _PASSING_CODES:
+        return False
+    return 300 <= int(status[1]) < 500
 
 
-def _code(error: Exception) -> str | None:
-    """The error code of S3's answer, such as `ExpiredToken`; None where it has none."""
+def _code(error: Exception) -> str:
+    """Error code in the answer of S3, such as `ExpiredToken`; empty if there is none."""
     found = _CODE.search(str(error))
-    return found[1] if found else None
+    return found[1] if found else ""
 
 
 def brief(error: Exception) -> str:
-    """The service's code and message, else the first line of obstore's text and the innermost cause."""
+    """Code and message of the store, or the first line of obstore's text and the innermost cause."""
     text = str(error)
     first = text.strip().partition("\n")[0][:300].strip()
-    if (code := _code(error)) is not None:
+    if code := _code(error):
         message = _MESSAGE.search(text)
         first = f"{code}: {message[1]}" if message else code
     causes = [line.strip(' ",') for line in text.splitlines() if '"' in line and ":" not in line]

@@ -31,7 +31,7 @@ R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
         ("Datasets/c4", "Datasets/c4", "c4/manifest.json"),
     ],
 )
-def test_what_an_address_says(source: str, uri: str, manifest: str) -> None:
+def test_address_is_parsed(source: str, uri: str, manifest: str) -> None:
     found = parse(source, R2)
     assert found.uri == uri
     assert found.files.manifest.as_posix() == manifest
@@ -47,12 +47,12 @@ def test_what_an_address_says(source: str, uri: str, manifest: str) -> None:
         ("ftp://host/c4", "scheme-unknown"),
     ],
 )
-def test_what_is_refused(source: str, code: str, golden: Golden) -> None:
+def test_wrong_address_is_refused(source: str, code: str, golden: Golden) -> None:
     with golden.refused(code):
         parse(source, {})
 
 
-def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
+def test_missing_variables_are_named(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     for name in ("R2_DATASET_ACCOUNT_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("R2_DATASET_READ_ACCESS_KEY_ID", "key-of-mine")
@@ -61,14 +61,16 @@ def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch, g
 
 
 @pytest.mark.parametrize("endpoint", ["garbage", "localhost:9000", "http://", "http:// host", "ftp://host"])
-def test_an_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
-    """At which the library panics."""
+def test_endpoint_without_scheme_is_refused(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    """The library panics at it."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with golden.refused("endpoint-invalid"):
         open_store(parse("s3://sets/c4"))
 
 
-def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_obstore_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UserError) as refused:
         open_store(parse("s3://sets/c4"))
@@ -76,7 +78,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert install_command("remote") in str(refused.value)
 
 
-def test_where_requests_go() -> None:
+def test_endpoints_come_from_the_environment() -> None:
     keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "k", "R2_DATASET_READ_SECRET_ACCESS_KEY": "s"}
     options = r2_options({**keys, "R2_DATASET_ACCOUNT_ID": "abc"})
     assert options["endpoint"] == "https://abc.r2.cloudflarestorage.com"
@@ -85,7 +87,7 @@ def test_where_requests_go() -> None:
     assert s3_options({}) == {"region": "us-east-1"}
 
 
-def test_keys_are_struck_out() -> None:
+def test_keys_are_removed_from_texts() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "abcdefgh", "R2_DATASET_ACCOUNT_ID": "0123456789"}
     told = redacted("<Key>abcdefgh</Key> at https://0123456789.r2", environ)
     assert told == "<Key>$AWS_SECRET_ACCESS_KEY</Key> at https://$R2_DATASET_ACCOUNT_ID.r2"

@@ -27,7 +27,7 @@ def run(root: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.slow
-def test_a_run_learns_what_it_learns_from_the_set_lying_here(
+def test_run_gives_same_losses_as_from_disk(
     make_set: Callable[..., Path], bucket: Any, tmp_path: Path, root: Path
 ) -> None:
     shards = make_set(60_000, 7_000)
@@ -49,7 +49,7 @@ def test_a_run_learns_what_it_learns_from_the_set_lying_here(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_had_is_told_before_the_run(
+def test_unusable_set_is_refused_before_the_run(
     make_set: Callable[..., Path], bucket: Any, tmp_path: Path, root: Path, golden: Golden
 ) -> None:
     upload(bucket, make_set(60_000, 7_000), "c4")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import gc
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from data_loading import StreamingDataset
 from data_loading.loader import interruptible_wait as waiting
+from data_loading.remote import set_cache
 from data_loading.remote.cache import Cache
-from data_loading.remote.items import whole
+from data_loading.remote.download import damaged_blocks, part_of
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
+from data_loading.remote.stored_files import StoredFile
 from experiment_utils.errors import UserError
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
 from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
@@ -90,9 +93,7 @@ def least(remote: RemoteSet) -> int:
         ),
     ],
 )
-def test_the_stream_is_that_of_the_set_lying_here(
-    opened: Open, shards: Path, options: dict[str, Any]
-) -> None:
+def test_stream_equals_that_of_the_set_on_disk(opened: Open, shards: Path, options: dict[str, Any]) -> None:
     one = StreamingDataset(opened(), seq_len=32, **options)
     other = StreamingDataset(shards, seq_len=32, **options)
     assert one.fingerprint == other.fingerprint
@@ -140,28 +141,6 @@ def test_the_budget_is_never_exceeded(opened: Open, shards: Path, tmp_path: Path
     assert budget < 9 * SHARD_BYTES  # or nothing had to go
 
 
-def helpers_of_this_process() -> set[int]:
-    """Without those that have ended."""
-    return {
-        pid
-        for pid in processes()
-        if parent_of(pid) == os.getpid() and b"data_loading.remote.helper" in command_of(pid)
-    }
-
-
-def test_a_dataset_that_is_gone_leaves_no_helper(opened: Open, tmp_path: Path) -> None:
-    budget, before = least(opened()), helpers_of_this_process()
-    for _ in range(2):
-        remote = open_remote("s3://sets/c4", RemoteOptions(tmp_path / "cache", budget))
-        dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
-        batches = iter(dataset.loader(64))
-        next(batches)
-        assert len(helpers_of_this_process() - before) == 1
-        del remote, dataset, batches
-        gc.collect()
-        assert helpers_of_this_process() == before
-
-
 @pytest.mark.slow
 def test_without_a_budget_everything_is_kept(opened: Open, proxy: FaultyProxy) -> None:
     dataset = StreamingDataset(opened(), seq_len=32, order="shuffled_shards")
@@ -185,22 +164,22 @@ def test_a_budget_that_is_too_small_is_refused(opened: Open, golden: Golden) -> 
 
 
 @pytest.mark.slow
-def test_val_stays(opened: Open, proxy: FaultyProxy) -> None:
+def test_val_is_downloaded_once(opened: Open, proxy: FaultyProxy) -> None:
     """Not one request for it after its first reading, however many shards have come and gone."""
     remote = opened(least(opened()) + 24_000)
     train = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
     val = StreamingDataset(remote, split="val", seq_len=32, order="sequential")
     first = rows(val)
-    size = remote.block_tokens
+    size = remote.geometry.block_tokens
     borders = [r.start for r in val.data.val_ranges]
     assert len(borders) == 1
     rows(train)
-    inside = [p.tokens_path.name for p in remote.parts if p.first_token >= borders[0]]
+    inside = [p.tokens_path.name for p in remote.geometry.parts if p.first_token >= borders[0]]
     asked = [r for r in proxy.gets(".npy") if any(name in r.path for name in inside)]
     assert np.array_equal(rows(val), first)
     assert inside
     assert [r for r in proxy.gets(".npy") if any(name in r.path for name in inside)] == asked
-    part = max(p.first_token for p in remote.parts if p.first_token <= borders[0])
+    part = max(p.first_token for p in remote.geometry.parts if p.first_token <= borders[0])
     begun = (borders[0] - part) // size
     assert list(remote.folder.glob(f"*.blocks{begun}-*.npy"))
 
@@ -212,7 +191,7 @@ def test_val_stays(opened: Open, proxy: FaultyProxy) -> None:
         *(pytest.param(f, marks=pytest.mark.slow) for f in ("500", "reset", "slow", "truncated", "short")),
     ],
 )
-def test_every_window_once_whatever_goes_wrong(
+def test_faults_of_the_store_change_no_window(
     opened: Open, shards: Path, proxy: FaultyProxy, fault: str
 ) -> None:
     def spoils(request: Request) -> str | None:
@@ -234,7 +213,7 @@ def test_only_the_first_shard_is_waited_for(opened: Open, proxy: FaultyProxy) ->
     assert len(next(iter(dataset.loader(4)))["input_ids"]) == 4
 
 
-def test_the_next_shards_are_fetched_while_this_one_is_read(opened: Open, proxy: FaultyProxy) -> None:
+def test_next_shards_are_downloaded_while_this_one_is_read(opened: Open, proxy: FaultyProxy) -> None:
     remote = opened()
     dataset = StreamingDataset(remote, seq_len=32, order="sequential")
     batches = iter(dataset.loader(4))
@@ -247,9 +226,7 @@ def test_the_next_shards_are_fetched_while_this_one_is_read(opened: Open, proxy:
     assert not (remote.folder / "shard_00006.npy").exists()
 
 
-def test_going_on_in_the_middle_fetches_only_what_is_needed(
-    opened: Open, shards: Path, proxy: FaultyProxy
-) -> None:
+def test_resume_downloads_only_what_it_reads(opened: Open, shards: Path, proxy: FaultyProxy) -> None:
     local = StreamingDataset(shards, seq_len=32, order="sequential")
     loader = local.loader(50)
     whole = [batch["input_ids"] for batch in loader]
@@ -263,25 +240,7 @@ def test_going_on_in_the_middle_fetches_only_what_is_needed(
     assert asked - {"shard_00000.npy"} == {"shard_00006.npy", "shard_00007.npy"}
 
 
-@pytest.mark.timeout(300)
-def test_what_is_wanted_later_makes_room_for_what_is_needed_now(opened: Open) -> None:
-    """Also where it lies there already: it is not taken into use again before the other has its place."""
-    remote = opened(least(opened()))
-    first, second, third = (whole(remote.parts[number], number) for number in range(3))
-    fetcher, owner = remote.fetcher(), remote.new_owner()
-    fetcher.want(owner, [first], [second])
-    fetcher.wait_for([first], "the first")
-    while not remote.place(second).exists():
-        time.sleep(0.05)
-    cache = Cache(remote.options.cache, None)
-    room = least(opened()) - cache.held_bytes()
-    (cache.root / "fills_up").write_bytes(b"x" * max(room - SHARD_BYTES // 2, 0))
-    fetcher.want(owner, [third], [first, second])
-    fetcher.wait_for([third], "the third")
-    assert remote.place(third).exists()
-
-
-def test_a_long_wait_ends_where_who_runs_it_wants_to_stop(
+def test_long_wait_ends_when_the_run_stops(
     opened: Open, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stop(Exception):
@@ -300,7 +259,7 @@ def test_a_long_wait_ends_where_who_runs_it_wants_to_stop(
 
 
 @pytest.mark.parametrize(("name", "value"), [("budget_bytes", 0), ("workers", -1), ("part_bytes", 1.5)])
-def test_a_number_that_is_none_is_refused(name: str, value: float, golden: Golden) -> None:
+def test_invalid_number_is_refused(name: str, value: float, golden: Golden) -> None:
     with golden.refused("count-invalid"):
         RemoteOptions(**{name: value})  # type: ignore[arg-type]
 
@@ -308,12 +267,12 @@ def test_a_number_that_is_none_is_refused(name: str, value: float, golden: Golde
 def test_a_vanished_object_is_named(opened: Open, bucket: Any, golden: Golden) -> None:
     dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
     bucket.delete_object(Bucket="sets", Key="c4/shard_00003.npy")
-    with golden.refused("fetch-failed"):
+    with golden.refused("object-missing"):
         rows(dataset)
 
 
 @pytest.mark.slow
-def test_a_damaged_file_in_the_cache_is_fetched_again(opened: Open, shards: Path) -> None:
+def test_damaged_file_of_the_cache_is_downloaded_again(opened: Open, shards: Path) -> None:
     remote = opened()
     rows(StreamingDataset(remote, seq_len=32, order="sequential"))
     path = remote.folder / "shard_00002.npy"
@@ -332,22 +291,28 @@ from data_loading import StreamingDataset
 from data_loading.remote.remote_set import RemoteOptions, open_remote
 options = RemoteOptions(Path(sys.argv[1]), int(sys.argv[2]) or None, part_bytes=2000)
 remote = open_remote("s3://sets/c4", options)
-dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
-told = hashlib.sha256()
+dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards", seed=int(sys.argv[3]))
+found = hashlib.sha256()
 for batch in dataset.loader(64):
-    told.update(batch["input_ids"].numpy().tobytes())
-    print("batch", flush=True)
-print(told.hexdigest())
-remote.close()
+    found.update(batch["input_ids"].numpy().tobytes())
+print(found.hexdigest())
 """
 
 
 FIRST_BLOCK = ("bytes=128-2127", "bytes=2128-4127", "bytes=4128-4223")
-"""Ranges of `READ` that are also asked for where a head is cut from them."""
+"""Ranges of `READ` that are also requested for heads."""
 
 
-def reading(root: Path, cache: Path, budget: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", READ, str(cache), str(budget)]
+def digest(shards: Path, seed: int = 0) -> str:
+    """Output of `READ` for the same set on the disk."""
+    found = hashlib.sha256()
+    for batch in StreamingDataset(shards, seq_len=32, order="shuffled_shards", seed=seed).loader(64):
+        found.update(batch["input_ids"].numpy().tobytes())
+    return found.hexdigest()
+
+
+def reading(root: Path, cache: Path, budget: int = 0, seed: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", READ, str(cache), str(budget), str(seed)]
     return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -357,71 +322,144 @@ def test_two_processes_fetch_each_shard_once(
 ) -> None:
     opened()
     both = [reading(root, tmp_path / "cache") for _ in range(2)]
-    told = [process.communicate(timeout=240) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    assert told[0][0] == told[1][0]
+    outputs = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0]
     asked = [(r.path, r.range) for r in proxy.gets(".npy") if r.range not in FIRST_BLOCK]
     assert len(asked) > 40
     assert len(set(asked)) == len(asked)
-    assert not any(KEY in text or SECRET in text for pair in told for text in pair)
+    assert not any(KEY in text or SECRET in text for pair in outputs for text in pair)
 
 
 @pytest.mark.slow
-def test_a_killed_reader_leaves_no_process_and_the_next_one_goes_on(
-    opened: Open, shards: Path, proxy: FaultyProxy, tmp_path: Path, root: Path
+def test_two_processes_share_a_budget_for_two_shards(
+    opened: Open, shards: Path, tmp_path: Path, root: Path
 ) -> None:
     budget = least(opened())
-    proxy.fault = lambda request: "slow" if "/shard_" in request.path else None
+    both = [reading(root, tmp_path / "cache", budget, seed) for seed in (1, 2)]
+    cache, most = Cache(tmp_path / "cache", None), 0
+    while any(process.poll() is None for process in both):
+        most = max(most, cache.held_bytes())
+        time.sleep(0.02)
+    outputs = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert [output.splitlines()[-1] for output, _ in outputs] == [digest(shards, seed) for seed in (1, 2)]
+    assert most <= budget
+
+
+def missing(path: Path, file: StoredFile) -> int:
+    """Blocks that an unfinished download lacks; 0: there is no such download."""
+    try:
+        return len(damaged_blocks(path, file)) if path.exists() else 0
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.slow
+def test_a_run_after_a_killed_one_keeps_verified_blocks(
+    opened: Open, shards: Path, proxy: FaultyProxy, tmp_path: Path, root: Path
+) -> None:
+    remote, may_end = opened(), threading.Event()
+    budget = least(remote)
+
+    def hangs(request: Request) -> str | None:
+        if "/shard_" in request.path and (request.range or "").startswith(("bytes=8320", "bytes=10320")):
+            may_end.wait(240)
+        return None
+
+    proxy.fault = hangs
     first = reading(root, tmp_path / "cache", budget)
-    journals = tmp_path / "cache"
-    while not (found := [p for p in journals.glob("*/.shard_*.npy.parts") if len(p.read_text().split()) > 5]):
+    files = {part_of(remote.folder / file.name): file for file in map(remote.geometry.tokens_file, range(8))}
+    half: list[Path] = []
+    while not (half := [path for path, file in files.items() if 0 < missing(path, file) <= 2]):
         assert first.poll() is None
         time.sleep(0.01)
-    helpers = [
-        p for p in processes() if b"data_loading.remote.helper" in command_of(p) and parent_of(p) == first.pid
-    ]
-    assert helpers
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    deadline = time.monotonic() + 60
-    while any(b"data_loading.remote.helper" in command_of(p) for p in helpers):
-        assert time.monotonic() < deadline, "the helper outlives its process"
-        time.sleep(0.05)
-    proxy.fault = lambda request: None
-    done = {int(start) for start in found[0].read_text().split()[2:]} - {128, 2128, 4128}
-    name, count = found[0].name[1 : -len(".parts")], len(proxy.requests)
-    told, _ = reading(root, tmp_path / "cache", budget).communicate(timeout=240)
-    again = {
-        r.range.partition("=")[2].partition("-")[0]
-        for r in proxy.requests[count:]
-        if r.range and name in r.path
-    }
-    assert done
-    assert again
-    assert not {str(start) for start in done} & again
-    expected = hashlib.sha256()
-    for batch in StreamingDataset(shards, seq_len=32, order="shuffled_shards").loader(64):
-        expected.update(batch["input_ids"].numpy().tobytes())
-    assert told.splitlines()[-1] == expected.hexdigest()
+    count = len(proxy.requests)
+    may_end.set()
+    output, _ = reading(root, tmp_path / "cache", budget).communicate(timeout=240)
+    name = files[half[0]].name
+    again = {r.range for r in proxy.requests[count:] if name in r.path} - set(FIRST_BLOCK)
+    assert "bytes=8320-10319" in again
+    assert not again & {"bytes=4224-6223", "bytes=6224-8223"}
+    assert output.splitlines()[-1] == digest(shards)
 
 
-def test_a_full_disk_is_told(opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from data_loading.remote.download import DownloadOptions, download
-    from data_loading.remote.pieces import tokens_piece
-    from data_loading.remote.store import open_store
-
+def test_cache_of_the_earlier_version_is_used(
+    opened: Open, shards: Path, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    """It had three locks a file, a journal of each download, and a file for each head."""
     remote = opened()
-    cache = Cache(tmp_path / "cache", None)
+    for number, part in enumerate(remote.geometry.parts):
+        name, path = part.tokens_path.name, shards / part.tokens_path.name
+        for kind in ("use", "ahead", "lock"):
+            (remote.folder / f".{name}.{kind}").touch()
+        if number:
+            shutil.copy(path, remote.folder / name)
+    half = bytearray((shards / "shard_00000.npy").read_bytes())
+    half[5000:] = bytes(len(half) - 5000)
+    (remote.folder / ".shard_00000.npy.part").write_bytes(half)
+    (remote.folder / ".shard_00000.npy.parts").write_text("a journal")
+    (remote.folder / "shard_00001.head32.npy").write_bytes(b"a head")
+    dataset = StreamingDataset(opened(), seq_len=32, order="shuffled_shards")
+    assert np.array_equal(rows(dataset), rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
+    asked = {r.range for r in proxy.gets(".npy") if "docs" not in r.path}
+    assert asked == {"bytes=4224-8319", "bytes=8320-12415", "bytes=12416-14127"}
+    assert not (remote.folder / ".shard_00000.npy.parts").exists()
+
+
+def test_a_forked_process_reads_the_cache_and_refuses_to_download(opened: Open, shards: Path) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
+    expected = dataset[0]["input_ids"]
+
+    def in_fork(window: int) -> str:
+        read_end, write_end = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                found = dataset[window]["input_ids"]
+                answer = "equal" if (found == expected).all() else "different"
+            except UserError as error:
+                answer = error.code
+            os.write(write_end, answer.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write_end)
+        with open(read_end) as answered:
+            return answered.read()
+
+    assert in_fork(0) == "equal"
+    assert in_fork(len(dataset) - 1) == "download-in-fork"
+
+
+@pytest.mark.slow
+def test_workers_of_a_torch_loader_read_the_same(opened: Open, shards: Path) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="shuffled_shards")
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=64, collate_fn=dataset.collate, num_workers=2, multiprocessing_context="spawn"
+    )
+    found = np.concatenate([batch["input_ids"].numpy() for batch in loader])
+    assert np.array_equal(found, rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
+
+
+def test_a_full_disk_is_named(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
 
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    piece = tokens_piece(remote.parts[0], remote.manifest)
     with refused("disk-space"):
-        download(
-            open_store(remote.address), piece, remote.folder / piece.name, DownloadOptions(), cache.reserve
-        )
+        rows(dataset)
+
+
+def test_no_room_for_long_is_refused(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_cache, "_PATIENCE_S", 0.0)
+    remote = opened(least(opened()))
+    dataset = StreamingDataset(remote, seq_len=32, order="sequential")
+    (remote.options.cache / "of_another_program").write_bytes(bytes(remote.options.budget_bytes))
+    with refused("disk-budget-in-use"):
+        rows(dataset)
 
 
 @pytest.mark.privileged
@@ -446,21 +484,3 @@ def test_a_disk_that_fills_up_gives_way_to_what_is_needed(bucket: Any, shards: P
             remote.close()
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

@@ -1,4 +1,4 @@
-"""The sets in stores that a run's configuration names, and the tokenizer that goes with them."""
+"""The stored sets that a run's configuration names, and the tokenizer of the run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger("data_loading")
 
 
 def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[RemoteSet], Tokenizer | None]:
-    """The set of train, and that of val where it is one of its own; and the tokenizer, None for ids alone.
+    """Open the set of train, and that of val if it has its own; the tokenizer is None for ids alone.
 
     Raises:
-        UserError: nothing there, or made with another tokenizer than the run's.
+        UserError: no set there, or it was made with another tokenizer than the run's.
     """
     if dataset.val_path is not None and not is_remote(dataset.val_path):
         raise UserError(
@@ -36,25 +36,26 @@ def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[
     if spec.name == IDS:
         return sets, None
     tokenizer = _tokenizer(spec, sets[0])
-    for one in sets:
-        there = one.manifest["tokenizer"]
-        if there["content_hash"] != tokenizer.content_hash:
+    for found in sets:
+        made_with = found.manifest["tokenizer"]
+        if made_with["content_hash"] != tokenizer.content_hash:
             raise UserError(
-                f"{one.name} was made with tokenizer {there['name']} (content {there['content_hash'][:12]}), "
-                f"this run asks for {tokenizer.name} (content {tokenizer.content_hash[:12]}). Ask for "
-                f"tokenizer=custom tokenizer.path={one.folder / 'tokenizer'}",
+                f"{found.name} was made with tokenizer {made_with['name']} (content "
+                f"{made_with['content_hash'][:12]}), this run asks for {tokenizer.name} (content "
+                f"{tokenizer.content_hash[:12]}). Ask for tokenizer=custom "
+                f"tokenizer.path={found.folder / 'tokenizer'}",
                 code="tokenizer-differs",
             )
     return sets, tokenizer
 
 
-def _tokenizer(spec: schema.Tokenizer, of: RemoteSet) -> Tokenizer:
-    """The configured one; where it is found nowhere, that of the set, if it has its name."""
+def _tokenizer(spec: schema.Tokenizer, remote: RemoteSet) -> Tokenizer:
+    """The configured tokenizer; if it is found nowhere, that of the set, if it has its name."""
     try:
         return load_tokenizer(spec)
     except TokenizerNotFound:
-        copy, name = of.folder / "tokenizer", of.tokenizer_name
+        copy, name = remote.folder / "tokenizer", remote.tokenizer_name
         if spec.path is not None or name not in (spec.name, spec.repo) or not holds_tokenizer(copy):
             raise
-        log.info("tokenizer %s: taken from %s, found nowhere else", name, of.name)
+        log.info("tokenizer %s: taken from %s, found nowhere else", name, remote.name)
         return read_tokenizer(copy, name)

@@ -72,7 +72,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
         (400, "AuthorizationHeaderMalformed"),
     ],
 )
-def test_refusal_is_asked_for_once(answers: Answers, status: int, code: str, golden: Golden) -> None:
+def test_refusal_is_not_retried(answers: Answers, status: int, code: str, golden: Golden) -> None:
     store = answers.with_code(status, code, "why it is so")
     with golden.refused("store-refused") as told:
         store.read("manifest.json", 0, 4)
@@ -83,32 +83,32 @@ def test_refusal_is_asked_for_once(answers: Answers, status: int, code: str, gol
 @pytest.mark.parametrize(
     ("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (400, "RequestTimeout")]
 )
-def test_what_may_pass_is_asked_for_again(answers: Answers, status: int, code: str, golden: Golden) -> None:
+def test_failure_that_may_pass_is_retried(answers: Answers, status: int, code: str, golden: Golden) -> None:
     store = answers.with_code(status, code)
     with golden.refused("store-unreachable", numbers=False):
         store.read("manifest.json", 0, 4)
     assert len(answers.asked) > 1
 
 
-def test_answer_that_is_no_range_is_asked_for_once(answers: Answers, golden: Golden) -> None:
+def test_answer_without_range_is_not_retried(answers: Answers, golden: Golden) -> None:
     answers.body = b"the whole file"
     with golden.refused("store-refused"):
         open_store(parse("s3://sets/c4"), PATIENCE_S).read("manifest.json", 0, 4)
     assert len(answers.asked) == 1
 
 
-def test_object_that_is_not_there_has_vanished(answers: Answers, golden: Golden) -> None:
+def test_missing_object_is_named(answers: Answers, golden: Golden) -> None:
     with golden.refused("object-missing"):
         answers.with_code(404, "NoSuchKey").read("manifest.json", 0, 4)
 
 
-def test_variables_that_are_not_set_are_named(golden: Golden) -> None:
+def test_unset_keys_are_named(golden: Golden) -> None:
     golden.text(no_keys({}))
     told = no_keys({"AWS_ACCESS_KEY_ID": "AKEY"})
     golden.text(told, numbers=False)
 
 
-def test_endpoint_by_the_name_of_mosaic() -> None:
+def test_endpoint_variable_of_mosaic_is_read() -> None:
     assert s3_options({"S3_ENDPOINT_URL": "http://a"})["endpoint"] == "http://a"
     both = {"S3_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL": "http://b"}
     assert s3_options(both)["endpoint"] == "http://b"
