@@ -74,7 +74,7 @@ def choose_engine(
     if kind is None or not isinstance(tokenizer, DefinedTokenizer):
         return _without_comparison(tokenizer, log, wanted)
     reference = ReferenceEngine.of(tokenizer)
-    verdict = hold_against_reference(kind, tokenizer, samples, log)
+    verdict = hold_against_reference(kind, tokenizer, samples)
     if verdict.refusal and wanted != "auto":
         raise _refused(wanted, tokenizer, verdict.refusal)
     if verdict.refusal:

@@ -36,8 +36,8 @@ from experiment_utils.errors import UserError
 @dataclass(frozen=True)
 class Result:
     """made: False where the set was up to date already. text_bytes: what was tokenized. seconds: of this
-    call. peak_bytes: the most anonymous memory that this process and its workers held at once; None where
-    nothing was made or the system does not tell.
+    call. peak_bytes: the most anonymous memory that this process held; None where nothing was made or
+    the system does not report it.
     """
 
     path: Path
@@ -107,7 +107,7 @@ def pretokenize(
                 note_content(files, parts[len(base["shards"]) if base else 0 :])
     text_bytes = text_bytes_of(manifest) - (text_bytes_of(base) if base and made else 0)
     seconds = time.monotonic() - started
-    return Result(output, manifest, made, text_bytes, seconds, memory.peak_bytes)
+    return Result(output, manifest, made, text_bytes, seconds, memory.peak)
 
 
 def check_options(options: Options, output: Path) -> None:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from data_loading.pretokenizer.job_memory import Held
 from experiment_utils.display import ProgressLine
 from experiment_utils.quantities import format_count, format_duration
+from memory import format_bytes
 
 _TERMINAL_EVERY_S = 0.2
 _LOG_FIRST_S = 5.0
@@ -20,7 +20,7 @@ class Meter:
 
     stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
     life. before: bytes and tokens done by an earlier attempt, which count as done, not as work of this
-    one. memory: what the job holds now. goal_tokens: where it ends if that is before the text does.
+    one. memory: bytes that the process holds now. goal_tokens: where it ends if that is before the text does.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Meter:
         log: Callable[[str], None],
         stream: IO[str] | None,
         before: tuple[int, int] = (0, 0),
-        memory: Callable[[], Held | None] = lambda: None,
+        memory: Callable[[], int | None] = lambda: None,
         goal_tokens: int | None = None,
     ) -> None:
         self._total, self._log, self._goal = total_bytes, log, goal_tokens
@@ -45,7 +45,7 @@ class Meter:
             return
         self._due = now + (_TERMINAL_EVERY_S if self._progress else _LOG_EVERY_S)
         line, held = self._line(done_bytes, tokens, now - self._started), self._memory()
-        with_memory = line if held is None else f"{line}, memory {held}"
+        with_memory = line if held is None else f"{line}, memory {format_bytes(held)}"
         if self._progress is None:
             self._log(with_memory)
         else:

@@ -8,14 +8,16 @@ from data_loading.pretokenizer.engines import ENGINES, REFERENCE, kind_to_compar
 from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 
 OWN_BYTES = 200 << 20
-"""Of the process that reads and writes, with its tokenizer; measured: at most 84 MB (docs/figures.md)."""
+"""Without what each thread holds: the interpreter, the tokenizer's tables, blocks of text that wait."""
 
 
 def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
-    """Of all its processes together, anonymous memory.
+    """Bound of the anonymous memory of the process.
 
-    engine: its name or auto. workers: processes; 0: all in one. While an engine is compared with the
-    reference, a process of each stands beside the workers; where it fails that, the reference takes over.
+    Args:
+        tokenizer: Of the text.
+        engine: Its name, or auto. The reference takes over if its ids differ from the reference's.
+        workers: Threads that encode; 0: one.
 
     Raises:
         UserError: no engine of that name.
@@ -25,7 +27,7 @@ def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
     reference = ENGINES[REFERENCE].most_bytes
     if kind is None:
         return OWN_BYTES + side_by_side * _alone(tokenizer).most_bytes
-    compared = side_by_side * kind.most_bytes + kind.most_bytes + reference
+    compared = side_by_side * kind.most_bytes + reference
     return OWN_BYTES + max(compared, side_by_side * reference)
 
 
