@@ -91,7 +91,7 @@ class _Packer:
 
     def add(self, chunk: Chunk, *after: Any) -> Sequence[Block]:
         """The blocks that are full. after: the mark and `skip` of the place behind the chunk."""
-        full = ()
+        full: tuple[Block, ...] = ()
         if self.size and self.size + len(chunk.data) > self.block_bytes:
             full = (self.flush(),)
         self.chunks.append(chunk)
