@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
+import random
+import string
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +21,7 @@ from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.pool import encode_in_order
 from experiment_utils.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[3]
 ENCODER = BlockEncoder(BytesEngine(""), 256, 257, "strict")
 
 
@@ -173,3 +180,20 @@ def test_a_thread_is_replaced_after_its_share_of_text() -> None:
     same = [block(index, b"x" * 100) for index in range(30)]
     encode_in_order(same, encode, list, 1, thread_bytes=1000)
     assert [encoded_in.count(thread) for thread in dict.fromkeys(encoded_in)] == [10, 10, 10]
+
+
+@pytest.mark.slow
+def test_memory_stays_below_its_bound_on_words_that_never_repeat(
+    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    generator = random.Random(0)
+    with open(tmp_path / "a.txt", "w") as file:
+        for _ in range(50):
+            words = (
+                generator.choices(string.ascii_letters, k=generator.randint(3, 14)) for _ in range(100_000)
+            )
+            file.write(" ".join(map("".join, words)) + "\n")
+    command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), str(tmp_path / "a.txt"), "--json"]
+    command += ["--tokenizer", str(tokenizer_folder("gpt2")), "--workers", "2"]
+    made = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert 100 << 20 < made["peak_memory_bytes"] < 460 << 20
