@@ -17,12 +17,12 @@ from data_loading.pretokenizer.existing import (
     up_to_date,
 )
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.making import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (
     text_bytes_of,
 )
+from data_loading.pretokenizer.meter import JobMemory
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.undecodable import with_count

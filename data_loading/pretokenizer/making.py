@@ -19,7 +19,6 @@ from data_loading.pretokenizer.engines import Choice, choose_engine, chosen_befo
 from data_loading.pretokenizer.existing import goes_on, job_of, options_of
 from data_loading.pretokenizer.input_notes import notes_on_inputs
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
 from data_loading.pretokenizer.limit import until_token
 from data_loading.pretokenizer.manifest import (
@@ -30,7 +29,7 @@ from data_loading.pretokenizer.manifest import (
     make_manifest,
     with_shares,
 )
-from data_loading.pretokenizer.meter import Meter
+from data_loading.pretokenizer.meter import JobMemory, Meter
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import HERE_BELOW, Comparison, IdsDiffer
 from data_loading.pretokenizer.pool import cores, encode_in_order

@@ -11,8 +11,7 @@ import termios
 import pytest
 
 from data_loading.pretokenizer import meter
-from data_loading.pretokenizer.job_memory import JobMemory
-from data_loading.pretokenizer.meter import Meter
+from data_loading.pretokenizer.meter import JobMemory, Meter
 from tests.golden_text import Golden
 
 HELD = 160 << 20
