@@ -136,7 +136,12 @@ def parser() -> argparse.ArgumentParser:
         help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB); "
         "above 64MB it also raises how long a line of JSON or a cell of a table may be (64MB)",
     )
-    result.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; 0: none)")
+    result.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="threads that encode (default: all cores; 0: the one that reads)",
+    )
     result.add_argument(
         "--overwrite", action="store_true", help="replace a token file made from something else"
     )
@@ -363,8 +368,8 @@ def _check_workers(workers: int | None) -> None:
         raise UserError(f"--workers {workers}: expected 0 or more")
     if workers is not None and workers > most:
         raise UserError(
-            f"--workers {workers:,}: expected at most {most:,}; each is a process with a tokenizer in its "
-            f"memory, and this machine has {cores():,} cores"
+            f"--workers {workers:,}: expected at most {most:,}; each is a thread that encodes, and this "
+            f"machine has {cores():,} cores"
         )
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import os
+import pstats
+import re
 import shutil
 import statistics
 import sys
@@ -43,6 +45,10 @@ PEERS = [
     "tokenizers",
     "transformers",
 ]
+RELEASES_GIL = re.compile(
+    r"'encode_batch_flat'|'update' of '_hashlib|crc32|'(read|write|flush)' of '_io\.(FileIO|BufferedRandom)"
+)
+"""Calls of the work on a text that run without the GIL, as cProfile names them."""
 GOALS_MB_S = {MIX: 100, "english": 60, "multilingual": 60, "source": 60}
 
 
@@ -143,6 +149,17 @@ class Bench:
         command = [sys.executable, BENCHMARKS / "tokenizing_peers.py", f"bare {engine}", path]
         found = run([*command, self.folder, self.tokenizer, self.workers], errors=False).json
         return Taken(found["wall_s"], found["cpu_s"], 0, found["bytes"])
+
+    def gil_share(self, path: Path) -> float:
+        """Share of the work that holds the GIL, at most: one thread does all of it, below a profiler."""
+        output, profile = self.output(DEFAULT, path), self.folder / "profile"
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        command = ours(f"{path}.txt", output, self.tokenizer, *_DOCUMENTS, "--workers", 0)
+        run([sys.executable, "-m", "cProfile", "-o", profile, *command[1:]], limit_s=3600)
+        calls = pstats.Stats(str(profile)).stats.items()  # type: ignore[attr-defined]
+        whole = sum(row[3] for (_, _, name), row in calls if name == "encode_in_order")
+        return 1 - sum(row[2] for (_, _, name), row in calls if RELEASES_GIL.search(name)) / whole
 
     def compare(self, tools: list[str], texts: dict[str, Path]) -> dict[str, Any]:
         """Compare the ids of each tool with those of the reference engine on the prefix, else with ours."""
@@ -302,6 +319,7 @@ def measured(chosen: Any) -> Any:
             for engine in ENGINES:
                 cases[corpus, f"bare {engine}"] = partial(bench.bare, engine, path)
         found = in_turns(cases, chosen.rounds)
+        gil_share = bench.gil_share(texts["part"])
         exact = bench.compare(tools, texts)
     order = [(corpus, tool) for corpus in whole for tool in TOOLS if (corpus, tool) in found]
     rows = rows_of({key: found[key] for key in order} | found, starts)
@@ -313,5 +331,6 @@ def measured(chosen: Any) -> Any:
         "memory": MEMORY_WORDS, "workers": bench.workers, "rounds": chosen.rounds, "corpora": facts,
         "text_bytes": {corpus: found[corpus, DEFAULT][0].text_bytes for corpus in whole},
         "peers": versions_of(python, PEERS) | megatron, "rows": rows, "ceiling": ceilings,
+        "gil_share": round(gil_share, 3),
         "exactness": exact, "goals": goals(rows, share["ours_share_of_it"]["median"]),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -86,23 +86,27 @@ class _Packer:
     chunks: list[Chunk] = field(default_factory=list)
     size: int = 0
     index: int = 0
-    after: Place | None = None
+    after: tuple[Mark | None, int] = (None, 0)
     begins_document: bool = True
 
-    def add(self, chunk: Chunk, after: Place) -> Iterator[Block]:
-        if self.size + len(chunk.data) > self.block_bytes:
-            yield from self.flush()
+    def add(self, chunk: Chunk, *after: Any) -> Sequence[Block]:
+        """The blocks that are full. after: the mark and `skip` of the place behind the chunk."""
+        full: tuple[Block, ...] = ()
+        if self.size and self.size + len(chunk.data) > self.block_bytes:
+            full = (self.flush(),)
         self.chunks.append(chunk)
         self.size += len(chunk.data)
         self.after = after
         if self.size >= self.block_bytes or len(self.chunks) >= MOST_CHUNKS:
-            yield from self.flush()
+            full = (*full, self.flush())
+        return full
 
-    def flush(self) -> Iterator[Block]:
-        if self.chunks:
-            yield Block(self.index, self.chunks, self.after, self.begins_document)
-            self.begins_document = self.chunks[-1].ends_document
-            self.index, self.chunks, self.size = self.index + 1, [], 0
+    def flush(self) -> Block:
+        """All chunks, of which there must be some."""
+        block = Block(self.index, self.chunks, Place(*self.after), self.begins_document)
+        self.begins_document = self.chunks[-1].ends_document
+        self.index, self.chunks, self.size = self.index + 1, [], 0
+        return block
 
 
 class _Part(NamedTuple):
@@ -138,14 +142,14 @@ class _Rest:
         with memoryview(self.data) as view:
             return bytes(view[:count])
 
-    def drop(self, count: int) -> Place:
-        """Take the first bytes away; returns where the others begin."""
+    def drop(self, count: int) -> tuple[Mark | None, int]:
+        """Remove the first bytes. Returns the mark and `skip` of the place where the others begin."""
         del self.data[:count]
         self.used += count
         # The last part stays, so that a place just behind it can be told as well.
         while len(self.parts) > 1 and self.used >= self.parts[0].size:
             self.used -= self.parts.popleft().size
-        return Place(self.parts[0].mark, self.used)
+        return self.parts[0].mark, self.used
 
 
 def make_blocks(
@@ -172,8 +176,7 @@ def make_blocks(
     for chunk in chunks:
         if chunk.ends_document and not (rest.data or skip) and len(chunk.data) <= block_bytes:
             if chunk.data:  # a whole document, or the end of one: as it is
-                whole = Chunk(chunk.data, chunk.source, chunk.offset, True)
-                yield from packer.add(whole, Place(chunk.mark, len(chunk.data)))
+                yield from packer.add(chunk, chunk.mark, len(chunk.data))
             continue
         rest.add(chunk)
         if skip:
@@ -185,18 +188,19 @@ def make_blocks(
             if cut is None or cut > run_limit_bytes:
                 break
             packed = Chunk(rest.head(cut), chunk.source, rest.start, False)
-            yield from packer.add(packed, rest.drop(cut + rule.drop_space))
+            yield from packer.add(packed, *rest.drop(cut + rule.drop_space))
         if len(rest.data) > run_limit_bytes:
             if errors == "strict":
                 _check_utf8(rest, chunk.source)
             raise run_too_long(chunk.source, rest.start, rule, run_limit_bytes)
         if chunk.ends_document and rest.data:
             packed = Chunk(bytes(rest.data), chunk.source, rest.start, True)
-            yield from packer.add(packed, rest.drop(len(rest.data)))
+            yield from packer.add(packed, *rest.drop(len(rest.data)))
     if rest.data:  # what is read ends inside a document, at a safe cut
         packed = Chunk(bytes(rest.data), chunk.source, rest.start, False)
-        yield from packer.add(packed, rest.drop(len(rest.data)))
-    yield from packer.flush()
+        yield from packer.add(packed, *rest.drop(len(rest.data)))
+    if packer.chunks:
+        yield packer.flush()
 
 
 def _next_cut(rest: bytearray, rule: CutRule, block_bytes: int) -> int | None:

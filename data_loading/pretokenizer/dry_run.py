@@ -11,12 +11,11 @@ from typing import Any
 
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.disk_space import UNSURE, device_of, free_bytes, held_bytes
-from data_loading.pretokenizer.engines import Choice, choose_engine
+from data_loading.pretokenizer.engines import Choice, choose_engine, most_memory_bytes
 from data_loading.pretokenizer.existing import base_of, goes_on, job_of, up_to_date
 from data_loading.pretokenizer.forecast import Forecast, forecast
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.making import workers_for
-from data_loading.pretokenizer.most_memory import most_memory_bytes
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.special_tokens import probes

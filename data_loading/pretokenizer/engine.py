@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from data_loading.tokenizer import DefinedTokenizer
@@ -31,19 +32,21 @@ class Engine(ABC):
 
     name, version: for the manifest.
     block_bytes: text worth handing over at once; bounds the memory of one call.
-    parallel_from: bytes of text from which worker processes pay for their start; None: never.
-    most_bytes: that a process with it holds, in anonymous memory, whatever the text.
-    worn: a worker process with it has to be replaced by a fresh one.
+    parallel_from: bytes of text from which several threads encode; None: never.
+    thread_bytes: text after which a thread that encodes is replaced, because what the engine keeps for each
+        thread grows; None: never.
+    most_bytes: that a thread with it holds, in anonymous memory, whatever the text.
     """
 
     name: str
     block_bytes: int = 1 << 20
     parallel_from: int | None = 8 << 20
+    thread_bytes: int | None = None
     most_bytes: int = 300 << 20
-    worn: bool = False
 
     def __init__(self, definition: str) -> None:
         self._definition = definition
+        self._loading = Lock()
 
     @property
     def definition(self) -> str:
@@ -81,8 +84,9 @@ class Engine(ABC):
         """What encodes: the tokenizer of the package behind this engine. Raises Unsupported."""
 
     def load(self) -> None:
-        """Load it now. Raises Unsupported."""
-        self._tokenizer  # noqa: B018
+        """Load it now, once if several threads ask for it. Raises Unsupported."""
+        with self._loading:
+            self._tokenizer  # noqa: B018
 
     @cached_property
     def _tokenizer(self) -> Any:

@@ -27,6 +27,9 @@ REMOVED = ("gigatoken", "splintr", "tiktoken")
 _NEVER_COMPARED = (BytesEngine, ReferenceEngine)
 """The ids of these are right by definition."""
 
+OWN_BYTES = 200 << 20
+"""Without what each thread holds: the interpreter, the tokenizer's tables, blocks of text that wait."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -74,7 +77,7 @@ def choose_engine(
     if kind is None or not isinstance(tokenizer, DefinedTokenizer):
         return _without_comparison(tokenizer, log, wanted)
     reference = ReferenceEngine.of(tokenizer)
-    verdict = hold_against_reference(kind, tokenizer, samples, log)
+    verdict = hold_against_reference(kind, tokenizer, samples)
     if verdict.refusal and wanted != "auto":
         raise _refused(wanted, tokenizer, verdict.refusal)
     if verdict.refusal:
@@ -143,3 +146,28 @@ def _refused(name: str, tokenizer: Tokenizer, why: str) -> UserError:
 
 def _alone(engine: Engine) -> Choice:
     return Choice(engine, {"name": engine.name, "version": engine.version})
+
+
+def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
+    """Bound of the anonymous memory of the process.
+
+    Args:
+        tokenizer: Of the text.
+        engine: Its name, or auto. The reference takes over if its ids differ from the reference's.
+        workers: Threads that encode; 0: one.
+
+    Raises:
+        UserError: no engine of that name.
+    """
+    side_by_side = max(1, workers)
+    kind = kind_to_compare(tokenizer, engine)
+    reference = ENGINES[REFERENCE].most_bytes
+    if kind is None:
+        return OWN_BYTES + side_by_side * _kind_alone(tokenizer).most_bytes
+    compared = side_by_side * kind.most_bytes + reference
+    return OWN_BYTES + max(compared, side_by_side * reference)
+
+
+def _kind_alone(tokenizer: Tokenizer) -> type[Engine]:
+    """The engine that is taken without a comparison."""
+    return ENGINES[REFERENCE] if isinstance(tokenizer, DefinedTokenizer) else BytesEngine

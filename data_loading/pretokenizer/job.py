@@ -17,12 +17,12 @@ from data_loading.pretokenizer.existing import (
     up_to_date,
 )
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.making import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (
     text_bytes_of,
 )
+from data_loading.pretokenizer.meter import JobMemory
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.undecodable import with_count
@@ -36,8 +36,8 @@ from experiment_utils.errors import UserError
 @dataclass(frozen=True)
 class Result:
     """made: False where the set was up to date already. text_bytes: what was tokenized. seconds: of this
-    call. peak_bytes: the most anonymous memory that this process and its workers held at once; None where
-    nothing was made or the system does not tell.
+    call. peak_bytes: the most anonymous memory that this process held; None where nothing was made or
+    the system does not report it.
     """
 
     path: Path
@@ -107,7 +107,7 @@ def pretokenize(
                 note_content(files, parts[len(base["shards"]) if base else 0 :])
     text_bytes = text_bytes_of(manifest) - (text_bytes_of(base) if base and made else 0)
     seconds = time.monotonic() - started
-    return Result(output, manifest, made, text_bytes, seconds, memory.peak_bytes)
+    return Result(output, manifest, made, text_bytes, seconds, memory.peak)
 
 
 def check_options(options: Options, output: Path) -> None:

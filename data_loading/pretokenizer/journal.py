@@ -23,8 +23,9 @@ from data_loading.pretokenizer.writer import Written, crc_of_files
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
-SYNC_TOKENS = 1 << 28
-"""Tokens after which the data are synced and the lines begin anew."""
+SYNC_TOKENS = 1 << 25
+"""Tokens after which the data are synced in the background, and the lines start again. Few, so that the last
+sync is short."""
 _VERSION = 2
 _ENGINE = "engine.json"
 
@@ -66,9 +67,9 @@ class Journal:
 
         checksums: all so far. crc: of what the block added.
         """
-        line = {**_plain(progress), "checksums": checksums[self._noted :], "crc": crc}
-        data = f"{json.dumps(line)}\n".encode()
-        self._noted = len(checksums)
+        new = checksums[self._noted :]
+        data = f"{json.dumps({**_plain(progress), 'checksums': new, 'crc': crc})}\n".encode()
+        self._noted += len(new)
         if self._held is not None:
             self._held.append(data)
             return

@@ -12,7 +12,6 @@ from typing import Any
 from data_loading.cut_documents import engine_note
 from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, make_blocks
-from data_loading.pretokenizer.comparison import Comparison, IdsDiffer
 from data_loading.pretokenizer.disk_space import DiskWatch, check_room
 from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.engine import Engine, Unsupported
@@ -20,7 +19,6 @@ from data_loading.pretokenizer.engines import Choice, choose_engine, chosen_befo
 from data_loading.pretokenizer.existing import goes_on, job_of, options_of
 from data_loading.pretokenizer.input_notes import notes_on_inputs
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
 from data_loading.pretokenizer.limit import until_token
 from data_loading.pretokenizer.manifest import (
@@ -31,10 +29,10 @@ from data_loading.pretokenizer.manifest import (
     make_manifest,
     with_shares,
 )
-from data_loading.pretokenizer.meter import Meter
+from data_loading.pretokenizer.meter import JobMemory, Meter
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.parity import HERE_BELOW, ComparisonDied
-from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.parity import HERE_BELOW, Comparison, IdsDiffer
+from data_loading.pretokenizer.pool import cores, encode_in_order
 from data_loading.pretokenizer.repeated import refuse_repeated_contents
 from data_loading.pretokenizer.source import Pieces
 from data_loading.pretokenizer.special_tokens import probes
@@ -43,6 +41,7 @@ from data_loading.set_files import MANIFEST, SetFiles, staging
 from data_loading.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
 from memory import stage
 
 Log = Callable[[str], None]
@@ -55,7 +54,7 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Job:
-    """One set to be made. base: manifest of the set that is appended to. memory: of all processes."""
+    """One set to be made. base: manifest of the set that is appended to."""
 
     inputs: Inputs
     tokenizer: Tokenizer
@@ -80,17 +79,14 @@ class Job:
 def make_set(job: Job) -> dict[str, Any]:
     """Write the set from the beginning or from where an earlier attempt ended.
 
-    The engine is compared with the reference meanwhile. Where it fails that, or the process that does it
-    dies, the work begins again, after a comparison while nothing else runs. The caller holds the lock and
-    has looked at what is there. Returns the manifest. Raises as `pretokenize`.
+    The engine is compared with the reference at the same time. If its ids differ or it refuses the tokenizer,
+    the work starts again after a comparison. The caller holds the lock and has looked at what is there.
+    Returns the manifest. Raises as `pretokenize`.
     """
     try:
         return _make(job, at_once=True)
-    except ComparisonDied as error:
-        job.log(f"WARNING: {error}. They are compared again before the work, which begins anew")
     except (IdsDiffer, Unsupported):
-        pass
-    return _make(job, at_once=False)
+        return _make(job, at_once=False)
 
 
 def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
@@ -104,7 +100,8 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
         with stage("choose_engine"):
             choice, comparison = _choose(job, is_continued=is_continued, at_once=at_once)
             if comparison is not None:
-                stack.callback(comparison.end)
+                stack.enter_context(comparison)
+                choice.engine.load()
             check_room(inputs, job.tokenizer, choice.engine, job.files, job.log)
         workers = workers_for(choice.engine, inputs, options)
         tokenizing = stage("tokenize", text_bytes=inputs.total_bytes, workers=workers)
@@ -119,7 +116,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 _tokenize(job, choice, workers, comparison, target)
             finally:
                 written = target.writer.written
-                tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
+                tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak}
             manifest = _manifest(job, choice, target)
             _refuse_repeated(job, manifest)
             for line in (
@@ -144,14 +141,16 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
     if at_once and not is_continued and pays and sum(map(len, samples)) >= HERE_BELOW:
         assert kind is not None
         assert isinstance(tokenizer, DefinedTokenizer)
-        return compared(kind, tokenizer, samples), Comparison(kind, tokenizer, samples)
+        choice = compared(kind, tokenizer, samples)
+        return choice, Comparison(choice.engine, tokenizer, samples)
     return choose_engine(tokenizer, samples, job.log, wanted), None
 
 
 class _Target:
     """What takes the encoded blocks: the set's files, the journal, and who tells how far it is.
 
-    kept_tokens: with which another attempt can go on.
+    kept_tokens: with which another attempt can go on. read_bytes: of the source up to the end of each block
+    that is not written yet, by its index.
     """
 
     def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
@@ -179,21 +178,23 @@ class _Target:
         total, before = job.inputs.expected_bytes, (self.earlier.done_bytes, self.earlier.written.tokens)
         terminal, limit = job.options.terminal, job.inputs.max_tokens
         self._meter = Meter(total, job.log, terminal, before, lambda: job.memory.now, limit)
+        self.read_bytes: dict[int, int] = {}
         self._disk = DiskWatch(job.files, dtype.itemsize, total, job.log, before)
 
     def take(self, block: EncodedBlock) -> None:
         """Write it and note it. Raises OSError when the disk is full."""
         assert block.after is not None
-        name, inputs = self._job.files.tokens.name, self._job.inputs
+        name, done_bytes = self._job.files.tokens.name, self.read_bytes.pop(block.index)
         crc = self.writer.append(block)
         atomic_files.point(f"{name}:appended")
-        self.progress = Progress(self.writer.written, block.after, inputs.done_bytes)
+        self.progress = Progress(self.writer.written, block.after, done_bytes)
         self.journal.note(self.progress, self.writer.checksums, crc)
         if not self.journal.is_held:
             self.kept_tokens = self.writer.written.tokens
         atomic_files.point(f"{name}:noted")
-        self._meter.update(inputs.done_bytes, self.writer.written.tokens)
-        self._disk.update(inputs.done_bytes, self.writer.written.tokens)
+        self._job.memory.look()
+        self._meter.update(done_bytes, self.writer.written.tokens)
+        self._disk.update(done_bytes, self.writer.written.tokens)
 
     def count_from_now(self) -> None:
         """The engine is known to be exact: another attempt may go on behind what was and will be written."""
@@ -218,19 +219,32 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
     inputs, folder = job.inputs, target.folder
     job.log(
         f"tokenizing {inputs.what}{_size(inputs)} with {job.tokenizer.name}, engine "
-        f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
+        f"{choice.engine.name}, " + (counted(workers, "thread") if workers else "in this process")
     )
     _warn_of_many_shards(job)
     if comparison is None:
         target.count_from_now()
     else:
         target.journal.hold()
-        comparison.on_equal = target.count_from_now
-    blocks = _blocks(job, target)
+
+    def settle() -> None:
+        nonlocal comparison
+        if comparison is not None:
+            comparison.settle()
+            comparison = None
+            target.count_from_now()
+
+    def write(encoded: Iterator[EncodedBlock]) -> None:
+        for block in until_token(encoded, target.earlier, inputs.max_tokens):
+            target.take(block)
+            if comparison is not None and comparison.is_done:
+                settle()
+
     try:
-        with closing(_encoded(blocks, target.encoder, choice, workers, job.log, comparison)) as encoded:
-            for block in until_token(encoded, target.earlier, inputs.max_tokens):
-                target.take(block)
+        engine = target.encoder.engine
+        engine.load()
+        with closing(_blocks(job, target)) as blocks:
+            encode_in_order(blocks, target.encoder.encode, write, workers, engine.thread_bytes)
         if not target.writer.written.tokens:
             between = " between its document separators" if inputs.options.get("document_separator") else ""
             skipped = inputs.tolerance.found
@@ -238,19 +252,16 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
             field = inputs.options.get("text_field")
             ask = f". Is the text in another field than {field!r} (--text-field NAME)?" if skipped else ""
             raise UserError(f"{inputs.what} holds no text{between}{why}{ask}", code="no-text")
-        if comparison is not None:
-            comparison.settle()
+        settle()
         target.finish()
     except BaseException as error:
         target.give_up()
-        input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied | ComparisonDied)
-        if input_at_fault:
+        if isinstance(error, UserError):  # the input is at fault
             shutil.rmtree(folder)
         elif not target.kept_tokens:  # nothing to go on with
             _clear(folder, keep_duplicates=inputs.duplicates is not None)
         raise
     if inputs.max_tokens is not None:
-        blocks.close()
         inputs.end_after(target.writer.written.documents, target.progress.place.mark, target.pieces)
 
 
@@ -270,7 +281,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
     """The text behind what an earlier attempt has done; closing it closes the inputs."""
     place, written = target.earlier.place, target.earlier.written
     with closing(job.inputs.chunks(place.mark, target.pieces)) as chunks:
-        yield from make_blocks(
+        for block in make_blocks(
             chunks,
             job.tokenizer.cut_rule,
             job.options.block_bytes or target.encoder.engine.block_bytes,
@@ -278,33 +289,9 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
             skip=place.skip,
             errors=job.inputs.options["errors"],
             begins_document=written.tokens == written.document_start,
-        )
-
-
-def _encoded(
-    blocks: Iterator[Block],
-    encoder: BlockEncoder,
-    choice: Choice,
-    workers: int,
-    log: Log,
-    comparison: Comparison | None,
-) -> Generator[EncodedBlock]:
-    if not workers:
-        for block in blocks:
-            yield encoder.encode(block)
-        return
-    work = Work(
-        choice.engine.name,
-        choice.engine.definition,
-        encoder.eot_id,
-        encoder.vocab_size,
-        encoder.errors,
-        encoder.bos_id,
-    )
-    if comparison is None:
-        yield from encode_in_order(blocks, work, workers, log=log)
-    else:
-        yield from comparison.watch(encode_in_order(comparison.first(blocks), work, workers, log=log))
+        ):
+            target.read_bytes[block.index] = job.inputs.done_bytes
+            yield block
 
 
 def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
@@ -353,7 +340,7 @@ def _clear(folder: Path, *, keep_duplicates: bool) -> None:
 
 
 def workers_for(engine: Engine | type[Engine], inputs: Inputs, options: Options) -> int:
-    """Worker processes; 0: all in this one."""
+    """Number of threads that encode; 0: the one that reads."""
     if options.workers is not None:
         return options.workers
     total = inputs.total_bytes

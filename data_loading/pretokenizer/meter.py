@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Self
 
-from data_loading.pretokenizer.job_memory import Held
 from experiment_utils.display import ProgressLine
 from experiment_utils.quantities import format_count, format_duration
+from memory import format_bytes
+from memory.process import read_process
 
 _TERMINAL_EVERY_S = 0.2
 _LOG_FIRST_S = 5.0
 _LOG_EVERY_S = 60.0
+_LOOK_S = 0.2
 
 
 class Meter:
@@ -20,7 +23,7 @@ class Meter:
 
     stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
     life. before: bytes and tokens done by an earlier attempt, which count as done, not as work of this
-    one. memory: what the job holds now. goal_tokens: where it ends if that is before the text does.
+    one. memory: bytes that the process holds now. goal_tokens: where it ends if that is before the text does.
     """
 
     def __init__(
@@ -29,7 +32,7 @@ class Meter:
         log: Callable[[str], None],
         stream: IO[str] | None,
         before: tuple[int, int] = (0, 0),
-        memory: Callable[[], Held | None] = lambda: None,
+        memory: Callable[[], int | None] = lambda: None,
         goal_tokens: int | None = None,
     ) -> None:
         self._total, self._log, self._goal = total_bytes, log, goal_tokens
@@ -45,7 +48,7 @@ class Meter:
             return
         self._due = now + (_TERMINAL_EVERY_S if self._progress else _LOG_EVERY_S)
         line, held = self._line(done_bytes, tokens, now - self._started), self._memory()
-        with_memory = line if held is None else f"{line}, memory {held}"
+        with_memory = line if held is None else f"{line}, memory {format_bytes(held)}"
         if self._progress is None:
             self._log(with_memory)
         else:
@@ -74,3 +77,35 @@ class Meter:
 
 def _time(left: float, rate: float) -> str:
     return format_duration(max(0.0, left) / rate) if rate else "unknown"
+
+
+class JobMemory:
+    """Anonymous memory of this process, in bytes.
+
+    Attributes:
+        now: At the last look; None if the system does not report it.
+        peak: The most that a look has found.
+    """
+
+    def __init__(self) -> None:
+        self.now: int | None = None
+        self.peak: int | None = None
+        self._due = 0.0
+
+    def look(self) -> None:
+        """Read it, unless the last look was less than 0.2 s ago."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + _LOOK_S
+        found = read_process(os.getpid())
+        held = None if found is None else found.rss_bytes if found.anon_bytes is None else found.anon_bytes
+        if held is not None:
+            self.now, self.peak = held, max(held, self.peak or 0)
+
+    def __enter__(self) -> Self:
+        self.look()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._due = 0.0
+        self.look()

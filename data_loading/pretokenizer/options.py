@@ -16,7 +16,8 @@ class Options:
     overwrite: replace a set made from something else. append: behind a set of shards that is there.
     shard_tokens: tokens a shard; None: one file, or as the set has that is appended to. val_fraction: of
     the tokens, held out, which the manifest says; None: left to those who read it. engine: a name of
-    `engines.ENGINES` or auto. workers, block_bytes: None: chosen by the text's size and the engine.
+    `engines.ENGINES` or auto. workers: threads that encode; None, also for block_bytes: chosen by the text's
+    size and the engine.
     run_limit_bytes: a longer run of text without a safe cut is an error, since it has to be encoded whole.
     terminal: where the progress line moves; None: lines go to the log.
     """
@@ -34,6 +35,6 @@ class Options:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 0:
             raise UserError(
-                f"workers {self.workers}: expected at least 0 (none: in this process)",
+                f"workers {self.workers}: expected at least 0 (0: in the thread that reads)",
                 code="workers-negative",
             )

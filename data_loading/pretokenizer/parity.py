@@ -1,31 +1,23 @@
-"""An engine held against the reference on parts of the very text that it is to encode."""
+"""Comparison of an engine with the reference on parts of the text that it is to encode."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from data_loading.children import Channel, Child, cores, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.tokenizer import DefinedTokenizer
-from experiment_utils.errors import UserError
 
 _PIECE_CHARACTERS = 1 << 12
 """Bounds the memory of the reference tokenizer, which is fastest on short texts."""
 HERE_BELOW = 1 << 17
-"""Bytes of samples that are compared in this process: starting another one would take longer."""
-_MOST_PROCESSES = 4
-_LOOK_S = 0.1
-"""How often their memory is looked at meanwhile, so that a killed one can be described."""
+"""Bytes of samples that are compared before the work starts, because that takes no time."""
 _SHOWN_CHARACTERS = 80
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,110 +30,57 @@ class Verdict:
     difference: str | None = None
 
 
-class ComparisonDied(UserError):
-    """A process that compares ended without an answer."""
+class IdsDiffer(Exception):
+    """The engine gave other ids than the reference."""
 
-    code = "comparison-died"
+
+class Comparison:
+    """Comparison in a thread of its own, while the engine is at work already.
+
+    Args:
+        engine: The one that encodes the text.
+        tokenizer: Of the engine.
+        samples: UTF-8.
+    """
+
+    def __init__(self, engine: Engine, tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> None:
+        self._thread = ThreadPoolExecutor(1, "compare")
+        self._difference = self._thread.submit(_difference, engine, tokenizer, samples)
+
+    @property
+    def is_done(self) -> bool:
+        return self._difference.done()
+
+    def settle(self) -> None:
+        """Wait for the result. Raises IdsDiffer, or Unsupported if the engine cannot be loaded."""
+        if self._difference.result() is not None:
+            raise IdsDiffer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown()
 
 
 def hold_against_reference(
-    engine: type[Engine],
-    tokenizer: DefinedTokenizer,
-    samples: Sequence[bytes],
-    log: Callable[[str], None] = _log.warning,
+    engine: type[Engine], tokenizer: DefinedTokenizer, samples: Sequence[bytes]
 ) -> Verdict:
-    """Compare the ids of all samples (UTF-8).
-
-    Where it is worth it, in processes of their own, which end with this: the two tokenizers take more
-    memory than all else that the caller holds. What one that dies was to compare, another one does when
-    no other is left; `log` gets a line.
-
-    Raises:
-        ComparisonDied: that one died too.
-    """
-    pieces = [piece for sample in samples for piece in pieces_of(sample)]
-    if sum(map(len, pieces)) < HERE_BELOW:
-        return Trial(engine, tokenizer, pieces).verdict()
-    count = min(cores(), _MOST_PROCESSES, len(pieces))
-    bare = replace(tokenizer)  # type: ignore[type-var]  # without what it has worked out and keeps
-    trials = [Trial(engine, bare, pieces[first::count]) for first in range(count)]
-    verdicts, dead = [], []
-    for trial, found in zip(trials, _answers(trials), strict=True):
-        if isinstance(found, ComparisonDied):
-            log(f"WARNING: {found}. What it was to compare is compared again, alone")
-            dead.append((trial, found))
-        else:
-            verdicts.append(found)
-    verdicts += [_alone(trial, error) for trial, error in dead]
-    return next((v for v in verdicts if v.refusal or v.difference), verdicts[0])
-
-
-def _answers(trials: Sequence[Trial]) -> list[Verdict | ComparisonDied]:
-    """Of a process for each; all have ended then."""
-    kills, found = oom_kills(), list[Verdict | ComparisonDied]()
-    with ExitStack() as stack:
-        children = []
-        for trial in trials:
-            children.append(Child(trial))
-            stack.callback(children[-1].end)
-        for number, trial in enumerate(trials):
-            try:
-                found.append(answer_of(children[number], trial.engine, kills, children[number:]))
-            except ComparisonDied as error:
-                found.append(error)
-    return found
-
-
-def _alone(trial: Trial, before: ComparisonDied) -> Verdict:
-    (found,) = _answers([trial])
-    if isinstance(found, ComparisonDied):
-        raise ComparisonDied(
-            f"{before}; then, alone: {found}. Where it is memory, give the job more. Older outputs are "
-            "untouched"
-        )
-    return found
-
-
-def answer_of(child: Child, engine: type[Engine], kills: int | None, at_work: Sequence[Child] = ()) -> Any:
-    """What the child answers. at_work: whose memory is noted meanwhile. Raises ComparisonDied."""
-    while True:
-        for other in at_work or [child]:
-            other.note_memory()
-        if with_news([child], _LOOK_S):
-            break
+    """Compare the ids of all samples (UTF-8) in this thread."""
     try:
-        found = child.answer()
-    except (EOFError, OSError):
-        raise ComparisonDied(
-            f"comparing engine {engine.name} with the reference tokenizer: {how_it_died(child, kills)}"
-        ) from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+        found = engine.of(tokenizer)
+        found.load()
+    except Unsupported as why:
+        return Verdict(refusal=str(why))
+    return Verdict(difference=_difference(found, tokenizer, samples))
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One engine against the reference on some texts."""
-
-    engine: type[Engine]
-    tokenizer: DefinedTokenizer
-    texts: list[bytes]
-
-    def run(self, channel: Channel) -> None:
-        """In a child process."""
-        try:
-            channel.answer(0, self.verdict())
-        except UserError as error:
-            channel.answer(0, error)
-
-    def verdict(self) -> Verdict:
-        try:
-            engine = self.engine.of(self.tokenizer)
-            engine.load()
-        except Unsupported as why:
-            return Verdict(refusal=str(why))
-        return Verdict(difference=first_difference(engine, ReferenceEngine.of(self.tokenizer), self.texts))
+def _difference(engine: Engine, tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> str | None:
+    reference = ReferenceEngine.of(tokenizer)
+    reference.load()
+    engine.load()
+    pieces = [piece for sample in samples for piece in pieces_of(sample)]
+    return first_difference(engine, reference, pieces)
 
 
 def first_difference(engine: Engine, reference: Engine, texts: Sequence[bytes]) -> str | None:

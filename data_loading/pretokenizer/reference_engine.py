@@ -26,7 +26,7 @@ class ReferenceEngine(Engine):
         return metadata.version("tokenizers")
 
     def _load(self) -> Any:
-        # Its own threads would make a later fork (loader workers) warn or hang; processes are ours.
+        # Its own threads would make a later fork warn or hang; the threads are ours.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         return reference_tokenizer(self._definition, "the tokenizer")
 

@@ -56,7 +56,7 @@ def summary_of(result: Result) -> str:
     if result.made:
         made = f"made in {result.seconds:.1f} s{_rate(result)} by engine {manifest['engine']['name']}"
         if result.peak_bytes is not None:
-            made += f", in at most {format_bytes(result.peak_bytes)} of memory, all processes together"
+            made += f", in at most {format_bytes(result.peak_bytes)} of memory"
         lines = [what, made]
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]

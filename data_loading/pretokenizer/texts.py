@@ -201,32 +201,34 @@ def divided(
     rest, start = b"", first
     for data, offset in text:
         start = start if rest else offset
-        rest += data
+        rest = rest + data if rest else data
         # What follows the last line break may grow into a separator, unless it is too long for one.
         safe = rest.rfind(b"\n") + 1
         if len(rest) - safe > len(separator) + 1:
             safe = len(rest)
-        yield from _divide(rest[:safe], separator, at_line_start, source, start)
+        yield from _divide(rest, safe, separator, at_line_start, source, start)
         if safe:
             at_line_start = rest[safe - 1 : safe] == b"\n"
         rest, start = rest[safe:], start + safe
-    yield from _divide(rest, separator, at_line_start, source, start)
+    yield from _divide(rest, len(rest), separator, at_line_start, source, start)
     mark = {"byte": start + len(rest), "at_line_start": False}
     yield Chunk(b"", source, start + len(rest), True, mark)
 
 
-def _divide(part: bytes, separator: bytes, at_line_start: bool, source: str, offset: int) -> Iterator[Chunk]:
+def _divide(
+    part: bytes, end: int, separator: bytes, at_line_start: bool, source: str, offset: int
+) -> Iterator[Chunk]:
+    """The chunks of `part[:end]`, which ends with a line, or at the end of the part."""
     done = 0
-
-    def chunk(until: int, *, ends_document: bool) -> Chunk:
-        mark = {"byte": offset + done, "at_line_start": at_line_start if done == 0 else True}
-        return Chunk(part[done:until], source, offset + done, ends_document, mark)
-
     for start, stop in lines_equal_to(separator, part, at_line_start=at_line_start):
-        yield chunk(start, ends_document=True)
-        done = stop
-    if done < len(part):
-        yield chunk(len(part), ends_document=False)
+        if start >= end:
+            break
+        mark = {"byte": offset + done, "at_line_start": at_line_start}
+        yield Chunk(part[done:start], source, offset + done, True, mark)
+        done, at_line_start = stop, True
+    if done < end:
+        mark = {"byte": offset + done, "at_line_start": at_line_start}
+        yield Chunk(part[done:end], source, offset + done, False, mark)
 
 
 def lines_equal_to(line: bytes, part: bytes, *, at_line_start: bool) -> Iterator[tuple[int, int]]:

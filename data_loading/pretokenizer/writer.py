@@ -228,7 +228,7 @@ def _sync(path: Path) -> None:
 
 def _open(path: Path) -> IO[bytes]:
     path.touch()
-    return open(path, "r+b", buffering=1 << 20)
+    return open(path, "r+b", buffering=1 << 16)  # a block is larger: it is not copied
 
 
 def _bytes(values: np.ndarray) -> memoryview:

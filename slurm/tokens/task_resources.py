@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
+from data_loading.pretokenizer.engines import most_memory_bytes
 from data_loading.pretokenizer.hugging_face import HubDataset
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.most_memory import most_memory_bytes
 from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.tokenizer import Tokenizer
 from experiment_utils.errors import Problem, UserError

@@ -1,4 +1,4 @@
-"""The engine works while it is compared: nothing counts before it was found equal to the reference."""
+"""The engine works while it is compared: nothing counts before the ids are found equal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading.pretokenizer import comparison, making, parity
-from data_loading.pretokenizer.engine import Unsupported
+from data_loading.pretokenizer import making, parity
 from data_loading.pretokenizer.engines import chosen_before
-from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import training_text
-from tests.data_loading.pretokenizer.trials import Doomed, Dying, Late, Mortal, Wrong, make
 from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,22 +49,42 @@ def test_the_set_is_the_one_of_comparing_first(text: Path, gpt2: Path) -> None:
     assert at_once.manifest["engine"]["compared_bytes"] > 200_000
 
 
-@pytest.mark.parametrize("kind", [pytest.param("_Encode", marks=pytest.mark.slow), "Late"])
-def test_the_verdict_is_waited_for(
-    kind: str, text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+def make(text: Path, folder: Path, output: str = "a.npy", workers: int = 2) -> tuple[Result, list[str]]:
+    said: list[str] = []
+    options = Options(workers=workers, block_bytes=20_000)
+    tokenizer = read_tokenizer(folder, "gpt2")
+    result = pretokenize(TextFile(text), tokenizer, text.with_name(output), options, said.append)
+    return result, said
+
+
+difference = parity._difference
+
+
+def late(*given: Any) -> str | None:
+    time.sleep(0.7)
+    return difference(*given)
+
+
+def wrong_at_first(*given: Any) -> str | None:
+    """In the thread of the comparison; the one before the work is in the main thread."""
+    return difference(*given) if threading.current_thread() is threading.main_thread() else "other"
+
+
+@pytest.mark.parametrize("compare", [difference, late])
+def test_the_result_is_waited_for(
+    compare: Callable[..., str | None], text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled = []
-    original = comparison.Comparison.settle
+    original = parity.Comparison.settle
 
-    def noted(self: comparison.Comparison) -> None:
+    def noted(self: parity.Comparison) -> None:
         original(self)
-        settled.append(self._found is not None)
+        settled.append(self.is_done)
 
-    monkeypatch.setattr(comparison.Comparison, "settle", noted)
-    monkeypatch.setattr(comparison, "_Encode", {"Late": Late}.get(kind, comparison._Encode))
+    monkeypatch.setattr(parity.Comparison, "settle", noted)
+    monkeypatch.setattr(parity, "_difference", compare)
     make(text, gpt2)
-    assert settled
-    assert all(settled)
+    assert settled == [True]
 
 
 def test_other_ids_end_the_work_and_the_engines_are_compared_again(
@@ -78,18 +98,30 @@ def test_other_ids_end_the_work_and_the_engines_are_compared_again(
         return original(job, at_once=at_once)
 
     monkeypatch.setattr(making, "_make", noted)
-    monkeypatch.setattr(comparison, "_Encode", Wrong)
+    monkeypatch.setattr(parity, "_difference", wrong_at_first)
     result, _ = make(text, gpt2)
     assert made == [True, False]
     monkeypatch.undo()
     assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
 
 
+def test_an_error_of_the_comparison_is_one_of_the_command(
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*given: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(parity, "_difference", failing)
+    with pytest.raises(MemoryError):
+        make(text, gpt2)
+    assert not text.with_name("a.npy").exists()
+
+
 @pytest.mark.slow
 def test_an_engine_that_does_not_take_the_tokenizer(
     text: Path, tokenizer_folder: Callable[[str], Path], golden: Golden
 ) -> None:
-    """Found out by a worker; then the reference encodes, or the choice is refused."""
+    """The reference encodes, or the choice is refused."""
     folder = tokenizer_folder("wordpiece")
     result, said = make(text, folder)
     assert result.manifest["engine"]["name"] == "huggingface"
@@ -99,45 +131,14 @@ def test_an_engine_that_does_not_take_the_tokenizer(
             TextFile(text), read_tokenizer(folder, "wordpiece"), text.with_name("c.npy"),
             Options(workers=1, engine="fastokens"),
         )  # fmt: skip
-    assert issubclass(Unsupported, ValueError)
-
-
-@pytest.mark.slow
-def test_a_reference_that_dies_is_asked_again_before_the_work(
-    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    expected, _ = make(text, gpt2, "b.npy")
-    monkeypatch.setattr(comparison, "_Encode", Dying)
-    result, said = make(text, gpt2)
-    (warning,) = [line for line in said if "WARNING" in line]
-    golden.text(warning, numbers=False)
-    assert result.path.read_bytes() == expected.path.read_bytes()
-    assert result.manifest == expected.manifest
-
-
-@pytest.mark.slow
-def test_a_comparison_that_is_killed_is_made_once_more(
-    text: Path, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    expected, _ = make(text, gpt2, "b.npy", workers=0)
-    monkeypatch.setenv("HIGHWATER_TEST_MARK", str(tmp_path / "mark"))
-    monkeypatch.setattr(parity, "Trial", Mortal)
-    result, said = make(text, gpt2, workers=0)
-    (warning,) = [line for line in said if "WARNING" in line]
-    golden.text(warning, numbers=False)
-    assert result.path.read_bytes() == expected.path.read_bytes()
-    monkeypatch.setattr(parity, "Trial", Doomed)
-    with golden.refused("comparison-died", numbers=False):
-        make(text, gpt2, "c.npy", workers=0)
-    assert not text.with_name("c.npy").exists()
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from experiment_utils import atomic_files
-from data_loading.pretokenizer import comparison
-from tests.data_loading.pretokenizer.trials import Late, make
+from data_loading.pretokenizer import parity
+from tests.data_loading.pretokenizer.test_comparison import late, make
 
 noted = []
 def on_point(name):
@@ -146,7 +147,7 @@ def on_point(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 atomic_files.on_point = on_point
-comparison._Encode = Late
+parity._difference = late
 make(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -177,7 +178,7 @@ def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
             raise OSError(errno.ENOSPC, "")
         return append(writer, block)
 
-    monkeypatch.setattr(comparison, "_Encode", Late)
+    monkeypatch.setattr(parity, "_difference", late)
     monkeypatch.setattr(SetWriter, "append", nearly_full)
     with golden.refused("disk-full"):
         make(text, gpt2)

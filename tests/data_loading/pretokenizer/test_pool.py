@@ -1,414 +1,199 @@
-"""Worker processes: in order, bounded, gone when their parent is gone, named when they die."""
+"""Threads that encode: order, bounded blocks in flight, and the end of the work after an error."""
 
 from __future__ import annotations
 
-import os
-import re
-import signal
+import errno
+import json
+import random
+import string
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from data_loading.child_main import offer_itself
-from data_loading.children import Child, how_it_died
-from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
-from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.pool import Work, _Pool, cores, encode_in_order
-from memory.cgroup import find_levels
-from tests.data_loading.pretokenizer.works import Offered, Wearing, fragile
-from tests.golden_text import Golden
+from data_loading.pretokenizer.blocks import Block, BlockEncoder, Chunk, EncodedBlock
+from data_loading.pretokenizer.bytes_engine import BytesEngine
+from data_loading.pretokenizer.pool import encode_in_order
+from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
-BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
+ENCODER = BlockEncoder(BytesEngine(""), 256, 257, "strict")
 
 
-def blocks(count: int, size: int = 1000, seen: list[int] | None = None) -> Iterator[Block]:
+def block(index: int, data: bytes) -> Block:
+    return Block(index, [Chunk(data, "t", 0, True)])
+
+
+def blocks(count: int, read: list[int] | None = None) -> Iterator[Block]:
     for index in range(count):
-        if seen is not None:
-            seen.append(index)
-        data = bytes([97 + index % 26]) * (size if index % 3 else size * 50)
-        yield Block(index, [Chunk(data, "t", 0, index == count - 1)])
+        if read is not None:
+            read.append(index)
+        yield block(index, b"%d " % index * (1 if index % 3 else 20_000))
 
 
-def worker_processes() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "data_loading.child_main" in " ".join(child.cmdline())
-    ]
+def encoded_by(threads: int, given: Iterator[Block]) -> list[EncodedBlock]:
+    found: list[EncodedBlock] = []
+    encode_in_order(given, ENCODER.encode, found.extend, threads)
+    return found
 
 
-def test_results_come_in_order_whatever_each_takes() -> None:
-    found = list(encode_in_order(blocks(60), BYTES, 3))
-    assert [block.index for block in found] == list(range(60))
-    assert [int(block.ids[0]) for block in found] == [97 + i % 26 for i in range(60)]
-    assert found[-1].ids[-1] == 256
-    assert worker_processes() == []
+@pytest.mark.parametrize("threads", range(5))
+def test_any_number_of_threads_gives_the_same_blocks_in_order(threads: int) -> None:
+    found = encoded_by(threads, blocks(60))
+    assert [one.index for one in found] == list(range(60))
+    for one, given in zip(found, blocks(60), strict=True):
+        assert one.ids[:-1].astype(np.uint8).tobytes() == given.chunks[0].data
+        assert one.ids[-1] == 256
+    assert encoded_by(threads, iter(())) == []
 
 
-def test_no_blocks_are_no_results() -> None:
-    assert list(encode_in_order(iter(()), BYTES, 2)) == []
+def test_threads_encode_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def encode(given: Block) -> EncodedBlock:
+        both.wait()
+        return ENCODER.encode(given)
+
+    encode_in_order(blocks(4), encode, list, 2)
 
 
-def test_only_a_bounded_number_of_blocks_is_under_way() -> None:
-    seen: list[int] = []
-    with closing(encode_in_order(blocks(100, seen=seen), BYTES, 2)) as results:  # type: ignore[type-var]
-        for done, _ in enumerate(results):
-            assert len(seen) <= done + 1 + 6
+def test_blocks_in_flight_are_bounded_while_the_first_is_slow() -> None:
+    read: list[int] = []
+    go = threading.Event()
+    most: list[int] = []
+
+    def encode(given: Block) -> EncodedBlock:
+        if given.index == 0:
+            assert go.wait(60)
+        return ENCODER.encode(given)
+
+    def release() -> None:
+        while len(read) < 7:
+            time.sleep(0.001)
+        time.sleep(0.05)  # more would be read now
+        most.append(len(read))
+        go.set()
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    encode_in_order(blocks(100, read), encode, list, 2)
+    releasing.join()
+    assert most == [7], "three for each thread, and one that waits for room"
+
+
+def test_blocks_in_flight_are_bounded_while_the_writer_is_slow() -> None:
+    read: list[int] = []
+
+    def write(encoded: Iterator[EncodedBlock]) -> None:
+        for done, _ in enumerate(encoded):
+            assert len(read) <= done + 1 + 3 * 2
             time.sleep(0.001)
 
-
-def test_nothing_piles_up_behind_a_slow_block() -> None:
-    seen: list[int] = []
-
-    def first_is_slow() -> Iterator[Block]:
-        for index in range(2000):
-            seen.append(index)
-            yield Block(index, [Chunk(b"a" * (20_000_000 if index == 0 else 1), "t", 0, False)])
-
-    with closing(encode_in_order(first_is_slow(), BYTES, 2)) as results:  # type: ignore[type-var]
-        next(results)
-        assert len(seen) <= 6
+    encode_in_order(blocks(100, read), ENCODER.encode, write, 2)
 
 
-def test_the_processes_end_with_the_generator() -> None:
-    results = encode_in_order(blocks(100), BYTES, 2)
-    next(results)
-    assert len(worker_processes()) == 2
-    results.close()  # type: ignore[attr-defined]
-    assert worker_processes() == []
+@pytest.mark.parametrize("threads", range(5))
+def test_the_first_bad_block_is_the_error_and_nothing_after_it_is_written(threads: int) -> None:
+    written: list[int] = []
+    read: list[int] = []
 
-
-def test_the_first_bad_block_in_order_is_told(golden: Golden) -> None:
     def some_bad() -> Iterator[Block]:
-        for index in range(20):
+        for index in range(500):
+            read.append(index)
             data = b"\xff" if index in (7, 9) else b"good " * (20_000 if index == 7 else 1)
             yield Block(index, [Chunk(data, "file.txt", index * 100, False)])
 
-    seen = []
-    with golden.refused("undecodable"):
-        seen += list(encode_in_order(some_bad(), BYTES, 3))
-    assert worker_processes() == []
+    with pytest.raises(UserError, match="byte 700") as raised:
+        encode_in_order(
+            some_bad(), ENCODER.encode, lambda found: written.extend(one.index for one in found), threads
+        )
+    assert raised.value.codes == ["undecodable"]
+    assert written == list(range(7))
+    assert len(read) < 500
 
 
-def test_a_fault_in_a_worker_comes_with_its_traceback() -> None:
-    narrow = Work(engine="bytes", definition="", eot_id=None, vocab_size=50, errors="strict")
-    with pytest.raises(RuntimeError, match=r"(?s)blocks\.py.*97.*50"):
-        list(encode_in_order(blocks(3), narrow, 1))
+@pytest.mark.parametrize("threads", [0, 2])
+def test_blocks_before_an_error_of_the_input_are_written(threads: int) -> None:
+    written: list[int] = []
+
+    def damaged() -> Iterator[Block]:
+        yield from blocks(10)
+        raise UserError("damaged", code="table-damaged")
+
+    with pytest.raises(UserError, match="damaged"):
+        encode_in_order(
+            damaged(), ENCODER.encode, lambda found: written.extend(one.index for one in found), threads
+        )
+    assert written == list(range(10))
 
 
-def test_workers_end_when_their_parent_is_killed() -> None:
-    code = (
-        "import os, time\nfrom tests.data_loading.pretokenizer.test_pool import *\n"
-        "results = encode_in_order(blocks(1000), BYTES, 2); next(results)\n"
-        "print(*[worker.pid for worker in worker_processes()], flush=True); time.sleep(60)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 60
-    while any(map(runs, pids)) and time.monotonic() < deadline:
+@pytest.mark.parametrize("threads", [0, 3])
+def test_an_error_of_the_writer_ends_the_work(threads: int) -> None:
+    read: list[int] = []
+
+    def write(encoded: Iterator[EncodedBlock]) -> None:
+        next(encoded)
+        raise OSError(errno.ENOSPC, "")
+
+    with pytest.raises(OSError, match="28"):
+        encode_in_order(blocks(5000, read), ENCODER.encode, write, threads)
+    assert len(read) <= 1 + 3 * 3 + 2
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_writer_that_has_enough_ends_the_reading(threads: int) -> None:
+    read: list[int] = []
+    encode_in_order(blocks(5000, read), ENCODER.encode, next, threads)
+    assert len(read) <= 1 + 3 * 3 + 2
+
+
+def test_an_interrupt_leaves_blocks_that_no_thread_has_begun() -> None:
+    begun: list[int] = []
+
+    def encode(given: Block) -> EncodedBlock:
+        begun.append(given.index)
         time.sleep(0.05)
-    assert not any(map(runs, pids))
+        return ENCODER.encode(given)
+
+    def interrupted() -> Iterator[Block]:
+        yield from blocks(3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_in_order(interrupted(), encode, list, 1)
+    assert begun == [0]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("encode", "write"))]
 
 
-def runs(pid: int) -> bool:
-    """A zombie that nobody has reaped yet does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def test_a_thread_is_replaced_after_its_share_of_text() -> None:
+    encoded_in: list[int] = []
 
+    def encode(given: Block) -> EncodedBlock:
+        encoded_in.append(threading.get_native_id())
+        return ENCODER.encode(given)
 
-def test_a_worker_whose_engine_does_not_fit_says_so_of_each_block() -> None:
-    """It would seem to have died of the second, given before the answer to the first was read."""
-    answers: list[Any] = []
-
-    class Three:
-        def take(self) -> tuple[int, None]:
-            if len(answers) == 3:
-                raise EOFError
-            return len(answers), None
-
-        def answer(self, box: int, answer: Any) -> None:
-            answers.append(answer)
-
-    work = Work(engine="fastokens", definition="{}", eot_id=None, vocab_size=9, errors="strict")
-    with pytest.raises(EOFError):
-        work.run(Three())  # type: ignore[arg-type]
-    assert [type(why) for why, _ in answers] == [Unsupported] * 3
-
-
-def test_modules_beside_the_user_are_not_imported_by_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "queue.py").write_text("raise SystemExit('the wrong queue')")
-    monkeypatch.chdir(tmp_path)
-    assert len(list(encode_in_order(blocks(3), BYTES, 1))) == 3
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 500), (900, 900)])
-def test_a_child_offers_itself_to_the_kernel_where_memory_is_short(
-    before: int, after: int, tmp_path: Path
-) -> None:
-    score = tmp_path / "oom_score_adj"
-    score.write_text(f"{before}\n")
-    offer_itself(score)
-    assert int(score.read_text()) == after
-    offer_itself(tmp_path / "none")
-    child = Child(Offered())
-    try:
-        assert child.answer() >= 500 > int(Path("/proc/self/oom_score_adj").read_text())
-    finally:
-        child.end()
-
-
-def test_the_memory_of_a_child_is_seen_from_its_start(golden: Golden) -> None:
-    child = Child(Offered())
-    assert child._seen is not None
-    child._process.kill()
-    golden.text(how_it_died(child, None), numbers=False)
-    child.end()
-
-
-def test_cores_are_those_this_process_may_use() -> None:
-    assert cores() == len(os.sched_getaffinity(0))
-
-
-def with_poison(count: int, *at: int) -> Iterator[Block]:
-    for index in range(count):
-        data = b"poison%d" % index if index in at else b"%d" % index
-        yield Block(index, [Chunk(data, "big.txt", index * 1000, index == count - 1)])
-
-
-def texts_of(encoded: Iterator[EncodedBlock]) -> list[bytes]:
-    return [block.ids[block.ids < 256].astype(np.uint8).tobytes() for block in encoded]
-
-
-class TestDeaths:
-    def test_blocks_of_a_killed_worker_are_encoded_again(self, golden: Golden) -> None:
-        log: list[str] = []
-        results = encode_in_order(blocks(300), BYTES, 2, log.append)
-        first = next(results)
-        victim = worker_processes()[0]
-        victim.send_signal(signal.SIGKILL)
-        found = [first, *results]
-        assert [block.index for block in found] == list(range(300))
-        assert [int(block.ids[0]) for block in found] == [97 + i % 26 for i in range(300)]
-        assert worker_processes() == []
-        assert len(log) == 1
-        golden.text(log[0], numbers=False)
-
-    @pytest.mark.parametrize(
-        ("how", "at"),
-        [
-            ("SIGKILL", (0,)),
-            ("SIGSEGV", (7,)),
-            ("exit", (39,)),
-            pytest.param("SIGKILL", (7, 8, 9), marks=pytest.mark.slow),
-            pytest.param("SIGSEGV", tuple(range(6)), marks=pytest.mark.slow),
-        ],
-    )
-    def test_whatever_dies_once_changes_nothing(self, how: str, at: tuple[int, ...], tmp_path: Path) -> None:
-        log: list[str] = []
-        work = fragile(f"{how},{tmp_path}")
-        found = texts_of(encode_in_order(with_poison(40, *at), work, 2, log.append))
-        assert found == [block.chunks[0].data for block in with_poison(40, *at)]
-        assert log
-        assert how == "exit" or all(how in line for line in log)
-
-    def test_the_second_death_of_a_block_is_an_error_that_names_its_place(self, golden: Golden) -> None:
-        log: list[str] = []
-        done: list[bytes] = []
-        with golden.refused("worker-died", numbers=False):
-            for text in texts_of_each(
-                encode_in_order(with_poison(40, 23), fragile("SIGSEGV"), 2, log.append)
-            ):
-                done.append(text)
-        assert done == [b"%d" % index for index in range(len(done))]
-        assert len(log) == 1
-        assert worker_processes() == []
-
-    def test_a_death_is_retried_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        team: list[int] = []
-        alone = _Pool._alone
-
-        def watched(self: _Pool, block: Block, before: str) -> Any:
-            team.append(len(worker_processes()))
-            return alone(self, block, before)
-
-        monkeypatch.setattr(_Pool, "_alone", watched)
-        work = fragile(f"SIGKILL,{tmp_path}")
-        assert len(list(encode_in_order(with_poison(40, 20), work, 3, silent))) == 40
-        assert team
-        assert max(team) == 0, "the others are gone before it begins"
-
-    @pytest.mark.parametrize(("how", "left"), [("SIGKILL", 2), ("SIGSEGV", 3)])
-    def test_a_kill_makes_the_team_smaller(self, how: str, left: int, tmp_path: Path) -> None:
-        results = encode_in_order(with_poison(200, 5), fragile(f"{how},{tmp_path}"), 3, silent)
-        for block in results:
-            if block.index == 30:
-                assert len(worker_processes()) == left
-
-    def test_an_empty_handed_worker_may_die_too(self) -> None:
-        def last_is_slow() -> Iterator[Block]:
-            yield from blocks(3)
-            idle = worker_processes()
-            time.sleep(0.5)
-            for worker in idle:
-                worker.kill()
-            yield Block(3, [Chunk(b"z", "t", 0, True)])
-
-        assert len(list(encode_in_order(last_is_slow(), BYTES, 2, silent))) == 4
-
-
-def texts_of_each(encoded: Iterator[EncodedBlock]) -> Iterator[bytes]:
-    for block in encoded:
-        yield from texts_of(iter([block]))
-
-
-def silent(line: str) -> None:
-    pass
-
-
-def test_a_worn_worker_hands_over_to_a_fresh_one() -> None:
-    work = Wearing(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
-    log: list[str] = []
-    found = [text.split() for text in texts_of(encode_in_order(with_poison(12), work, 2, log.append))]
-    assert log == [], "no death"
-    assert [text for text, _ in found] == [b"%d" % index for index in range(12)]
-    workers = Counter(pid for _, pid in found)
-    assert max(workers.values()) == 3
-    assert len(workers) >= 4
-    assert worker_processes() == []
-
-
-HUNGRY = """
-import sys
-from tests.data_loading.pretokenizer.test_pool import *
-from tests.data_loading.pretokenizer.works import Hungry
-
-print(len(list(encode_in_order(hungry(int(sys.argv[1])), Hungry("bytes", "", 256, 257, "strict"), 2, print))))
-"""
-
-
-def hungry(megabytes: int) -> Iterator[Block]:
-    """Some that fit alone, but not two at the same time, as two workers have them; or that never do."""
-    for index in range(20):
-        wanted = megabytes if 8 <= index < 12 else 0
-        yield Block(index, [Chunk(b"%d" % wanted, "big.txt", index * 1000, True)])
-
-
-@pytest.mark.privileged
-class TestRealKills:
-    @pytest.fixture
-    def run(self) -> Iterator[Callable[[int], subprocess.CompletedProcess[str]]]:
-        """Run HUNGRY in a cgroup of 300 MB."""
-        version, levels = find_levels("", Path("/proc/self/cgroup").read_bytes())
-        if not levels:
-            pytest.skip("no memory cgroup to make another one in")
-        job = Path(levels[0].folder) / f"highwater_pool_{os.getpid()}_{time.time_ns()}"
-        try:
-            job.mkdir()
-            if version == 2:
-                (job.parent / "cgroup.subtree_control").write_text("+memory")
-            limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
-            (job / limit).write_text(str(300 << 20))
-        except OSError as error:
-            pytest.skip(f"cannot make a cgroup with a limit here: {error}")
-
-        def run(megabytes: int) -> subprocess.CompletedProcess[str]:
-            enter = f"import os; open({str(job / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
-            command = [sys.executable, "-c", enter + HUNGRY, str(megabytes)]
-            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-
-        yield run
-        for _ in range(50):
-            with suppress(OSError):
-                job.rmdir()
-                break
-            time.sleep(0.1)
-
-    def test_an_oom_kill_is_named_and_its_blocks_are_encoded_alone(
-        self, run: Callable[[int], subprocess.CompletedProcess[str]], golden: Golden
-    ) -> None:
-        done = run(160)
-        assert done.returncode == 0, done.stderr
-        line, count = done.stdout.strip().splitlines()
-        assert count == "20"
-        golden.text(line, numbers=False)
-        peak = re.search(r"(\d+) MB", line)
-        assert peak is not None
-        assert int(peak.group(1)) >= 60
-
-    def test_a_block_that_never_fits_is_an_error(
-        self, run: Callable[[int], subprocess.CompletedProcess[str]], golden: Golden
-    ) -> None:
-        done = run(600)
-        assert done.returncode == 1
-        golden.text(done.stderr, numbers=False)
+    same = [block(index, b"x" * 100) for index in range(30)]
+    encode_in_order(same, encode, list, 1, thread_bytes=1000)
+    assert [encoded_in.count(thread) for thread in dict.fromkeys(encoded_in)] == [10, 10, 10]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "limit"), [("fastokens", 400), ("huggingface", 600)])
-def test_a_worker_stays_below_its_bound_on_random_words(
-    engine: str,
-    limit: int,
-    shared_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_memory_stays_below_its_bound_on_words_that_never_repeat(
+    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
 ) -> None:
-    """Words that never repeat fill every cache. Peak resident size, mapped files included."""
-    import random
-    import string
-
-    from data_loading.pretokenizer.blocks import make_blocks
-    from data_loading.pretokenizer.engines import ENGINES
-    from data_loading.tokenizer import JsonTokenizer
-    from data_loading.tokenizer_files import read_tokenizer
-
     generator = random.Random(0)
-
-    def lines() -> Iterator[Chunk]:
-        for _ in range(40 if engine != "huggingface" else 6):
+    with open(tmp_path / "a.txt", "w") as file:
+        for _ in range(50):
             words = (
-                "".join(generator.choices(string.ascii_letters, k=generator.randint(3, 14)))
-                for _ in range(100_000)
+                generator.choices(string.ascii_letters, k=generator.randint(3, 14)) for _ in range(100_000)
             )
-            yield Chunk(" ".join(words).encode() + b" ", "t", 0, False)
-            # one run without a space, as long as the bounds allow for
-            yield Chunk("".join(generator.choices(string.ascii_letters, k=1_000_000)).encode(), "t", 0, False)
-        yield Chunk(b"", "t", 0, True)
-
-    peaks: list[int] = []
-    end = Child.end
-
-    def noted(child: Child) -> None:
-        child.note_memory()
-        seen = child._seen
-        peaks.append(0 if seen is None or seen.peak_rss_bytes is None else seen.peak_rss_bytes)
-        end(child)
-
-    monkeypatch.setattr(Child, "end", noted)
-    folder = shared_data / "gpt2"
-    tokenizer = read_tokenizer(folder, folder.name)
-    assert isinstance(tokenizer, JsonTokenizer)
-    work = Work(engine, tokenizer.json, tokenizer.eot_id, tokenizer.vocab_size, "strict")
-    packed = make_blocks(lines(), tokenizer.cut_rule, ENGINES[engine].block_bytes)
-    for _ in encode_in_order(packed, work, 2):
-        pass
-    assert len(peaks) >= 2
-    print(engine, "peaks in MB:", sorted(peak >> 20 for peak in peaks))
-    assert max(peaks) < limit << 20
+            file.write(" ".join(map("".join, words)) + "\n")
+    command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), str(tmp_path / "a.txt"), "--json"]
+    command += ["--tokenizer", str(tokenizer_folder("gpt2")), "--workers", "2"]
+    made = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert 100 << 20 < made["peak_memory_bytes"] < 460 << 20

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_loading.pretokenizer.engines import ENGINES
-from data_loading.pretokenizer.most_memory import OWN_BYTES, most_memory_bytes
+from data_loading.pretokenizer.engines import ENGINES, OWN_BYTES, most_memory_bytes
 from data_loading.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
 from slurm.cluster import Cluster, NodeKind, Partition
