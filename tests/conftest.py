@@ -23,6 +23,7 @@ from tests.golden_text import (  # noqa: F401 (hooks and a fixture)
     pytest_sessionfinish,
 )
 from tests.searched import examples
+from training.ensemble import allocator
 
 if TYPE_CHECKING:
     from tests.browser import Browser
@@ -63,6 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LongestFi
 # A shell ignores SIGINT for what it starts in the background of a script, and every process that a test
 # starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An ensemble has the C library keep freed memory for the rest of its process, which tests of memory share.
+allocator.keep_freed_memory = lambda: True
 
 # A user's own place for runs is not theirs, nor are the job and the cluster in which they are started.
 _OF_A_JOB = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")

@@ -118,6 +118,7 @@ class TestVerified:
         self, text: Path, caplog: pytest.LogCaptureFixture, golden: Golden
     ) -> None:
         prepare(text)
+        caplog.clear()
         os.utime(text, (1, 1))
         with caplog.at_level("INFO"):
             prepare(text)
