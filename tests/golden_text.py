@@ -54,7 +54,7 @@ def normalized(text: str, root: Path, temporary: Path, *, numbers: bool, pids: I
     for pid in pids:
         text = re.sub(rf"\b{pid}\b", "PID", text)
     if not numbers:  # with a unit of time or size; hashes too; columns are as wide as their numbers
-        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*(?: (?:[mµn]?s|min|h|[KMGT]?B)\b)?", "N", text)
+        text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:[.,]\d+)*(?: (?:ms|s|min|h|[KMGT]?B)\b)?", "N", text)
         text = re.sub(r" {2,}", "  ", text)
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
 
