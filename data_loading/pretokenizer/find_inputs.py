@@ -116,12 +116,16 @@ def as_one(
     if len(parts) == 1 and is_plain and not changes and not notes:
         return parts[0]
     told = list(notes)
+    for part in parts if options.max_tokens is not None else ():
+        _check_twice(part, "--max-tokens")
     if options.clean is not None:
         parts = _cleaned(parts, options.clean, told)
     duplicates = None
     if options.dedup is not None:
         duplicates = Duplicates(options.dedup, options.dedup_memory_bytes)
-        _check_twice(parts, limits != (None, None), told)
+        for part in parts:
+            _check_twice(part, "--dedup")
+        _note_first_reading(parts, limits != (None, None), told)
         parts = [Deduplicated(part, duplicates, place) for place, part in enumerate(parts)]
     return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, told)
 
@@ -137,14 +141,16 @@ def _cleaned(parts: Sequence[Part], clean: str, notes: list[str]) -> list[Part]:
     return [part if part.argument in code else Cleaned(part, clean) for part in parts]
 
 
-def _check_twice(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> None:
-    for part in parts:
-        if not part.can_continue:
-            raise UserError(
-                f"{part.what}: --dedup reads the text twice, and standard input is gone after the first "
-                "time. Write it to a file first (PROGRAM > FILE.txt), and give that",
-                code="input-not-readable-twice",
-            )
+def _check_twice(part: Part, flag: str) -> None:
+    if not part.can_continue:
+        raise UserError(
+            f"{part.what}: {flag} reads text twice, and standard input is gone after the first time. Write "
+            "it to a file first (PROGRAM > FILE.txt), and give that",
+            code="input-not-readable-twice",
+        )
+
+
+def _note_first_reading(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> None:
     hub = [part.what for part in parts if isinstance(unwrapped(part), HubDataset)]
     if hub:
         notes.append(f"--dedup reads {', '.join(hub)} from the hub twice, whole the first time")

@@ -105,6 +105,9 @@ def pretokenize(
                     raise with_count(error, inputs) from None
                 parts = parts_of(files, manifest)
                 note_content(files, parts[len(base["shards"]) if base else 0 :])
+                if files.tasks.exists():
+                    remove = shlex.join(["rm", "-r", str(files.tasks)])
+                    log(f"tasks of {output} are left and of no use now. Remove them: {remove}")
     text_bytes = text_bytes_of(manifest) - (text_bytes_of(base) if base and made else 0)
     seconds = time.monotonic() - started
     return Result(output, manifest, made, text_bytes, seconds, memory.peak)

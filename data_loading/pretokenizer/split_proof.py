@@ -31,11 +31,11 @@ _TOKEN = re.compile(
     |(?P<or>\|)
     |(?P<atom>\[(?:(?!&&)[^\[\]\\]|\\[^pPx]|\\[pP]\{\^?\w+\}|\\x\{[0-9A-Fa-f]+\})+\]
         |\\[pP]\{\^?\w+\}|\\x\{[0-9A-Fa-f]+\}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\[ sSdDwWrnt]|[^\\\[\](){}*+?.^$|])
-    |(?P<times>(?:[*+?]|\{\d+(?:,\d*)?\})[+?]?)""",
+    |(?P<times>[*+?][+?]?|\{\d+(?:,\d*)?\}(?![+?]))""",
     re.VERBOSE,
 )
 _MOST = 1000
-_ONCE_AT_MOST = re.compile(r"(\?|\{1\}|\{0,1\})[+?]?")
+_ONCE_AT_MOST = re.compile(r"\?[+?]?|\{1\}|\{0,1\}")
 
 
 class NoProof(Exception):
@@ -44,13 +44,18 @@ class NoProof(Exception):
 
 @dataclass(frozen=True)
 class _Atom:
-    """One character class. least: times that it has to match; repeats: it can match more than once."""
+    """One character class.
+
+    least: times that it has to match; repeats: it can match more than once; keeps_space: it need not match,
+    but takes a space where there is one and does not give it back (`?+`, `*+`).
+    """
 
     space: bool
     word: bool
     least: int = 1
     repeats: bool = False
     looks_ahead: bool = False
+    keeps_space: bool = False
 
 
 @lru_cache(maxsize=32)
@@ -81,7 +86,7 @@ def _check(atoms: list[_Atom]) -> None:
 
 
 def _matches_lone_space(atoms: list[_Atom]) -> bool:
-    needed = [atom for atom in atoms if atom.least or atom.looks_ahead]
+    needed = [atom for atom in atoms if atom.least or atom.looks_ahead or atom.keeps_space]
     return len(needed) == 1 and needed[0].least == 1 and needed[0].space
 
 
@@ -129,14 +134,30 @@ def _in_a_row(units: list[list[list[_Atom]]]) -> list[list[_Atom]]:
 
 
 def _repeated(unit: list[list[_Atom]], times: str) -> list[list[_Atom]]:
-    least = {"?": 0, "*": 0, "+": 1}.get(times[0], -1)
-    least = int(re.findall(r"\d+", times)[0]) if least < 0 else least
-    once = _ONCE_AT_MOST.fullmatch(times) is not None
+    counts = [int(count) for count in re.findall(r"\d+", times)]
+    if counts != sorted(counts):
+        raise NoProof(f"nothing is known of {times!r} in it")
+    least = counts[0] if counts else int(times[0] == "+")
+    is_once = _ONCE_AT_MOST.fullmatch(times) is not None
+    is_kept = times in ("?+", "*+") and any(atom.space for atoms in unit for atom in atoms)
     if len(unit) == 1 and len(unit[0]) == 1 and not unit[0][0].looks_ahead:
         atom = unit[0][0]
-        return [[replace(atom, least=min(atom.least, 1) * least, repeats=atom.repeats or not once)]]
-    found = unit if once else unit + _in_a_row([unit, unit])
-    return found if least else [*found, []]
+        return [
+            [
+                replace(
+                    atom,
+                    least=min(atom.least, 1) * least,
+                    repeats=atom.repeats or not is_once,
+                    keeps_space=atom.keeps_space or is_kept,
+                )
+            ]
+        ]
+    found = list(unit) if least < 2 else []
+    if not is_once:
+        found += _in_a_row([unit, unit])
+    if not least:
+        found.append([_Atom(False, False, least=0, keeps_space=is_kept)])
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -95,7 +95,7 @@ class Prefetcher:
                 with self._changed:
                     self._changed.wait(_RETRY_S)
                 continue
-            except UserError as error:  # raised again for the reader that needs the file
+            except (UserError, OSError) as error:  # raised again for the reader that needs the file
                 log.debug("not downloaded ahead: %s", error)
             with self._changed:
                 for tasks in self._all_tasks():

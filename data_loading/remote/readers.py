@@ -16,7 +16,7 @@ from data_loading.readers.reader import Reader
 from data_loading.remote.cache import Hold
 from data_loading.remote.set_cache import SetCache
 from data_loading.remote.stored_files import Head, Run, SetGeometry, StoredFile
-from data_loading.shards import Shards
+from data_loading.shards import Shards, allow_open_files
 
 _SHARDS_AHEAD = 4
 
@@ -56,6 +56,8 @@ class ResidentReader(_CachedReader):
     ) -> None:
         super().__init__(geometry, cache, options)
         self._files = [run.file for run in runs]
+        # A map and a lock of each file, of this reader and the set's others.
+        allow_open_files(2 * (len(runs) + len(geometry.parts)))
         self._first = np.array([run.first_token for run in runs], np.int64)
         self._moved = np.cumsum([0, *(run.tokens for run in runs)])[:-1] - self._first
         cache.prefetch(self, self._files)

@@ -78,6 +78,12 @@ def merge(output: Path, *, skip_bad: int | None = None, log: Log = lambda line: 
             )
         if plan is None:
             return Result(output, there or {}, False, text_bytes_of(there or {}), 0.0)
+        if there is not None and missing_tasks(files, plan["tasks"]):
+            raise UserError(
+                f"{output} exists already, and tasks that are not all done are left. Remove them: "
+                f"{shlex.join(['rm', '-r', str(files.tasks)])}",
+                code="output-differs",
+            )
         manifest, parts = _merged(files, plan, skip_bad)
         if there is None:
             _link(files, manifest, parts)

@@ -258,8 +258,9 @@ class TestRefusals:
         assert pretokenize_dataset.main([str(tmp_path / "a.txt"), "--tokenizer", "bytes", *flags]) == 2
         golden.text(capsys.readouterr().err)
 
-    def test_standard_input(self, tmp_path: Path, golden: Golden) -> None:
-        command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), "-", "--dedup", "lines"]
+    @pytest.mark.parametrize("flag", ["--dedup lines", "--max-tokens 2"])
+    def test_standard_input(self, flag: str, tmp_path: Path, golden: Golden) -> None:
+        command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), "-", *flag.split()]
         done = subprocess.run(
             [*command, "--output", str(tmp_path / "a.npy"), "--tokenizer", "bytes"],
             input="text", capture_output=True, text=True,

@@ -16,11 +16,13 @@ from tests.searched import examples
 PROVED = (
     *KNOWN_PATTERNS, *DEEPSEEK_PATTERNS, TEKKEN_PATTERN, r"(?:\s|a)|x", r" {2,}|x", r"\s+(?!\S)", r"xx?",
     r"(?:ab|c){2}|\s", r" ?(?:\p{L}+|\p{N})|\s", r"\s+$|[a-z]+", r"[a&b]+| +",
+    r"\s?+\s|[0-9]", r"\s*+\s|[0-9]", r"(?:\s|\n){2}|[0-9]", r"(\s|\t{2,}){2}", r"(?: |\n)?+\s|[0-9]",
 )  # fmt: skip
 NOT_PROVED = (
     r"\S+ ?|\s+", r".+", r"[^\n]+", r"a b", r"\w+\s|\s+", r"(?:x| )+", r"(?:a|\s){2}", r"\s*", r"a?|b",
     r"x(?!\S)|\s+", r"\p{L}+(?=\s)|\s+", r"[a-z]+$|\s", r"x\s*(?!\S)|\s", r"(?<!a)b", r"(?<=a)b", r"\bx",
     r"[a&&b]", r"[[:alpha:]]+", r"(a)\1", r"(a", r"a)", r"+a", r"a(?=b)", r"(?>a)", r"\Ga", r"(?i:\u017f ?) ",
+    r"[ a-z,]{1}+", r"(?: |\w){1}+", r"\w+\n{1}?(?=\s)|\w| ", r"\w+\n{1,0}(?=\s)|\w| ",
 )  # fmt: skip
 
 
@@ -54,7 +56,11 @@ def test_nothing_is_proved_where_a_cut_can_change_a_piece_or_a_construct_is_unkn
 
 
 @pytest.mark.parametrize(
-    ("pattern", "always"), [(TEKKEN_PATTERN, True), (r"\p{N}{1,3}", False), (r" {2,}", False), (r"\s", True)]
-)
+    ("pattern", "always"), [
+        (TEKKEN_PATTERN, True), (r"\p{N}{1,3}", False), (r" {2,}", False), (r"\s", True), (r"\s?\s", True),
+        (r"\s?+\s|[0-9]", False), (r"\s*+\s|[0-9]", False), (r"(?: |\n)?+\s|[0-9]", False),
+        (r"(?:\s|\n){2}|[0-9]", False), (r"(?:\s|\n){1,2}|[0-9]", True), (r"(\s|\t{2,}){2}|[0-9]", False),
+    ],
+)  # fmt: skip
 def test_a_border_at_every_space_is_told_from_one_at_some(pattern: str, always: bool) -> None:
     assert ends_at_space(pattern) == always

@@ -484,3 +484,12 @@ def test_a_disk_that_fills_up_gives_way_to_what_is_needed(bucket: Any, shards: P
             remote.close()
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_set_whose_files_stay_asks_for_descriptors(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map and a lock of each."""
+    asked: list[int] = []
+    monkeypatch.setattr("data_loading.remote.readers.allow_open_files", asked.append)
+    StreamingDataset(opened(), seq_len=32, order="shuffled")
+    assert asked
+    assert asked[0] >= 2 * 9

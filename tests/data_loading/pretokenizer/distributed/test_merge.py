@@ -262,6 +262,17 @@ class TestRefusals:
             merge(tmp_path / "mix")
         assert SetFiles(tmp_path / "mix").tasks.is_dir()
 
+    def test_tasks_left_by_a_set_that_was_made_in_one_process(
+        self, texts: list[Path], tmp_path: Path, golden: Golden
+    ) -> None:
+        task(sources(*texts), tmp_path / "mix", 0, 3)
+        lines: list[str] = []
+        pretokenize(sources(*texts), BYTES, tmp_path / "mix", OPTIONS, log=lines.append)
+        golden.lines("\n".join(lines), "rm -r")
+        with golden.refused("output-differs"):
+            merge(tmp_path / "mix")
+        assert SetFiles(tmp_path / "mix").tasks.is_dir()
+
     def test_a_task_without_text(self, texts: list[Path], tmp_path: Path, golden: Golden) -> None:
         texts[1].write_text("==\n==\n")
         with golden.refused("no-text"):
