@@ -70,6 +70,8 @@ def merge(output: Path, *, skip_bad: int | None = None, log: Log = lambda line: 
         refuse_other_things(files)
         there = read_manifest(output)
         plan = read_plan(files)
+        used = files.tasks.with_name(f"{files.tasks.name}.used")
+        shutil.rmtree(used, ignore_errors=True)  # left by a process that was killed
         if plan is None and there is None:
             raise UserError(
                 f"merge {output}: no task of it was begun ({files.tasks} is missing). Do its tasks with "
@@ -94,8 +96,6 @@ def merge(output: Path, *, skip_bad: int | None = None, log: Log = lambda line: 
                 f"{shlex.join(['rm', '-r', str(output)])}, or {shlex.join(['rm', '-r', str(files.tasks)])}",
                 code="output-differs",
             )
-        used = files.tasks.with_name(f"{files.tasks.name}.used")
-        shutil.rmtree(used, ignore_errors=True)
         os.rename(files.tasks, used)
         atomic_files.point(f"{output.name}:tasks_used")
         shutil.rmtree(used)

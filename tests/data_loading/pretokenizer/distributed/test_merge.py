@@ -327,7 +327,8 @@ class TestKilled:
         assert not (tmp_path / "mix").exists()
         lines: list[str] = []
         pretokenize_task(sources(*texts), BYTES, tmp_path / "mix", SetTask(1, 3), OPTIONS, lines.append)
-        assert any(line.startswith(CONTINUES) for line in lines) == ("noted" in point)
+        if "noted" in point:
+            assert any(line.startswith(CONTINUES) for line in lines)
         self.check(texts, tmp_path)
 
     @pytest.mark.parametrize(
