@@ -287,7 +287,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         if formats:
             facts[0]["exports"] = [exported.to_json() for exported in exports]
         return _tell(json.dumps(facts[0], indent=2))
-    told = [*map(summary_of, results), *(exported.told() for exported in exports)]
+    told = [*map(summary_of, results), *(exported.summary() for exported in exports)]
     usual = is_stdlib(options.files) and len(results) == 1 and options.output is None
     return _tell("\n".join([*told, next_command(results, spec, is_usual_stdlib=usual)]))
 

@@ -199,7 +199,7 @@ def _print_set(whole: Result, exports: Sequence[Exported]) -> None:
     print(f"{whole.path}: {_summary(whole)}, {documents:,} document{'s' * (documents != 1)}")
     print("merged" if whole.made else "up to date: nothing to do")
     for exported in exports:
-        print(exported.told())
+        print(exported.summary())
 
 
 def _counts(result: Result) -> dict[str, Any]:

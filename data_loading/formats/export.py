@@ -38,7 +38,7 @@ class Exported:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line for a user."""
         parts = [f"{n:,} tokens{'' if name == 'all' else f' in {name}'}" for name, n in self.tokens.items()]
         files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"

@@ -115,19 +115,19 @@ def as_one(
     changes = options.clean or options.dedup or limits != (None, None)
     if len(parts) == 1 and is_plain and not changes and not notes:
         return parts[0]
-    told = list(notes)
+    all_notes = list(notes)
     for part in parts if options.max_tokens is not None else ():
         _check_twice(part, "--max-tokens")
     if options.clean is not None:
-        parts = _cleaned(parts, options.clean, told)
+        parts = _cleaned(parts, options.clean, all_notes)
     duplicates = None
     if options.dedup is not None:
         duplicates = Duplicates(options.dedup, options.dedup_memory_bytes)
         for part in parts:
             _check_twice(part, "--dedup")
-        _note_first_reading(parts, limits != (None, None), told)
+        _note_first_reading(parts, limits != (None, None), all_notes)
         parts = [Deduplicated(part, duplicates, place) for place, part in enumerate(parts)]
-    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, told)
+    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, all_notes)
 
 
 def _cleaned(parts: Sequence[Part], clean: str, notes: list[str]) -> list[Part]:
