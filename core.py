@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from conf import AUTO
 from conf.seeding import seed_all, seeds
-from data_loading.loader.interruptible_wait import checked_while_waiting
+from data_loading.interruptible_wait import checked_while_waiting
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from data_loading.commands.task_commands import add_task_flags, check_tasks, run_task, split_overrides
-from data_loading.formats import FORMATS, formats_of
-from data_loading.pretokenizer.input_flags import (
+from data_loading.export_formats import FORMATS, formats_of
+from data_loading.pretokenizer.sources.cli_flags import (
     add_input_flags,
     check_arguments,
     count_of,
@@ -26,10 +26,10 @@ from experiment_utils.exit_status import exit_status
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.pretokenizer.dry_run import Plan
+    from data_loading.pretokenizer.forecast.dry_run import Plan
     from data_loading.pretokenizer.options import Options
-    from data_loading.pretokenizer.source import Source
-    from data_loading.tokenizer import Tokenizer as AnyTokenizer
+    from data_loading.text_io.source import Source
+    from data_loading.tokenizers.tokenizer import Tokenizer as AnyTokenizer
 
 EXAMPLES = """\
 examples:
@@ -169,7 +169,7 @@ def _version() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    from data_loading import set_commands
+    from data_loading.commands import set_commands
 
     given = sys.argv[1:] if arguments is None else arguments
 
@@ -222,15 +222,15 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
 
     given: what the options were read from. overrides: `slurm.KEY=VALUE`, which stood among them.
     """
-    from data_loading.formats.export import check_exports, export
-    from data_loading.formats.verify import stale_beside
-    from data_loading.lookup import load_tokenizer
+    from data_loading.export_formats.check_export import stale_beside
+    from data_loading.export_formats.export import check_exports, export
+    from data_loading.pretokenizer.cleaning.held_out_overlap import refuse_same_contents
     from data_loading.pretokenizer.document_ends import choose_ends, notes_on_ends
-    from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
-    from data_loading.pretokenizer.special_tokens import choose
-    from data_loading.pretokenizer.telling import facts_of, next_command, summary_of
+    from data_loading.pretokenizer.summary import facts_of, next_command, summary_of
+    from data_loading.tokenizers.cutting.special_tokens import choose
+    from data_loading.tokenizers.load import load_tokenizer
     from memory import record_to, stage
 
     _check_workers(options.workers)
@@ -304,7 +304,7 @@ def _plan(
     """Say what the command would do, and the command."""
     import shlex
 
-    from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
+    from data_loading.pretokenizer.forecast.dry_run import facts_of, lines_of, make_plan
 
     plans: list[Plan] = []
     for source, output in zip(sources, outputs, strict=True):
@@ -325,17 +325,17 @@ def _tokenizer_spec(
     options: argparse.Namespace, sources: list[Source], how: Options, log: Callable[[str], None]
 ) -> Tokenizer:
     """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
-    from data_loading.lookup import tokenizer_spec
+    from data_loading.tokenizers.load import tokenizer_spec
 
     if options.tokenizer is not None:
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
-    from data_loading.pretokenizer.bpe import check_size, train_tokenizer
-    from data_loading.pretokenizer.existing import refuse_before_training
-    from data_loading.pretokenizer.inputs import Inputs
-    from data_loading.set_files import SetFiles, disk_errors
-    from data_loading.tokenizer_files import holds_tokenizer
+    from data_loading.pretokenizer.resume import refuse_before_training
+    from data_loading.pretokenizer.sources.concatenated import Inputs
+    from data_loading.pretokenizer.train_bpe import check_size, train_tokenizer
+    from data_loading.tokenizers.read_files import holds_tokenizer
+    from data_loading.tokens.set_files import SetFiles, disk_errors
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
     check_size(size)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks.loading_measure import bytes_read
+from data_loading.dataset.windows import Windows
 from data_loading.readers.mapped import MappedReader, map_of
-from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     from data_loading.dataset.streaming_dataset import StreamingDataset

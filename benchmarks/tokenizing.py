@@ -193,7 +193,7 @@ class Bench:
 
 def write_tokenizer(source: Path, folder: Path) -> None:
     """Files that the tools read: tokenizer.json, vocab.json and merges.txt."""
-    from data_loading.lookup import load_tokenizer, tokenizer_spec
+    from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 
     folder.mkdir()
     for name in ("vocab.json", "merges.txt"):

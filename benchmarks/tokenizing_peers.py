@@ -192,9 +192,10 @@ def bare_part(
 ) -> None:  # fmt: skip
     """One process: its part of the text, in blocks that are cut as the tokenizer allows."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from data_loading.lookup import load_tokenizer, tokenizer_spec
-    from data_loading.pretokenizer.blocks import Chunk, make_blocks
-    from data_loading.pretokenizer.engines import ENGINES
+    from data_loading.pretokenizer.blocks import make_blocks
+    from data_loading.pretokenizer.engines.choose_engine import ENGINES
+    from data_loading.text_io.chunks import Chunk
+    from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 
     tokenizer = load_tokenizer(tokenizer_spec(folder))
     engine: Any = ENGINES[name](tokenizer.json)

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import MB, ROOT, benchmark, goal, in_turns
 from benchmarks.processes import run
-from data_loading.pretokenizer.stdlib_source import StdlibSource
+from data_loading.pretokenizer.sources.stdlib import StdlibSource
 
 COMMAND = [sys.executable, ROOT / "pretokenize_dataset.py"]
 FLAGS = ["--tokenizer", "trained.bpe4000", "--tokens-per-shard", "1M", "--output", "set", "--workers", "0"]

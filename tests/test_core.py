@@ -497,8 +497,8 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
     """More text is appended to its set between two attempts; it reads what it read."""
     from data_loading.pretokenizer.job import pretokenize
     from data_loading.pretokenizer.options import Options
-    from data_loading.pretokenizer.texts import TextFile
-    from data_loading.tokenizer import BytesTokenizer
+    from data_loading.text_io.text_file import TextFile
+    from data_loading.tokenizers.tokenizer import BytesTokenizer
 
     config = tiny_config(tmp_path, max_steps=400, checkpoint_every=5)
     write_text(tmp_path / "more.txt", 3000)
@@ -535,7 +535,7 @@ def test_a_tokenizer_that_is_only_in_the_set(
 
     from conf.schema import Dataset, Tokenizer
     from data_loading import load_tokenizer, pretokenize
-    from data_loading.pretokenizer.texts import TextFile
+    from data_loading.text_io.text_file import TextFile
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)

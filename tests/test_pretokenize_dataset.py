@@ -338,7 +338,7 @@ class TestInputs:
 
     def test_held_out_text_is_a_set_of_its_own(self, tmp_path: Path, golden: Golden) -> None:
         from conf.schema import Dataset
-        from data_loading.locate import locate
+        from data_loading.find.locate import locate
 
         (tmp_path / "wiki_train.txt").write_text("to train on\n" * 100)
         (tmp_path / "wiki_valid.txt").write_text("held out")

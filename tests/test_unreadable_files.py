@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from data_loading.foreign.layout import read_object
-from data_loading.pretokenizer import bpe, duplicates, journal
+from data_loading.import_formats.format import read_object
+from data_loading.pretokenizer import journal
+from data_loading.pretokenizer import train_bpe as bpe
+from data_loading.pretokenizer.cleaning import duplicates
 from experiment_utils import atomic_files, lock_file
 from slurm.branches import wanted_checkpoints
 from slurm.cleaning import _snapshots_below

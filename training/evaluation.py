@@ -112,7 +112,7 @@ def evaluate(
     """
     import torch
 
-    from data_loading.loader.protocol import IGNORED_LABEL
+    from data_loading.dataset.protocol import IGNORED_LABEL
     from training.by_position import PositionLosses
     from training.device_batches import on_device
     from training.distributed.parallel import Parallel

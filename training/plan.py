@@ -318,7 +318,7 @@ def _plan(
     together: int,
 ) -> Plan:
     """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
-    from data_loading.readers.choose import slurm_counts_page_cache
+    from data_loading.readers.choose_reader import slurm_counts_page_cache
     from models import counts
 
     training = config.training

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from data_loading.loader.protocol import IGNORED_LABEL
+from data_loading.dataset.protocol import IGNORED_LABEL
 from training.device_batches import on_device
 from training.distributed.parallel import Parallel
 from training.gradients import clipped

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list; returns the exit status."""
-    from data_loading.catalogue import found_sets, list_datasets
+    from data_loading.find.catalogue import found_sets, list_datasets
 
     described, sets = list_datasets(), found_sets()
     if arguments.json:

@@ -43,8 +43,8 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Tokenize and say what came out; returns the exit status."""
     from data_loading.hub.materializing import materialize
-    from data_loading.pretokenizer.input_flags import count_of
-    from data_loading.pretokenizer.telling import facts_of, summary_of
+    from data_loading.pretokenizer.sources.cli_flags import count_of
+    from data_loading.pretokenizer.summary import facts_of, summary_of
 
     limits = {
         name: None if given is None else count_of(given, f"--{name.replace('_', '-')}", 1)

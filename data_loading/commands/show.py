@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from data_loading.dataset.streaming_dataset import StreamingDataset
-    from data_loading.tokenizer import Tokenizer
+    from data_loading.tokenizers.tokenizer import Tokenizer
 
 ROWS, CHARACTERS = 4, 240
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: expected 0 or more", code="seed-negative")
     from data_loading.dataset.streaming_dataset import StreamingDataset
-    from data_loading.hub.name import PREFIX
+    from data_loading.hub.hub_uri import PREFIX
 
     if arguments.source.startswith(PREFIX) and arguments.split == "train":
         return _show_stream(arguments)
@@ -191,10 +191,10 @@ def _rows(batch: dict[str, torch.Tensor], rows: int, tokenizer: Tokenizer | None
 
 def _tokenizer(dataset: StreamingDataset, given: str | None) -> Tokenizer | None:
     """The one asked for, else the copy in the set; None where there is none."""
-    from data_loading.lookup import load_tokenizer, tokenizer_spec
-    from data_loading.set_files import SetFiles
-    from data_loading.token_set import TokenSet
-    from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+    from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
+    from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
+    from data_loading.tokens.set_files import SetFiles
+    from data_loading.tokens.token_set import TokenSet
 
     tokens, _ = dataset.data.ranges_of(dataset.split)
     if given is not None:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.formats import FORMATS, formats_of
+from data_loading.export_formats import FORMATS, formats_of
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.formats.export import Exported
+    from data_loading.export_formats.export import Exported
     from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.options import Options
-    from data_loading.pretokenizer.source import Source
-    from data_loading.tokenizer import Tokenizer
+    from data_loading.text_io.source import Source
+    from data_loading.tokenizers.tokenizer import Tokenizer
 
 SHARD_TOKENS = "100M"
 """Tokens of each shard of a set that --slurm makes, if --tokens-per-shard is not given."""
@@ -113,7 +113,7 @@ def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
 
         parse_task(given.block_range)
         return None
-    from data_loading.pretokenizer.input_flags import count_of
+    from data_loading.pretokenizer.sources.cli_flags import count_of
 
     return count_of(given.tasks, "--tasks", 1)
 
@@ -130,7 +130,7 @@ def run_task(
     from data_loading.pretokenizer.distributed.merge import merge_if_done
     from data_loading.pretokenizer.distributed.task import pretokenize_task
     from data_loading.pretokenizer.distributed.task_plan import missing_tasks, parse_task
-    from data_loading.set_files import SetFiles
+    from data_loading.tokens.set_files import SetFiles
 
     task = parse_task(given.block_range)
     result = pretokenize_task(source, tokenizer, output, task, options, log)
@@ -154,7 +154,7 @@ def run_task(
 def main(arguments: list[str]) -> int:
     """Run `merge ...`; returns the exit status. Raises UserError."""
     from data_loading.pretokenizer.distributed.merge import merge
-    from data_loading.pretokenizer.input_flags import count_of
+    from data_loading.pretokenizer.sources.cli_flags import count_of
 
     given = _parser().parse_args(arguments[1:])
     if given.overwrite:
@@ -182,9 +182,9 @@ def main(arguments: list[str]) -> int:
 
 def _exports(whole: Result, names: str | None, log: Callable[[str], None]) -> list[Exported]:
     """Write the set in these other formats."""
-    from data_loading.formats.export import check_exports, export
-    from data_loading.set_files import SetFiles
-    from data_loading.tokenizer_files import read_tokenizer
+    from data_loading.export_formats.export import check_exports, export
+    from data_loading.tokenizers.read_files import read_tokenizer
+    from data_loading.tokens.set_files import SetFiles
 
     formats = formats_of(names)
     if not formats:

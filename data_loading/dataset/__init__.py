@@ -1,6 +1,4 @@
 """Datasets over tokens: the order of windows, and the kinds of batches that are made of them.
 
-    permutation -> orders -> batch_kinds, packing -> batch_options -> streaming_dataset
-
-Windows and splits are below, in `data_loading.windows` and `data_loading.splits`: data are divided first.
+permutation -> orders -> batch_kinds, packing -> batch_options -> streaming_dataset
 """

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_loading.dataset.batch_kinds import NO_ROWS
+from data_loading.dataset.protocol import RankBatches
 from data_loading.loader.epochs import EpochDataset
 from data_loading.loader.loader import Loader
-from data_loading.loader.protocol import RankBatches
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:

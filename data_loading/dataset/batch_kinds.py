@@ -25,15 +25,15 @@ import numpy as np
 
 from data_loading.dataset.document_starts import DocumentStarts
 from data_loading.dataset.orders import Order, Sequential
-from data_loading.loader.protocol import IGNORED_LABEL
+from data_loading.dataset.protocol import IGNORED_LABEL
+from data_loading.dataset.windows import Cut, Windows
 from data_loading.readers.reader import Reader
-from data_loading.windows import Cut, Windows
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.readers.choose import ReaderOptions
+    from data_loading.readers.choose_reader import ReaderOptions
 
     Batch = dict[str, torch.Tensor]
 

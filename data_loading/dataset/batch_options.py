@@ -14,12 +14,12 @@ from data_loading.dataset.document_starts import DocumentStarts, Separator, sepa
 from data_loading.dataset.orders import order_of
 from data_loading.dataset.packing.index import Packing, packing_of
 from data_loading.dataset.packing.packed import Packed
-from data_loading.windows import Windows
+from data_loading.dataset.windows import Windows
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.data import Data
-    from data_loading.tokens import Tokens
+    from data_loading.find.prepared_data import Data
+    from data_loading.tokens.tokens import Tokens
 
 KINDS = ("plain", "shifted", "streams")
 DOCUMENTS = ("across", "masked", "separate")

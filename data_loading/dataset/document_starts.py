@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_loading.tokens import Tokens
-from data_loading.values import search, take
+from data_loading.tokens.lazy_array import search, take
+from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
 
 _READ_TOKENS = 1 << 22

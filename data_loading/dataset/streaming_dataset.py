@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import AUTO
-from data_loading.data import Data, split_data
 from data_loading.dataset.base import MapStyleDataset
 from data_loading.dataset.batch_options import BatchOptions, too_short
 from data_loading.dataset.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.dataset.packing.index import Packing
-from data_loading.hub.name import PREFIX as HUB
+from data_loading.dataset.protocol import RankBatches, unshifted
+from data_loading.dataset.splits import Share
+from data_loading.dataset.windows import Windows
+from data_loading.find.open_source import open_for_reading
+from data_loading.find.prepared_data import Data, split_data
+from data_loading.hub.hub_uri import PREFIX as HUB
 from data_loading.loader.epochs import shared_epoch
-from data_loading.loader.protocol import RankBatches, unshifted
-from data_loading.opening import open_for_reading
-from data_loading.readers.choose import ReaderOptions
-from data_loading.readers.plan import Plan
-from data_loading.splits import Share
-from data_loading.tokens import Tokens
-from data_loading.windows import Windows
+from data_loading.readers.choose_reader import ReaderOptions
+from data_loading.readers.read_plan import Plan
+from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.tokenizer import Tokenizer
+    from data_loading.tokenizers.tokenizer import Tokenizer
 
     Batch = dict[str, torch.Tensor]
 
@@ -59,7 +59,7 @@ class StreamingDataset(MapStyleDataset):
     def __new__(cls, source: Any = None, *args: Any, **options: Any) -> Any:
         split = args[0] if args else options.get("split", "train")
         if split == "train" and isinstance(source, str) and source.startswith(HUB):
-            from data_loading.hub.open import open_stream
+            from data_loading.hub.open_hub import open_stream
 
             return open_stream(source, *args, **options)
         return super().__new__(cls)
@@ -260,7 +260,7 @@ def _open(
     text_field: str | None,
 ) -> Data:
     if isinstance(source, str) and source.startswith(HUB):
-        from data_loading.hub.open import held_out_data, open_stream
+        from data_loading.hub.open_hub import held_out_data, open_stream
 
         stream = open_stream(source, "val", val=val, test=test, tokenizer=tokenizer, text_field=text_field)
         return held_out_data(stream)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data_loading.pretokenizer.engines import choose_engine
-from data_loading.tokenizer import DefinedTokenizer, Tokenizer
+from data_loading.pretokenizer.engines.choose_engine import choose_engine
+from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 
 log = logging.getLogger("data_loading")
 

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from data_loading.hub.name import PREFIX, HubName, parse
-from data_loading.hub.registry import REGISTRY
-from data_loading.locate import DEFAULT_FOLDER
-from data_loading.lookup import load_tokenizer, tokenizer_spec
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.find.locate import DEFAULT_FOLDER
+from data_loading.hub.hub_uri import PREFIX, HubName, parse
+from data_loading.hub.named_datasets import REGISTRY
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.set_files import SetFiles
-from data_loading.tokenizer import Tokenizer
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
+from data_loading.tokenizers.tokenizer import Tokenizer
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils import lock_file
 from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from data_loading.hub.documents import Documents, Part
+from data_loading.hub.client import HUB, asked, check_package, check_reachable, revision_of, splits_of
 from data_loading.hub.encode import SAMPLE_BYTES, Encode, encoder_of
-from data_loading.hub.held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
-from data_loading.hub.name import parse
-from data_loading.hub.reach import HUB, asked, check_package, check_reachable, revision_of, splits_of
-from data_loading.hub.windows import Cut, WindowStream
+from data_loading.hub.hub_uri import parse
+from data_loading.hub.stream_documents import Documents, Part
+from data_loading.hub.stream_held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
+from data_loading.hub.stream_windows import Cut, WindowStream
 from data_loading.loader.epochs import EpochDataset, shared_epoch
-from data_loading.lookup import load_tokenizer, tokenizer_spec
-from data_loading.tokenizer import Tokenizer
+from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
+from data_loading.tokenizers.tokenizer import Tokenizer
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.hub.loader import StreamLoader
+    from data_loading.hub.stream_loader import StreamLoader
 
 
 BUFFER_WINDOWS = 1024
@@ -167,7 +167,7 @@ class HubStream(EpochDataset["StreamLoader"]):
         return [text.decode(errors="ignore").encode() for text in found]
 
     def _loader_kind(self) -> type[StreamLoader]:
-        from data_loading.hub.loader import StreamLoader
+        from data_loading.hub.stream_loader import StreamLoader
 
         return StreamLoader
 

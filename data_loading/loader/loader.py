@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from data_loading.dataset.protocol import RankBatches, Span, read_spans
 from data_loading.loader.base import RankLoader, pinned
 from data_loading.loader.prefetch import Prefetch
-from data_loading.loader.protocol import RankBatches, Span, read_spans
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.loader.protocol import ReadableDataset
+    from data_loading.dataset.protocol import ReadableDataset
 
     Batch = dict[str, torch.Tensor]
 

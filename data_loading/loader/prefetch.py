@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from data_loading.loader.protocol import Span, will_need_spans
+from data_loading.dataset.protocol import Span, will_need_spans
 
 if TYPE_CHECKING:
-    from data_loading.loader.protocol import ReadableDataset
+    from data_loading.dataset.protocol import ReadableDataset
 
 BATCHES_AHEAD = 8
 _STAYS_COLD = 64

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
-from data_loading.pretokenizer.engine import Engine
+from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.text_io.chunks import Chunk, Mark, not_utf8, undecodable
+from data_loading.tokenizers.cutting.cuts import CutRule, first_cut, last_cut
 from experiment_utils.errors import UserError
 
 RUN_LIMIT_BYTES = 16 << 20
@@ -23,24 +24,6 @@ MOST_CHUNKS = 1 << 13
 
 _FEW_DOCUMENTS = 64
 """In a block: up to so many are copied one by one, which is faster than through a mask."""
-
-
-Mark = dict[str, Any]
-"""Where a chunk begins, in words of its source: a JSON object."""
-
-
-class Chunk(NamedTuple):
-    """A part of a document, as a source reads it: UTF-8, any length.
-
-    source: the file, for messages. offset: of its first byte there. ends_document: nothing of the
-    document follows. mark: from which the source yields this chunk and all after it again.
-    """
-
-    data: bytes
-    source: str
-    offset: int
-    ends_document: bool
-    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -307,33 +290,6 @@ class BlockEncoder:
         if self.eot_id is not None:
             ids[positions - 1] = self.eot_id
         return EncodedBlock(block.index, ids, positions, block.after)
-
-
-def not_utf8(chunks: list[Chunk]) -> UserError:
-    """What a user is told of chunks that are not all UTF-8."""
-    for chunk in chunks:
-        try:
-            chunk.data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return undecodable(chunk.source, "utf-8", chunk.offset + error.start, chunk.data[error.start])
-    raise AssertionError("all chunks are UTF-8")
-
-
-HOW_ENCODED = "Say how the text is encoded (--encoding latin-1, cp1252, utf-16, ...)"
-
-
-class Undecodable(UserError):
-    """A byte is no text."""
-
-    code = "undecodable"
-
-
-def undecodable(source: str, encoding: str, offset: int, byte: int) -> Undecodable:
-    """What a user is told about the first byte that is not text."""
-    return Undecodable(
-        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. {HOW_ENCODED}, or what to do with such "
-        "bytes (--errors replace or ignore)"
-    )
 
 
 def token_dtype(vocab_size: int) -> np.dtype:

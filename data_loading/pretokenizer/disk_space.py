@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.forecast import forecast, parts_of
-from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.forecast.token_forecast import forecast, parts_of
+from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.pretokenizer.writer import STARTS
-from data_loading.set_files import SetFiles, another_disk
-from data_loading.tokenizer import Tokenizer
+from data_loading.tokenizers.tokenizer import Tokenizer
+from data_loading.tokens.set_files import SetFiles, another_disk
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_duration
 from memory import format_bytes

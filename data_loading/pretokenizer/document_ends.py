@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer
-from data_loading.tokenizer import BYTES_EOT, END_OF_TEXT, JsonTokenizer, Tokenizer, vocabulary
+from data_loading.tokenizers.tiktoken import TiktokenTokenizer
+from data_loading.tokenizers.tokenizer import BYTES_EOT, END_OF_TEXT, JsonTokenizer, Tokenizer, vocabulary
 from experiment_utils.errors import UserError
 
 NONE, AUTO = "none", "auto"

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_loading.content import note_content
-from data_loading.pretokenizer.blocks import Undecodable
-from data_loading.pretokenizer.engines import check_engine
-from data_loading.pretokenizer.existing import (
-    base_of,
-    up_to_date,
-)
-from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.engines.choose_engine import check_engine
 from data_loading.pretokenizer.journal import read_job
-from data_loading.pretokenizer.making import Job, Log, make_set
+from data_loading.pretokenizer.make_set import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (
     text_bytes_of,
 )
-from data_loading.pretokenizer.meter import JobMemory
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.source import Source
-from data_loading.pretokenizer.undecodable import with_count
-from data_loading.set_files import SetFiles, disk_errors, finish_commit
-from data_loading.shards import parts_of
-from data_loading.tokenizer import Tokenizer
+from data_loading.pretokenizer.progress import JobMemory
+from data_loading.pretokenizer.resume import (
+    base_of,
+    up_to_date,
+)
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.sources.decode_errors import with_count
+from data_loading.text_io.chunks import Undecodable
+from data_loading.text_io.source import Source
+from data_loading.tokenizers.tokenizer import Tokenizer
+from data_loading.tokens.checksums import note_content
+from data_loading.tokens.set_files import SetFiles, disk_errors, finish_commit
+from data_loading.tokens.shards import parts_of
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.layout import ONE_FILE, Layout
 from data_loading.pretokenizer.blocks import Place
 from data_loading.pretokenizer.writer import Written, crc_of_files
+from data_loading.tokens.shard_layout import ONE_FILE, Layout
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 

@@ -14,9 +14,9 @@ from typing import IO
 
 import numpy as np
 
-from data_loading.layout import ONE_FILE, Layout
-from data_loading.npy import HEADER_BYTES, NpyWriter, header
 from data_loading.pretokenizer.blocks import EncodedBlock
+from data_loading.tokens.npy import HEADER_BYTES, NpyWriter, header
+from data_loading.tokens.shard_layout import ONE_FILE, Layout
 
 CHECKSUM_BYTES = 64 << 20
 """Bytes of tokens under one checksum of the manifest; a shard begins a new one."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_loading.readers.reader import Reader
-from data_loading.shards import Part
+from data_loading.tokens.shards import Part
 from experiment_utils.errors import UserError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.shards import Shards
-from data_loading.values import Values
+from data_loading.tokens.lazy_array import Values
+from data_loading.tokens.shards import Shards
 
 
 @dataclass(frozen=True, eq=False)

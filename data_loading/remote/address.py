@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from data_loading.remote.credentials import R2_BUCKET, R2_PATH
-from data_loading.set_files import SetFiles
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 
 SCHEMES = ("s3", "r2", "https", "http")

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
-from data_loading.remote.cache import NoRoom
+from data_loading.remote.disk_budget import NoRoom
 from data_loading.remote.download import Check, Stopped
 from experiment_utils.errors import UserError
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.cut_documents import refuse_cut
-from data_loading.npy import HEADER_BYTES
 from data_loading.remote.address import Address, parse
-from data_loading.remote.cache import Cache, NoRoom
+from data_loading.remote.disk_budget import Cache, NoRoom
 from data_loading.remote.download import PART_BYTES, WORKERS, DownloadOptions
 from data_loading.remote.metadata import fetch_tokenizer, manifest_or_advice
 from data_loading.remote.remote_values import RemoteStarts, RemoteTokens
@@ -20,14 +18,16 @@ from data_loading.remote.retry import FIRST_PATIENCE_S
 from data_loading.remote.set_cache import SetCache
 from data_loading.remote.store import disk_error, open_store
 from data_loading.remote.stored_files import Run, SetGeometry, rounded
-from data_loading.set_files import MANIFEST
-from data_loading.tokens import Tokens
+from data_loading.tokens.npy import HEADER_BYTES
+from data_loading.tokens.set_files import MANIFEST
+from data_loading.tokens.tokens import Tokens
+from data_loading.tokens.truncated_documents import refuse_cut
 from data_loading.user_cache import cache_folder
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.readers.choose import ReaderOptions
+    from data_loading.readers.choose_reader import ReaderOptions
     from data_loading.readers.reader import Reader
 
 _SMALL_FILE_BYTES = 4096
@@ -120,7 +120,7 @@ class RemoteSet(Tokens):
         return self.geometry.borders
 
     def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        from data_loading.remote.readers import ResidentReader, RotatingReader
+        from data_loading.remote.stored_readers import ResidentReader, RotatingReader
 
         if options.reader == "memory":
             raise UserError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from data_loading.remote.set_cache import SetCache
 from data_loading.remote.stored_files import SetGeometry
-from data_loading.values import LazyValues
+from data_loading.tokens.lazy_array import LazyValues
 
 _KEPT_FILES = 8
 

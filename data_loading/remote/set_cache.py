@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.loader.interruptible_wait import Wait
-from data_loading.npy import HEADER_BYTES, open_npy
+from data_loading.interruptible_wait import Wait
 from data_loading.remote.address import Address
-from data_loading.remote.cache import Cache, Hold, NoRoom, alone, hold
+from data_loading.remote.disk_budget import Cache, Hold, NoRoom, alone, hold
 from data_loading.remote.download import Check, DownloadOptions, download, is_whole, part_of, read_blocks
 from data_loading.remote.prefetcher import Prefetcher
 from data_loading.remote.store import open_store
 from data_loading.remote.stored_files import Head, SetGeometry, StoredFile
+from data_loading.tokens.npy import HEADER_BYTES, open_npy
 from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_loading.content_hash import ContentHash
-from data_loading.npy import HEADER_BYTES, header
 from data_loading.readers.extents import Extents
-from data_loading.set_files import SetFiles
-from data_loading.shards import parts_of
+from data_loading.text_io.content_hash import ContentHash
+from data_loading.tokens.npy import HEADER_BYTES, header
+from data_loading.tokens.set_files import SetFiles
+from data_loading.tokens.shards import parts_of
 
 _START_BYTES = 8
 _DISK_BLOCK_BYTES = 4096

@@ -10,13 +10,13 @@ import numpy as np
 
 from conf import AUTO
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.readers.choose import READERS, ReaderOptions
+from data_loading.readers.choose_reader import READERS, ReaderOptions
 from data_loading.readers.extents import Extents
 from data_loading.readers.reader import Reader, RunReader
 from data_loading.synthetic.law import Law
-from data_loading.synthetic.uri import SyntheticUri, parse_synthetic
-from data_loading.tokens import Tokens
-from data_loading.values import LazyValues
+from data_loading.synthetic.synthetic_uri import SyntheticUri, parse_synthetic
+from data_loading.tokens.lazy_array import LazyValues
+from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
 
 GENERATOR_VERSION = 1

@@ -18,7 +18,7 @@ if __name__ == "__main__":  # inherited by all threads and processes that follow
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2))
 
 from data_loading.pretokenizer.distributed.task_plan import FLAG, SetTask, named_task
-from data_loading.set_files import SetFiles
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
 from slurm.in_job.job import Job

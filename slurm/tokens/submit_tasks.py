@@ -27,13 +27,13 @@ from data_loading.pretokenizer.distributed.task_plan import (
     missing_tasks,
     read_plan,
 )
-from data_loading.pretokenizer.existing import up_to_date
-from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import check_options
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.source import Source
-from data_loading.set_files import SetFiles, disk_errors, settle
-from data_loading.tokenizer import Tokenizer
+from data_loading.pretokenizer.resume import up_to_date
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.text_io.source import Source
+from data_loading.tokenizers.tokenizer import Tokenizer
+from data_loading.tokens.set_files import SetFiles, disk_errors, settle
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted

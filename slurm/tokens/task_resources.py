@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
-from data_loading.pretokenizer.engines import most_memory_bytes
-from data_loading.pretokenizer.hugging_face import HubDataset
-from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.wrapped import unwrapped
-from data_loading.tokenizer import Tokenizer
+from data_loading.pretokenizer.engines.choose_engine import most_memory_bytes
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.sources.saved_datasets import HubDataset
+from data_loading.pretokenizer.sources.wrapper import unwrapped
+from data_loading.tokenizers.tokenizer import Tokenizer
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from memory import format_bytes

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data_loading.pretokenizer.distributed.task_plan import SetTask, named_task
-from data_loading.set_files import SetFiles
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.safe_read import changed_s
 from memory.sacct import Ask
 from slurm.finding import set_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from data_loading.pretokenizer.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
+from data_loading.tokenizers.cutting.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
 
 DEEPSEEK_PATTERNS = (
     r"\p{N}{1,3}",

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conf.schema import Tokenizer as Spec
-from data_loading.lookup import KNOWN, load_tokenizer, name_of, tokenizer_spec
-from data_loading.tiktoken_names import load_encoding
-from data_loading.tiktoken_tokenizer import RANKS_FILE, TIKTOKEN_FILE, TiktokenTokenizer, ranks_text
-from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from data_loading.tokenizers.load import KNOWN, load_tokenizer, name_of, tokenizer_spec
+from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
+from data_loading.tokenizers.tiktoken import RANKS_FILE, TIKTOKEN_FILE, TiktokenTokenizer, ranks_text
+from data_loading.tokenizers.tiktoken_names import load_encoding
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL, forget, ranks, ranks_of
 from tests.golden_text import Golden
@@ -196,7 +196,7 @@ class TestTokenizer:
 
     def test_the_ranks_of_gpt2_give_the_ids_of_gpt2(self, shared_data: Path, tmp_path: Path) -> None:
         pytest.importorskip("tiktoken")
-        from data_loading.pretokenizer.split_patterns import TIKTOKEN_R50K_PATTERN
+        from data_loading.tokenizers.cutting.split_patterns import TIKTOKEN_R50K_PATTERN
 
         folder = shared_data / "gpt2"
         vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))

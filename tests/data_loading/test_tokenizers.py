@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
 from tests.golden_text import Golden

@@ -25,7 +25,7 @@ SPECIAL = {"<|endoftext|>": 800, "<tool>": 803}
 
 MODULE = f"""
 from pathlib import Path
-from data_loading.pretokenizer.split_patterns import *
+from data_loading.tokenizers.cutting.split_patterns import *
 from tiktoken.load import load_tiktoken_bpe
 
 def made(name, pattern, special, file=None):
@@ -69,7 +69,7 @@ def ranks_of(vocab: dict[str, int]) -> dict[bytes, int]:
 
 def write_plugin(folder: Path) -> Path:
     """What has to be on the path of a process for tiktoken to know the encodings."""
-    from data_loading.tiktoken_tokenizer import ranks_text
+    from data_loading.tokenizers.tiktoken import ranks_text
 
     package = folder / "tiktoken_ext"
     package.mkdir(parents=True)

@@ -17,8 +17,8 @@ from conf.schema import Dataset, Study
 from data_loading import Data, prepare_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
 from memory.estimate import Estimate, Part
 from memory.room import Room

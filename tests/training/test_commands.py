@@ -208,7 +208,7 @@ class TestSample:
         assert [next(draws) for _ in range(3)] == [next(last) for _ in range(3)]
 
     def test_no_part_of_a_character_is_printed(self) -> None:
-        from data_loading.tokenizer import BytesTokenizer
+        from data_loading.tokenizers.tokenizer import BytesTokenizer
 
         text = "é世a"
         assert list(text_of(iter(text.encode()), BytesTokenizer())) == ["é", "世", "a"]
@@ -219,7 +219,7 @@ class TestSample:
     @given(st.lists(st.sampled_from([0xFF, 0x80, *"a€é🙂".encode()]), max_size=40), st.integers(0, 40))
     @settings(max_examples=examples(200))
     def test_pieces_are_the_text_of_all_ids(self, ids: list[int], at: int) -> None:
-        from data_loading.tokenizer import BytesTokenizer
+        from data_loading.tokenizers.tokenizer import BytesTokenizer
 
         text = BytesTokenizer().decode(ids)
         before = BytesTokenizer().decode(ids[:at])

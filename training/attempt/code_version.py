@@ -34,12 +34,10 @@ NOT_COUNTED = (
     "training/gpu_check.py", "training/memory_parts.py", "training/memory_plan.py",
     "training/memory_trace.py",
     # commands
-    "data_loading/__main__.py", "data_loading/audit.py", "data_loading/audit_documents.py",
-    "data_loading/audit_samples.py", "data_loading/cut_documents.py",
-    "data_loading/tokenizer_contradictions.py", "data_loading/unused_keys.py", "data_loading/catalogue.py",
-    "data_loading/commands", "data_loading/finding.py", "data_loading/formats",
-    "data_loading/inspection.py", "data_loading/set_commands.py",
-    "data_loading/verify.py", "training/__main__.py", "training/commands", "training/export",
+    "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
+    "data_loading/find/catalogue.py", "data_loading/find/unused_keys.py", "data_loading/find/verify_set.py",
+    "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
+    "training/__main__.py", "training/commands", "training/export",
     "training/harness.py", "training/sampling.py", "training/saved_run.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",

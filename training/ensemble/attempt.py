@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.loader.interruptible_wait import checked_while_waiting
+from data_loading.interruptible_wait import checked_while_waiting
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from data_loading.loader.protocol import IGNORED_LABEL
+from data_loading.dataset.protocol import IGNORED_LABEL
 from training.device_batches import on_device
 from training.evaluation import Evaluation, HeldOut, evaluation_windows
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from conf.seeding import seeds as seeds_of
-from data_loading.loader.protocol import IGNORED_LABEL
+from data_loading.dataset.protocol import IGNORED_LABEL
 from training.dropout_seed import drops, step_seed
 from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.ensemble.log import about

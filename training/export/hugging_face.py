@@ -85,7 +85,7 @@ def exported_from(folder: Path, saved: SavedRun) -> bool:
 
 def _tokenizer(saved: SavedRun) -> Tokenizer | None:
     """None: of tokens without a text."""
-    from data_loading.ids_tokenizer import IDS
+    from data_loading.tokenizers.ids import IDS
 
     return None if saved.config.tokenizer.name == IDS else saved.tokenizer()
 
@@ -139,7 +139,7 @@ def _facts(saved: SavedRun, family: str) -> dict[str, Any]:
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
     """As transformers' AutoTokenizer reads it: tokenizer.json, and which token ends a text."""
-    from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
+    from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer
 
     if isinstance(tokenizer, BytesTokenizer):
         definition = _bytes_as_json(tokenizer)
@@ -159,14 +159,14 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path, max_positions: int) -> N
 
 
 def _token(definition: dict[str, Any], number: int | None) -> str | None:
-    from data_loading.tokenizer import vocabulary
+    from data_loading.tokenizers.tokenizer import vocabulary
 
     return next((token for token, found in vocabulary(definition).items() if found == number), None)
 
 
 def _bytes_as_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """The tokenizer of bytes as a BPE without merges: each byte is a token of its own."""
-    from data_loading.tokenizer import END_OF_TEXT
+    from data_loading.tokenizers.tokenizer import END_OF_TEXT
 
     characters = _characters_of_bytes()
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}

@@ -27,8 +27,8 @@ import numpy as np
 
 from data_loading.dataset.packing.best_fit import best_fit
 from data_loading.dataset.packing.pieces import borders_of, pieces_of
-from data_loading.npy import NpyWriter
-from data_loading.tokens import Tokens
+from data_loading.tokens.npy import NpyWriter
+from data_loading.tokens.tokens import Tokens
 from data_loading.user_cache import cache_folder
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError

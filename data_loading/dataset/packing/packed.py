@@ -9,11 +9,11 @@ import numpy as np
 from data_loading.dataset.batch_kinds import FROM_FIRST_ID, DocumentBatches, Positions, borders_tensor
 from data_loading.dataset.orders import Order
 from data_loading.dataset.packing.index import PIECES, ROWS, Packing
-from data_loading.loader.protocol import IGNORED_LABEL
-from data_loading.npy import open_npy
-from data_loading.readers.choose import ReaderOptions, open_reader
+from data_loading.dataset.protocol import IGNORED_LABEL
+from data_loading.readers.choose_reader import ReaderOptions, open_reader
 from data_loading.readers.extents import extents_of
 from data_loading.readers.reader import Reader, elements
+from data_loading.tokens.npy import open_npy
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_loading.readers.mapped import map_of
-from data_loading.shards import Shards
-from data_loading.values import Values, search
+from data_loading.tokens.lazy_array import Values, search
+from data_loading.tokens.shards import Shards
 from experiment_utils.errors import UserError
 
 PIECES_OF_A_BLOCK = 1 << 17

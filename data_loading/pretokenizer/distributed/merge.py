@@ -12,17 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_loading.content import note_content
-from data_loading.layout import Layout
+from data_loading.dataset.splits import split_ranges
 from data_loading.pretokenizer.distributed.task_plan import FLAG, SetTask, missing_tasks, read_plan
-from data_loading.pretokenizer.existing import refuse_other_things
 from data_loading.pretokenizer.job import Result
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import relative_source, text_bytes_of
-from data_loading.set_files import MANIFEST, SetFiles, disk_errors, documents_of, finish_commit, staging
-from data_loading.shards import Part, map_part, open_parts, parts_of
-from data_loading.splits import split_ranges
-from data_loading.token_set import fingerprint_of, open_token_set, read_manifest
+from data_loading.pretokenizer.resume import refuse_other_things
+from data_loading.tokens.checksums import note_content
+from data_loading.tokens.set_files import (
+    MANIFEST,
+    SetFiles,
+    disk_errors,
+    documents_of,
+    finish_commit,
+    staging,
+)
+from data_loading.tokens.shard_layout import Layout
+from data_loading.tokens.shards import Part, map_part, open_parts, parts_of
+from data_loading.tokens.token_set import fingerprint_of, open_token_set, read_manifest
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
-from data_loading.data import split_data
 from data_loading.dataset.batch_kinds import proper_divisors
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.find.prepared_data import split_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.shards import Shards
-from data_loading.token_set import TokenSet
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.shards import Shards
+from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden
 from tests.searched import examples
 

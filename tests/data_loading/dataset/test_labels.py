@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from data_loading import StreamingDataset, StreamingMixture
-from data_loading.data import split_data
-from data_loading.loader.protocol import IGNORED_LABEL
-from data_loading.token_set import TokenSet
+from data_loading.dataset.protocol import IGNORED_LABEL
+from data_loading.find.prepared_data import split_data
+from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden
 
 KINDS: dict[str, dict[str, Any]] = {

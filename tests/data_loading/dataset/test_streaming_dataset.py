@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
-from data_loading.data import Data, split_data
-from data_loading.loader.protocol import RankBatches
+from data_loading.dataset.protocol import RankBatches
+from data_loading.find.prepared_data import Data, split_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.token_set import TokenSet
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden, refused
 from tests.searched import examples
 

@@ -18,11 +18,11 @@ import torch
 
 from conf.schema import Tokenizer
 from data_loading import StreamingDataset, load_tokenizer, open_tokens
-from data_loading.hub.documents import Documents, Part
 from data_loading.hub.stream import HubStream
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.hub.stream_documents import Documents, Part
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.data_loading.hub.hub_server import hub_server
-from tests.data_loading.hub.test_reach import write_dataset
+from tests.data_loading.hub.test_client import write_dataset
 from tests.golden_text import Golden
 
 datasets = pytest.importorskip("datasets")
@@ -96,7 +96,7 @@ class TestDocuments:
                 documents.next()
 
     def test_rows_without_a_text_and_held_out_ones_are_passed_over(self, tmp_path: Path) -> None:
-        from data_loading.hub.documents import digest
+        from data_loading.hub.stream_documents import digest
 
         values = ["a", None, "", "held", "b", "held"]
         lines = [json.dumps({"text": value}) for value in values]

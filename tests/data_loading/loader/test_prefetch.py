@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from data_loading.dataset.protocol import RankBatches
 from data_loading.loader.loader import Loader
 from data_loading.loader.prefetch import _STAYS_COLD, BATCHES_AHEAD
-from data_loading.loader.protocol import RankBatches
 
 COUNT = 300
 SLOW_S = 0.0005

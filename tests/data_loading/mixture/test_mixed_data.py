@@ -10,11 +10,11 @@ import pytest
 
 from conf.schema import Dataset, Tokenizer
 from data_loading import MixedData, StreamingMixture, open_train, prepare_run, train_windows
-from data_loading.mixture.data import names_of
+from data_loading.mixture.mixed_data import names_of
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.golden_text import Golden
 
 BYTES = Tokenizer(name="bytes")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from data_loading.pretokenizer.blocks import MOST_CHUNKS, Chunk, make_blocks
-from data_loading.pretokenizer.cuts import EVERY_CHARACTER
+from data_loading.pretokenizer.blocks import MOST_CHUNKS, make_blocks
+from data_loading.text_io.chunks import Chunk
+from data_loading.tokenizers.cutting.cuts import EVERY_CHARACTER
 
 
 def test_very_short_documents_make_more_blocks() -> None:

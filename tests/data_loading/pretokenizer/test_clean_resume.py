@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading import content_hash
-from data_loading.pretokenizer import byte_files, journal, writer
-from data_loading.pretokenizer.duplicates import Duplicates, _Pass
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer import journal, writer
+from data_loading.pretokenizer.cleaning.duplicates import Duplicates, _Pass
 from data_loading.pretokenizer.job import Options, pretokenize
-from data_loading.set_files import SetFiles
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.text_io import byte_files, content_hash
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils import atomic_files
 from tests.data_loading.pretokenizer.test_resume import moments
 from tests.golden_text import Golden
@@ -252,7 +252,7 @@ MEASURED = """
 import re, sys, threading, time
 from pathlib import Path
 import pretokenize_dataset
-from data_loading.pretokenizer import duplicates
+from data_loading.pretokenizer.cleaning import duplicates
 
 def anon():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10

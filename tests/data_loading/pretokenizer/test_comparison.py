@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading.pretokenizer import making, parity
-from data_loading.pretokenizer.engines import chosen_before
+from data_loading.pretokenizer import make_set as making
+from data_loading.pretokenizer.engines import parity
+from data_loading.pretokenizer.engines.choose_engine import chosen_before
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.writer import SetWriter
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.read_files import read_tokenizer
 from tests.data_loading.conftest import training_text
 from tests.golden_text import Golden
 
@@ -137,7 +138,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from experiment_utils import atomic_files
-from data_loading.pretokenizer import parity
+from data_loading.pretokenizer.engines import parity
 from tests.data_loading.pretokenizer.test_comparison import late, make
 
 noted = []

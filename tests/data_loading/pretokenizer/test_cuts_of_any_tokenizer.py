@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from data_loading.pretokenizer.cuts import cut_rule
-from data_loading.tokenizer import JsonTokenizer
+from data_loading.tokenizers.cutting.cuts import cut_rule
+from data_loading.tokenizers.tokenizer import JsonTokenizer
 from tests.data_loading.conftest import tokenizer_folder_text
-from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
+from tests.data_loading.tokenizers.cutting.test_cuts import encoded_apart, safe_cuts
 from tests.golden_text import Golden
 from tests.searched import examples
 

@@ -13,10 +13,10 @@ from data_loading.pretokenizer import disk_space
 from data_loading.pretokenizer.disk_space import DiskWatch, free_bytes, held_bytes
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.source import Source
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.text_io.source import Source
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.set_files import SetFiles
 from tests.golden_text import Golden
 
 MB = 1 << 20

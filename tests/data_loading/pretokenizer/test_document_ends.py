@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 import pretokenize_dataset
 from conf import schema
-from data_loading.audit import audit
-from data_loading.prepare import prepare_data
+from data_loading.audit.audit import audit
+from data_loading.find.prepare import prepare_data
 from data_loading.pretokenizer.distributed.merge import merge
 from data_loading.pretokenizer.distributed.task import pretokenize_task
 from data_loading.pretokenizer.distributed.task_plan import SetTask
 from data_loading.pretokenizer.document_ends import AUTO, NONE, choose_ends, notes_on_ends
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.writer import SetWriter
-from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from tests.golden_text import Golden
 from tests.searched import examples
 

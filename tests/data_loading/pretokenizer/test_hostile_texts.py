@@ -11,9 +11,9 @@ import pytest
 
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer, Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
 
 FAMILIES = (
     "bytes", "gpt2", "cl100k_ignore_merges", "o200k_removed", "qwen2", "deepseek", "tekken", "gemma",

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles, another_disk
-from data_loading.tokenizer import BytesTokenizer, Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.text_io.content_hash import file_content_hash
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
+from data_loading.tokens.set_files import SetFiles, another_disk
 from experiment_utils import lock_file
 from memory import record_to
 from tests.data_loading.conftest import FRAGMENTS, training_text
@@ -345,7 +345,7 @@ class TestBadText:
 
 class TestProgress:
     def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO | None) -> list[str]:
-        from data_loading.pretokenizer import meter
+        from data_loading.pretokenizer import progress as meter
 
         monkeypatch.setattr(meter, "_TERMINAL_EVERY_S", 0.0)
         monkeypatch.setattr(meter, "_LOG_FIRST_S", 0.0)
@@ -419,8 +419,8 @@ class TestDisk:
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
             "from pathlib import Path; from experiment_utils.errors import UserError\n"
             "from data_loading.pretokenizer.job import *\n"
-            "from data_loading.pretokenizer.texts import TextFile\n"
-            "from data_loading.tokenizer import BytesTokenizer\n"
+            "from data_loading.text_io.text_file import TextFile\n"
+            "from data_loading.tokenizers.tokenizer import BytesTokenizer\n"
             f"text = Path({str(text)!r})\n"
             "try: pretokenize(TextFile(text), BytesTokenizer(), text.with_suffix('.npy'), "
             "Options(overwrite=True))\nexcept UserError as error: print(error)"

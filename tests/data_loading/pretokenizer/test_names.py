@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pretokenize_dataset
-from data_loading.pretokenizer.byte_files import ByteFile
+from data_loading.text_io.byte_files import ByteFile
 from tests.data_loading.conftest import without_memory_lines
 from tests.golden_text import Golden
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from data_loading import StreamingDataset
-from data_loading.pretokenizer import find_inputs
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.standard_input import StandardInput
-from data_loading.tokenizer import BytesTokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.pretokenizer.sources import discover as find_inputs
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.pretokenizer.sources.stdin import StandardInput
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
 from memory.file_kinds import COMPRESSIONS
 from tests.golden_text import Golden

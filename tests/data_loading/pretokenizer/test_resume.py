@@ -20,18 +20,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading import content_hash
-from data_loading.content_hash import ContentHash, file_content_hash
-from data_loading.pretokenizer import byte_files, journal, writer
-from data_loading.pretokenizer.blocks import Block, Chunk, make_blocks
-from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule
+from data_loading.pretokenizer import journal, writer
+from data_loading.pretokenizer.blocks import Block, make_blocks
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.source import Pieces
-from data_loading.pretokenizer.stdlib_source import StdlibSource
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.pretokenizer.sources.stdlib import StdlibSource
+from data_loading.text_io import byte_files, content_hash
+from data_loading.text_io.chunks import Chunk
+from data_loading.text_io.content_hash import ContentHash, file_content_hash
+from data_loading.text_io.source import Pieces
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.cutting.cuts import EVERY_CHARACTER, CutRule
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils import atomic_files
 from tests.golden_text import Golden
 from tests.searched import examples

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import pretokenize_dataset
-from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
-from data_loading.pretokenizer.fastokens_engine import FastokensEngine
-from data_loading.pretokenizer.json_lines import JsonLines
-from data_loading.pretokenizer.parity import Verdict, hold_against_reference
-from data_loading.pretokenizer.special_tokens import probes
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.parity import Verdict, hold_against_reference
+from data_loading.pretokenizer.sources.json_lines import JsonLines
+from data_loading.text_io.byte_files import SAMPLE_BYTES
+from data_loading.tokenizers.cutting.special_tokens import probes
+from data_loading.tokenizers.read_files import read_tokenizer
 from tests.golden_text import Golden
 
 LONG_BYTES = 1_200_000

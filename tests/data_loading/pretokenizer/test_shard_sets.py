@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
-from data_loading.audit import audit
-from data_loading.data import split_data
-from data_loading.opening import open_for_reading
-from data_loading.pretokenizer import making
-from data_loading.pretokenizer.inputs import Inputs
+from data_loading.audit.audit import audit
+from data_loading.find.open_source import open_for_reading
+from data_loading.find.prepared_data import split_data
+from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles
-from data_loading.shards import parts_of
-from data_loading.token_set import TokenSet, open_token_set
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.set_files import SetFiles
+from data_loading.tokens.shards import parts_of
+from data_loading.tokens.token_set import TokenSet, open_token_set
 from tests.forked import killed_at
 from tests.golden_text import Golden
 from tests.searched import examples

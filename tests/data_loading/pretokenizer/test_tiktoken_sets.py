@@ -17,27 +17,27 @@ from hypothesis import strategies as st
 
 from conf.schema import Dataset
 from conf.schema import Tokenizer as Spec
-from data_loading.audit import audit
-from data_loading.inspection import inspect
-from data_loading.lookup import load_tokenizer, tokenizer_spec
-from data_loading.prepare import prepare_data
-from data_loading.pretokenizer.engine import Engine
-from data_loading.pretokenizer.engines import REMOVED, choose_engine, make_engine
+from data_loading.audit.audit import audit
+from data_loading.audit.inspection import inspect
+from data_loading.find.prepare import prepare_data
+from data_loading.pretokenizer.engines.choose_engine import REMOVED, choose_engine, make_engine
+from data_loading.pretokenizer.engines.engine import Engine
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import write_engine
-from data_loading.pretokenizer.making import CONTINUES
+from data_loading.pretokenizer.make_set import CONTINUES
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.special_tokens import CHOICES, choose, parsing
-from data_loading.pretokenizer.split_patterns import (
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.cutting.special_tokens import CHOICES, choose, parsing
+from data_loading.tokenizers.cutting.split_patterns import (
     KNOWN_PATTERNS,
     TIKTOKEN_CL100K_PATTERN,
     TIKTOKEN_R50K_PATTERN,
 )
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tiktoken_tokenizer import TiktokenTokenizer, ranks_text
+from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
+from data_loading.tokenizers.tiktoken import TiktokenTokenizer, ranks_text
 from tests.data_loading.conftest import hostile_text, training_text
-from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
+from tests.data_loading.tokenizers.cutting.test_cuts import encoded_apart, safe_cuts
 from tests.golden_text import Golden
 from tests.searched import examples
 
@@ -204,10 +204,10 @@ from pathlib import Path
 from experiment_utils import atomic_files
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import write_engine
-from data_loading.pretokenizer.making import CONTINUES
+from data_loading.pretokenizer.make_set import CONTINUES
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.read_files import read_tokenizer
 
 text, seen = Path(sys.argv[1]), 0
 def on_point(name):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading.layout import ONE_FILE, Layout
-from data_loading.npy import open_npy
 from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.blocks import EncodedBlock
 from data_loading.pretokenizer.manifest import document_starts
 from data_loading.pretokenizer.writer import SetWriter, Written, crc_of_files
+from data_loading.tokens.npy import open_npy
+from data_loading.tokens.shard_layout import ONE_FILE, Layout
 from tests.searched import examples
 
 DTYPE = np.dtype("<u2")

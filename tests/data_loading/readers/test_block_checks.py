@@ -12,8 +12,8 @@ import pytest
 from data_loading import StreamingDataset, pretokenize
 from data_loading.pretokenizer import manifest, writer
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.golden_text import Golden
 
 

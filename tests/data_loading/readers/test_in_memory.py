@@ -13,7 +13,7 @@ import pytest
 from data_loading.readers import in_memory
 from data_loading.readers.extents import extents_of
 from data_loading.readers.in_memory import InMemoryReader
-from data_loading.shards import Shards
+from data_loading.tokens.shards import Shards
 from tests.golden_text import Golden
 
 

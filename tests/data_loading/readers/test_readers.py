@@ -20,7 +20,7 @@ from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
-from data_loading.shards import Shards
+from data_loading.tokens.shards import Shards
 from tests.golden_text import Golden
 from tests.searched import examples
 

@@ -17,8 +17,8 @@ import pytest
 from data_loading.__main__ import main
 from data_loading.remote.download import damaged_blocks
 from data_loading.remote.stored_files import SetGeometry
-from data_loading.set_files import SetFiles
-from data_loading.token_set import open_token_set
+from data_loading.tokens.set_files import SetFiles
+from data_loading.tokens.token_set import open_token_set
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
 from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
 from tests.golden_text import Golden

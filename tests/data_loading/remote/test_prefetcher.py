@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from data_loading.remote import prefetcher
-from data_loading.remote.cache import NoRoom
+from data_loading.remote.disk_budget import NoRoom
 from data_loading.remote.download import Check, Stopped
 from data_loading.remote.prefetcher import Prefetcher
 from experiment_utils.errors import UserError

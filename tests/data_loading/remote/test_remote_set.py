@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from data_loading import StreamingDataset
-from data_loading.loader import interruptible_wait as waiting
+from data_loading import interruptible_wait as waiting
 from data_loading.remote import set_cache
-from data_loading.remote.cache import Cache
+from data_loading.remote.disk_budget import Cache
 from data_loading.remote.download import damaged_blocks, part_of
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from data_loading.remote.stored_files import StoredFile
@@ -489,7 +489,7 @@ def test_a_disk_that_fills_up_gives_way_to_what_is_needed(bucket: Any, shards: P
 def test_a_set_whose_files_stay_asks_for_descriptors(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A map and a lock of each."""
     asked: list[int] = []
-    monkeypatch.setattr("data_loading.remote.readers.allow_open_files", asked.append)
+    monkeypatch.setattr("data_loading.remote.stored_readers.allow_open_files", asked.append)
     StreamingDataset(opened(), seq_len=32, order="shuffled")
     assert asked
     assert asked[0] >= 2 * 9

@@ -13,8 +13,8 @@ from data_loading.synthetic.copied import STRING_TOKENS, Copy
 from data_loading.synthetic.counter_hash import CounterHash
 from data_loading.synthetic.law import Law
 from data_loading.synthetic.markov import Markov
+from data_loading.synthetic.synthetic_uri import KINDS
 from data_loading.synthetic.uniform import Uniform
-from data_loading.synthetic.uri import KINDS
 from data_loading.synthetic.zipf import Zipf, alias_table
 from tests.data_loading.synthetic.statistics_of import fits
 from tests.searched import examples

@@ -16,7 +16,7 @@ import torch
 
 from conf.schema import Dataset, Tokenizer
 from data_loading import StreamingDataset, floor_loss, open_held_out, open_tokens, open_train, prepare_data
-from data_loading.synthetic.uri import KINDS
+from data_loading.synthetic.synthetic_uri import KINDS
 from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from data_loading.pretokenizer.making import CONTINUES
-from data_loading.token_set import open_token_set
+from data_loading.pretokenizer.make_set import CONTINUES
+from data_loading.tokens.token_set import open_token_set
 from tests.data_loading.pretokenizer.test_shard_sets import starts_of, tokens_of
 from tests.local_slurm import Cluster
 from tests.slurm.tokens.conftest import ROOT, write_text

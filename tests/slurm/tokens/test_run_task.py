@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from data_loading.pretokenizer.distributed.task_plan import SetTask
-from data_loading.set_files import SetFiles
+from data_loading.tokens.set_files import SetFiles
 from slurm.in_job import lock
 from slurm.in_job.job import Job
 from slurm.tokens import run_task

@@ -23,7 +23,7 @@ from supervised import wait_for
 from data_loading import StreamingDataset
 from data_loading.dataset.packing import pieces
 from data_loading.dataset.packing.index import FACTS, PIECES, ROWS, Packing, packing_of
-from data_loading.token_set import TokenSet
+from data_loading.tokens.token_set import TokenSet
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from tests.golden_text import Golden
@@ -283,8 +283,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from data_loading.dataset.packing.index import packing_of
-from data_loading.tokens import Tokens
-from data_loading.values import LazyValues
+from data_loading.tokens.tokens import Tokens
+from data_loading.tokens.lazy_array import LazyValues
 
 class Starts(LazyValues):
     dtype = np.dtype("<u8")
@@ -322,7 +322,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from data_loading.dataset.packing.index import packing_of
-from data_loading.token_set import TokenSet
+from data_loading.tokens.token_set import TokenSet
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 path = Path(sys.argv[1], "lone.npy")

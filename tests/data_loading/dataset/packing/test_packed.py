@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
-from data_loading.data import Data, split_data
 from data_loading.dataset.batch_kinds import cumulative_lengths
 from data_loading.dataset.packing import pieces
-from data_loading.shards import Shards
-from data_loading.token_set import TokenSet
+from data_loading.find.prepared_data import Data, split_data
+from data_loading.tokens.shards import Shards
+from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden, refused
 from tests.searched import examples
 

@@ -19,23 +19,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pretokenize_dataset
-from data_loading.audit import audit
+from data_loading.audit.audit import audit
 from data_loading.dataset.streaming_dataset import StreamingDataset
-from data_loading.formats import formats_of
-from data_loading.formats.export import export
+from data_loading.export_formats import formats_of
+from data_loading.export_formats.export import export
 from data_loading.pretokenizer import journal
 from data_loading.pretokenizer.distributed.merge import merge, merge_if_done
 from data_loading.pretokenizer.distributed.task import pretokenize_task
 from data_loading.pretokenizer.distributed.task_plan import SetTask
-from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
-from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
-from data_loading.pretokenizer.making import CONTINUES
+from data_loading.pretokenizer.make_set import CONTINUES
 from data_loading.pretokenizer.options import Options
-from data_loading.set_files import SetFiles
-from data_loading.token_set import open_token_set
-from data_loading.tokenizer import BytesTokenizer, Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
+from data_loading.tokens.set_files import SetFiles
+from data_loading.tokens.token_set import open_token_set
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 from tests.data_loading.conftest import without_memory_lines

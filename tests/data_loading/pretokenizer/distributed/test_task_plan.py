@@ -21,12 +21,12 @@ from data_loading.pretokenizer.distributed.task_plan import (
     parse_task,
     read_plan,
 )
-from data_loading.pretokenizer.find_inputs import InputOptions, as_one, open_inputs
-from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles
-from data_loading.tokenizer import BytesTokenizer
+from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.sources.discover import InputOptions, as_one, open_inputs
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens.set_files import SetFiles
 from tests.golden_text import Golden
 
 OPTIONS = Options(shard_tokens=40, val_fraction=0.3)

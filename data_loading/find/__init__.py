@@ -1,0 +1,1 @@
+"""From a name, a path or a configuration to prepared data."""

@@ -1,0 +1,1 @@
+"""Cleaning and deduplication of documents while they are read."""

@@ -1,0 +1,234 @@
+"""The first of --dedup's two passes: hash all lines or documents, and write down which ones came before.
+
+What is found lies in a folder of its own in the set's hidden folder: `bits`, a bit for each unit of the
+set in its order, and, written when that is whole, `found.json`. A job that was killed behind this pass
+uses them again; one that was killed in it begins it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_loading.pretokenizer.cleaning.dedup_units import UNITS, Unit, pieces
+from data_loading.pretokenizer.cleaning.seen_hashes import LEAST_MEMORY_BYTES, RECORD_BYTES, FirstSeen
+from data_loading.text_io.source import Source
+from experiment_utils import atomic_files
+from experiment_utils.errors import UserError
+from experiment_utils.quantities import format_count, format_duration
+from memory import format_bytes, stage
+
+FOLDER = "duplicates"
+DEFAULT_MEMORY_BYTES = 256 << 20
+_VERSION = 1
+_BATCH_UNITS = 1 << 14
+_LOG_EVERY_S = 30.0
+_WINDOW_BYTES = 1 << 13
+_USUAL_DOCUMENT_BYTES = 1 << 9
+"""For an estimate of disk space that rather says too much."""
+_USUAL_COMPRESSION = 4
+
+
+@dataclass
+class Duplicates:
+    """Which units of a set came before in it; shared by the sources of the set.
+
+    unit: a name of UNITS. first: the number of the first unit of each source.
+    """
+
+    unit: str
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    first: list[int] = field(init=False, default_factory=list)
+    _bits: Path | None = field(init=False, default=None)
+    _start: int = field(init=False, default=0)
+    _flags: np.ndarray = field(init=False, default_factory=lambda: np.empty(0, bool))
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise UserError(f"--dedup {self.unit}: choices are {', '.join(UNITS)}", code="dedup-unknown")
+        if self.memory_bytes < LEAST_MEMORY_BYTES:
+            raise UserError(
+                f"--dedup-memory {self.memory_bytes:,} bytes: the least is "
+                f"{format_bytes(LEAST_MEMORY_BYTES)}",
+                code="dedup-memory-too-small",
+            )
+
+    def prepare(self, parts: Sequence[Source], parent: Path, log: Callable[[str], None]) -> None:
+        """Find out, or read what an earlier attempt has found in `parent`. parts: before anything is dropped.
+
+        Raises:
+            UserError: a part cannot be read, or the disk is too small for the hashes.
+            OSError: the disk is full or read-only.
+        """
+        folder, identity = parent / FOLDER, self._identity(parts)
+        self._bits, self._start, self._flags = folder / "bits", 0, np.empty(0, bool)
+        found = _read_found(folder)
+        if found is not None and found["identity"] == identity:
+            self.first = found["first"]
+            log(f"duplicate {self.unit} are known from an earlier attempt: {_told(found, self.unit)}")
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            with stage("find_duplicates"):
+                self._find(parts, folder, identity, log)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # an unfinished set lies there as well
+                parent.rmdir()
+            raise
+
+    def _identity(self, parts: Sequence[Source]) -> str:
+        facts = [_VERSION, self.unit, [[part.state(), part.options] for part in parts]]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def _find(self, parts: Sequence[Source], folder: Path, identity: str, log: Callable[[str], None]) -> None:
+        pass_ = _Pass(parts, UNITS[self.unit](), log)
+        room = _Room(folder, pass_)
+        room.check_before(self.memory_bytes)
+        found = FirstSeen(folder, self.memory_bytes, room.check_while)
+        found.find(pass_.hashes())
+        with atomic_files.atomic_file(folder / "bits") as out:
+            found.write_bits(pass_.unit.number, out)
+        self.first = pass_.first
+        facts = {"first": self.first, "units": pass_.unit.number, "repeated": found.repeated}
+        atomic_files.write_json(folder / "found.json", {"version": _VERSION, "identity": identity, **facts})
+        spilt = f", {format_bytes(found.spilt_bytes)} of hashes were on disk" if found.spilt_bytes else ""
+        log(f"{_told(facts, self.unit)} in {format_duration(time.monotonic() - pass_.started)}{spilt}")
+
+    def flags(self, first: int, count: int) -> np.ndarray:
+        """bool `(count,)`: whether the units from number `first` on are repetitions."""
+        if not self._start <= first <= first + count <= self._start + len(self._flags):
+            assert self._bits is not None, "prepared before text is read"
+            self._start = first // 8 * 8
+            with open(self._bits, "rb") as file:
+                file.seek(self._start // 8)
+                data = file.read(max(_WINDOW_BYTES, (first + count - self._start + 7) // 8))
+            if (first + count - self._start + 7) // 8 > len(data):
+                raise UserError(
+                    "the text was changed between the reading for --dedup and the one that tokenizes it. "
+                    "Start again when it is complete",
+                    code="changed-while-read",
+                )
+            self._flags = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").view(bool)
+        return self._flags[first - self._start : first - self._start + count]
+
+
+class _Pass:
+    """Reads the parts once. first: as in Duplicates, of the parts that were begun."""
+
+    def __init__(self, parts: Sequence[Source], unit: Any, log: Callable[[str], None]) -> None:
+        self.parts, self.first = parts, list[int]()
+        self.unit: Unit = unit
+        self._bytes_before = 0
+        self.started = self._told = time.monotonic()
+        self._log = log
+        sizes = [part.total_bytes for part in parts]
+        self.total_bytes = None if None in sizes else sum(filter(None, sizes))
+        size = "" if self.total_bytes is None else f" ({self.total_bytes / 1e6:,.1f} MB)"
+        more = f" and {len(parts) - 1:,} more" if len(parts) > 1 else ""
+        log(f"looking for duplicate {unit.name} in {parts[0].what}{more}{size}, before it is tokenized")
+
+    @property
+    def done_bytes(self) -> int:
+        return self._bytes_before + self.parts[len(self.first) - 1].done_bytes
+
+    def hashes(self) -> Iterator[np.ndarray]:
+        unit = self.unit
+        waiting = 0
+        for number, part in enumerate(self.parts):
+            self._bytes_before += (self.parts[number - 1].total_bytes or 0) if number else 0
+            self.first.append(unit.number)
+            for chunk in part.chunks():
+                for piece, is_last in pieces(chunk.data):
+                    unit.hash(piece, ends_document=chunk.ends_document and is_last)
+                    if unit.number - waiting >= _BATCH_UNITS:
+                        waiting = unit.number
+                        yield unit.take()
+                self._tell()
+        yield unit.take()
+        if time.monotonic() - self.started > _LOG_EVERY_S:
+            self._log(f"all is read: comparing the hashes of {format_count(unit.number)} {unit.name}")
+
+    def _tell(self) -> None:
+        if time.monotonic() - self._told < _LOG_EVERY_S:
+            return
+        self._told = time.monotonic()
+        done = f"{self.done_bytes / 1e6:,.1f} MB"
+        if self.total_bytes:
+            done = f"{self.done_bytes / self.total_bytes:4.0%} of {self.total_bytes / 1e6:,.1f} MB"
+        rate = self.done_bytes / 1e6 / (self._told - self.started)
+        units = f"{format_count(self.unit.number)} {self.unit.name}"
+        self._log(f"looking for duplicates: {done}, {units}, {rate:.1f} MB/s")
+
+
+@dataclass
+class _Room:
+    """Whether the hashes of all units have room on the disk: estimated before, and held against it while."""
+
+    folder: Path
+    pass_: _Pass
+
+    def check_before(self, memory_bytes: int) -> None:
+        """Raises UserError."""
+        total = self.pass_.total_bytes
+        if total is None:
+            return
+        sample = b"".join(self.pass_.parts[0].samples())
+        text_bytes = sum(_text_bytes(part) for part in self.pass_.parts)
+        if self.pass_.unit.name == "documents":
+            units = max(len(self.pass_.parts), text_bytes // _USUAL_DOCUMENT_BYTES)
+        else:
+            units = text_bytes * (sample.count(b"\n") + 1) // max(1, len(sample))
+        spilt = units * RECORD_BYTES
+        if spilt > memory_bytes // 4:  # else they stay in memory
+            self._check(spilt + units // 8)
+
+    def check_while(self, spilt_bytes: int, next_bytes: int) -> None:
+        """Before more is written. Raises UserError."""
+        total, done, soon = self.pass_.total_bytes, self.pass_.done_bytes, spilt_bytes + next_bytes
+        if total and done and done < total:
+            next_bytes = soon * total // done - spilt_bytes
+        self._check(next_bytes)
+
+    def _check(self, needed: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise UserError(
+                f"--dedup {self.pass_.unit.name}: the hashes of this text need about {format_bytes(needed)} "
+                f"more in {self.folder.parent.parent}, and {format_bytes(free)} are free there. Make room, "
+                "tokenize to another disk (--output), or leave --dedup away",
+                code="dedup-disk-space",
+            )
+
+
+def _text_bytes(part: Source) -> int:
+    size, state = part.total_bytes or 0, part.argument.lower()
+    return size * _USUAL_COMPRESSION if state.endswith((".gz", ".zst", ".bz2", ".xz", ".parquet")) else size
+
+
+def _read_found(folder: Path) -> dict[str, Any] | None:
+    try:
+        found = atomic_files.read_object(folder / "found.json")
+        with atomic_files.reading(folder / "bits"):
+            size = (folder / "bits").stat().st_size
+    except (FileNotFoundError, ValueError):
+        return None
+    return (
+        found
+        if found is not None and found.get("version") == _VERSION and size == -(-found["units"] // 8)
+        else None
+    )
+
+
+def _told(found: dict[str, Any], unit: str) -> str:
+    return f"{found['units']:,} {unit}, {found['repeated']:,} of them duplicates"

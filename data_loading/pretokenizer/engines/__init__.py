@@ -1,0 +1,1 @@
+"""Engines that turn text into ids, the choice of one, and its comparison with the reference."""

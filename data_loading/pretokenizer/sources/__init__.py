@@ -1,0 +1,1 @@
+"""Sources of documents: text files, JSON lines, tables, datasets, standard input."""

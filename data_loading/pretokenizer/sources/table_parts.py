@@ -1,0 +1,154 @@
+"""What tables consist of, row groups or batches, and the texts in their columns, taken out by their size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from data_loading.text_io.byte_files import READ_BYTES
+from data_loading.text_io.size_limits import CellTooLong
+
+BATCH_BYTES = 4 << 20
+"""Text that is taken out of a file at a time."""
+_MOST_ROWS = 1024
+_READ_AT_ONCE_BYTES = 32 << 20
+"""What the rows of one read may hold at most, if there are several."""
+
+
+class Parts(Protocol):
+    """Row groups or batches of a file. kind: for messages. schema: pyarrow's. rows: in all of them."""
+
+    kind: str
+    count: int
+    rows: int
+    rows_before: list[int]
+    schema: Any
+
+    def __init__(self, path: Path, column: str) -> None: ...
+
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
+        """(values of the column, about how many bytes of the file are done). Raises CellTooLong."""
+        ...
+
+
+class ParquetParts:
+    kind = "parquet"
+
+    def __init__(self, path: Path, column: str) -> None:
+        import pyarrow.parquet as pq
+
+        # Buffered, a column is read page by page; a row group may be as large as the file.
+        self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES)
+        self._column, self._bytes = column, path.stat().st_size
+        self.schema, self.count = self._file.schema_arrow, self._file.num_row_groups
+        groups = [self._file.metadata.row_group(number).num_rows for number in range(self.count)]
+        self.rows, self.rows_before = sum(groups), [0, *accumulate(groups)][:-1]
+
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
+        metadata = self._file.metadata
+        before = sum(metadata.row_group(number).num_rows for number in range(part))
+        for column in self._columns(part):
+            for values in _values(column, longest_bytes):
+                before += len(values)
+                yield values, self._bytes * before // max(1, metadata.num_rows)
+
+    def _columns(self, part: int) -> Iterator[Any]:
+        """The column's rows in order, as arrays of about BATCH_BYTES.
+
+        A text that is written once may stand in any number of rows, so a read takes only so many of them
+        as fit even where each is the longest that the row group can hold: most often one, for 8 us.
+        """
+        import pyarrow as pa
+
+        group = self._file.metadata.row_group(part)
+        chunks = map(group.column, range(group.num_columns))
+        encoded = next(c.total_uncompressed_size for c in chunks if c.path_in_schema == self._column)
+        at_once = max(1, min(_MOST_ROWS, _READ_AT_ONCE_BYTES // max(1, encoded)))
+        is_dictionary = pa.types.is_dictionary(self.schema.field(self._column).type)
+        held, rows, size = list[Any](), 0, 0
+        for batch in self._file.iter_batches(at_once, [part], [self._column], use_threads=False):
+            column = batch.column(0)
+            if is_dictionary:
+                column = column.dictionary_decode()
+            held.append(column)
+            rows += at_once
+            size += column.nbytes
+            if size >= BATCH_BYTES or rows >= _MOST_ROWS:
+                found, held, rows, size = held, [], 0, 0
+                del batch, column
+                yield found.pop() if len(found) == 1 else pa.concat_arrays(found)
+        if held:
+            yield pa.concat_arrays(held)
+
+
+class ArrowParts:
+    """Batches of a stream: all of them lie in one mapped file."""
+
+    kind = "an Arrow stream"
+
+    def __init__(self, path: Path, column: str) -> None:
+        import pyarrow as pa
+
+        self._map = pa.memory_map(str(path))
+        reader = pa.ipc.open_stream(self._map)
+        self.schema, self._column = reader.schema, column
+        self._batches, self._ends = [], []
+        for batch in reader:
+            self._batches.append(batch)
+            self._ends.append(self._map.tell())
+        self.count = len(self._batches)
+        lengths = [len(batch) for batch in self._batches]
+        self.rows, self.rows_before = sum(lengths), [0, *accumulate(lengths)][:-1]
+
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
+        for values in _values(self._batches[part].column(self._column), longest_bytes):
+            yield values, self._ends[part]
+
+
+def is_text(kind: Any) -> bool:
+    """kind: pyarrow's type of a column."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _values(column: Any, longest_bytes: int) -> Iterator[list[bytes | None]]:
+    """What an array holds, BATCH_BYTES at a time or one row.
+
+    Raises CellTooLong before a long one is copied; its row counts from those not yet given.
+    """
+    import pyarrow as pa
+
+    is_dictionary = pa.types.is_dictionary(column.type)
+    lengths = _lengths(column.dictionary if is_dictionary else column)
+    for start in range(0, len(column), _MOST_ROWS):
+        rows = column.slice(start, _MOST_ROWS)
+        found = lengths.take(rows.indices) if is_dictionary else lengths.slice(start, _MOST_ROWS)
+        sizes = found.fill_null(0).to_numpy(zero_copy_only=False)
+        if sizes.max() > longest_bytes:
+            row = int((sizes > longest_bytes).argmax())
+            raise CellTooLong(row, int(sizes[row]))
+        ends, first = sizes.cumsum(dtype=np.int64), 0
+        while first < len(rows):
+            before = ends[first - 1] if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, before + BATCH_BYTES, "right")))
+            piece = rows.slice(first, stop - first)
+            piece = piece.dictionary_decode() if is_dictionary else piece
+            yield piece.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+            first = stop
+
+
+def _lengths(texts: Any) -> Any:
+    """Bytes of each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string_view(texts.type):
+        return pc.binary_length(texts)
+    views = np.frombuffer(texts.buffers()[1], "<i4")[::4]  # views of 16 bytes, the length first
+    return pa.array(views[texts.offset : texts.offset + len(texts)], mask=~texts.is_valid().to_numpy(False))

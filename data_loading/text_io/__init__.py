@@ -1,0 +1,1 @@
+"""Bytes and text of files: compression, content hashes, encodings, chunks of documents."""

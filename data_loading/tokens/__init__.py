@@ -1,0 +1,1 @@
+"""Token sets on disk: arrays, shards, manifests, checksums."""
