@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from data_loading.export_formats.exporter import Format
 
 FORMATS = {
-    "megatron": "megatron",
-    "nanogpt": "nanogpt",
-    "llm.c": "llm_c",
-    "mypt": "mypt",
+    "megatron": "write_megatron",
+    "nanogpt": "write_nanogpt",
+    "llm.c": "write_llm_c",
+    "mypt": "write_mypt",
 }
 """Name to the file of this package that holds it."""
 
