@@ -17,7 +17,7 @@ from data_loading.tokens.shards import parts_of
 from data_loading.tokens.token_set import read_manifest
 from experiment_utils.errors import UserError
 
-_GROUP = Path(__file__).resolve().parent.parent / "conf" / "dataset"
+_GROUP = Path(__file__).resolve().parents[2] / "conf" / "dataset"
 _NO_NAME = ("text", "hf")
 """Choices of `dataset=` that need a path to mean anything."""
 
