@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.reference import ReferenceEngine
 from data_loading.tokenizers.tokenizer import DefinedTokenizer
 
 _PIECE_CHARACTERS = 1 << 12

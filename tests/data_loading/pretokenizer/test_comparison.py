@@ -17,7 +17,7 @@ import pytest
 
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer.engines import parity
-from data_loading.pretokenizer.engines.choose_engine import chosen_before
+from data_loading.pretokenizer.engines.registry import chosen_before
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
 from data_loading.pretokenizer.pool import encode_in_order
 from data_loading.text_io.chunks import Chunk
 from experiment_utils.errors import UserError

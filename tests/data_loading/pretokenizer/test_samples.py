@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pretokenize_dataset
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.engines.parity import Verdict, hold_against_reference
 from data_loading.pretokenizer.sources.json_lines import JsonLines
 from data_loading.text_io.byte_files import SAMPLE_BYTES

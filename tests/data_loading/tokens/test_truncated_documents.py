@@ -17,7 +17,7 @@ from data_loading.find.prepare import prepare_data
 from data_loading.hub.encode import encoder_of
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer import writer
-from data_loading.pretokenizer.engines.choose_engine import ENGINES, make_engine
+from data_loading.pretokenizer.engines.registry import ENGINES, make_engine
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
-from data_loading.pretokenizer.engines.engine import Engine
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.forecast import token_forecast as forecast_room
 from data_loading.pretokenizer.forecast.token_forecast import Forecast, forecast, samples
 from data_loading.pretokenizer.job import pretokenize

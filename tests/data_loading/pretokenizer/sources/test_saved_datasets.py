@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_loading.hub.client import Hub
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
 from data_loading.pretokenizer.forecast.token_forecast import forecast
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine, joined
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.reference import ReferenceEngine, joined
 from data_loading.tokenizers.cutting.cuts import CutRule, cut_rule, first_cut, last_cut
 from data_loading.tokenizers.cutting.split_patterns import CL100K_OF_LLAMA, CL100K_PATTERN
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer, model_type

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading.pretokenizer.engines.choose_engine import ENGINES, REMOVED, choose_engine, make_engine
-from data_loading.pretokenizer.engines.choose_engine import choose_engine as engines
-from data_loading.pretokenizer.engines.engine import Engine
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.engines.parity import Verdict, first_difference, hold_against_reference
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.engines.reference import ReferenceEngine
+from data_loading.pretokenizer.engines.registry import ENGINES, REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.job import check_options
 from data_loading.pretokenizer.options import Options
 from data_loading.tokenizers.cutting.special_tokens import parsing, probes
@@ -283,7 +282,7 @@ class TestChoice:
             def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
                 return super().encode_batch([text.replace("文".encode(), "字".encode()) for text in texts])
 
-        monkeypatch.setitem(engines.ENGINES, "fastokens", Wrong)
+        monkeypatch.setitem(ENGINES, "fastokens", Wrong)
         tokenizer = load(tokenizer_folder("gpt2"))
         lines: list[str] = []
         choice = choose_engine(tokenizer, [b"same " * 500, b"same " * 500 + "a 文 b ".encode()], lines.append)

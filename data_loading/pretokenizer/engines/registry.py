@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.bytes import BytesEngine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.engines.parity import hold_against_reference
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.engines.reference import ReferenceEngine
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 

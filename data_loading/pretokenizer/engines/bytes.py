@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
 from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
 
 

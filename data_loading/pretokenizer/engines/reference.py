@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.engines.base import Engine
 from data_loading.tokenizers.tokenizer import reference_tokenizer
 
 
