@@ -22,7 +22,7 @@ class BytesEngine(Engine):
     def of(cls, tokenizer: Tokenizer) -> Self:
         if not isinstance(tokenizer, BytesTokenizer):
             raise Unsupported("it encodes bytes only")
-        return cls("")
+        return cls(tokenizer)
 
     @property
     def version(self) -> str:

@@ -194,7 +194,9 @@ class TestInputs:
 class TestLimits:
     def limited(self, tmp_path: Path, *names: str, **limits: int) -> Forecast:
         paths = [str(tmp_path / name) for name in names]
-        return forecast(open_inputs(paths, InputOptions(**limits)), BytesTokenizer(), BytesEngine(""))
+        return forecast(
+            open_inputs(paths, InputOptions(**limits)), BytesTokenizer(), BytesEngine(BytesTokenizer())
+        )
 
     @pytest.fixture
     def lines(self, small: None, tmp_path: Path) -> None:

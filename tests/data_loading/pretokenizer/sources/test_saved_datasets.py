@@ -189,7 +189,9 @@ def test_a_stream_without_known_end_is_forecast_up_to_its_limit(monkeypatch: pyt
     def found(**limits: int) -> Any:
         monkeypatch.setattr(hugging_face, "HUB", hub_of(["water"] * 5000))
         return forecast(
-            open_inputs(["hf://org/name"], InputOptions(**limits)), BytesTokenizer(), BytesEngine("")
+            open_inputs(["hf://org/name"], InputOptions(**limits)),
+            BytesTokenizer(),
+            BytesEngine(BytesTokenizer()),
         )
 
     assert found().tokens is None, "nothing tells how much there is"
