@@ -193,7 +193,7 @@ def bare_part(
     """One process: its part of the text, in blocks that are cut as the tokenizer allows."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from data_loading.pretokenizer.blocks import make_blocks
-    from data_loading.pretokenizer.engines.choose_engine import ENGINES
+    from data_loading.pretokenizer.engines.registry import ENGINES
     from data_loading.text_io.chunks import Chunk
     from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 

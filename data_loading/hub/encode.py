@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.choose_engine import choose_engine
+from data_loading.pretokenizer.engines.registry import choose_engine
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 
 log = logging.getLogger("data_loading")

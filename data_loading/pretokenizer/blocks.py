@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.engines.base import Engine
 from data_loading.text_io.chunks import Chunk, Mark, not_utf8, undecodable
 from data_loading.tokenizers.cutting.cuts import CutRule, first_cut, last_cut
 from experiment_utils.errors import UserError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.engines.base import Engine
 from data_loading.pretokenizer.forecast.token_forecast import forecast, parts_of
 from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.pretokenizer.writer import STARTS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_loading.pretokenizer.engines.choose_engine import check_engine
+from data_loading.pretokenizer.engines.registry import check_engine
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.make_set import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (

@@ -13,15 +13,15 @@ from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, 
 from data_loading.pretokenizer.cleaning.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.cleaning.leakage import refuse_repeated_contents
 from data_loading.pretokenizer.disk_space import DiskWatch, check_room
-from data_loading.pretokenizer.engines.choose_engine import (
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.parity import HERE_BELOW, Comparison, IdsDiffer
+from data_loading.pretokenizer.engines.registry import (
     Choice,
     choose_engine,
     chosen_before,
     compared,
     kind_to_compare,
 )
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.parity import HERE_BELOW, Comparison, IdsDiffer
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
 from data_loading.pretokenizer.manifest import (
     Made,

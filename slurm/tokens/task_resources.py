@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
-from data_loading.pretokenizer.engines.choose_engine import most_memory_bytes
+from data_loading.pretokenizer.engines.registry import most_memory_bytes
 from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.pretokenizer.sources.saved_datasets import HubDataset
 from data_loading.pretokenizer.sources.wrapper import unwrapped

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.pretokenizer.engines.reference import ReferenceEngine
 from data_loading.tokenizers.tokenizer import DefinedTokenizer
 
 _PIECE_CHARACTERS = 1 << 12
 """Bounds the memory of the reference tokenizer, which is fastest on short texts."""
 HERE_BELOW = 1 << 17
-"""Bytes of samples that are compared before the work starts, because that takes no time."""
+"""Samples of fewer bytes are compared before the work starts."""
 _SHOWN_CHARACTERS = 80
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """refusal: why the engine cannot encode with the tokenizer. difference: a short text that the
-    engine and the reference encode differently. Both None: all ids were equal.
-    """
-
-    refusal: str | None = None
-    difference: str | None = None
 
 
 class IdsDiffer(Exception):
@@ -35,17 +24,17 @@ class IdsDiffer(Exception):
 
 
 class Comparison:
-    """Comparison in a thread of its own, while the engine is at work already.
+    """Comparison of an engine with the reference in a thread, while the engine encodes already.
 
     Args:
-        engine: The one that encodes the text.
-        tokenizer: Of the engine.
-        samples: UTF-8.
+        engine: The engine that encodes the text.
+        tokenizer: Tokenizer of the engine.
+        samples: Parts of the text, UTF-8.
     """
 
     def __init__(self, engine: Engine, tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> None:
         self._thread = ThreadPoolExecutor(1, "compare")
-        self._difference = self._thread.submit(_difference, engine, tokenizer, samples)
+        self._difference = self._thread.submit(difference_on, engine, tokenizer, samples)
 
     @property
     def is_done(self) -> bool:
@@ -63,30 +52,28 @@ class Comparison:
         self._thread.shutdown()
 
 
-def hold_against_reference(
-    engine: type[Engine], tokenizer: DefinedTokenizer, samples: Sequence[bytes]
-) -> Verdict:
-    """Compare the ids of all samples (UTF-8) in this thread."""
-    try:
-        found = engine.of(tokenizer)
-        found.load()
-    except Unsupported as why:
-        return Verdict(refusal=str(why))
-    return Verdict(difference=_difference(found, tokenizer, samples))
+def difference_on(engine: Engine, tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> str | None:
+    """Compare an engine with the reference on all samples (UTF-8).
 
+    Returns:
+        A short text that the two encode differently; None if all ids are equal.
 
-def _difference(engine: Engine, tokenizer: DefinedTokenizer, samples: Sequence[bytes]) -> str | None:
-    reference = ReferenceEngine.of(tokenizer)
+    Raises:
+        Unsupported: The engine cannot be loaded.
+    """
+    reference = ReferenceEngine(tokenizer)
     reference.load()
     engine.load()
-    pieces = [piece for sample in samples for piece in pieces_of(sample)]
-    return first_difference(engine, reference, pieces)
+    return first_difference(engine, reference, [piece for sample in samples for piece in pieces_of(sample)])
 
 
 def first_difference(engine: Engine, reference: Engine, texts: Sequence[bytes]) -> str | None:
-    """A short part of the first text that the two encode differently; None when all ids are equal.
+    """Find the first text that the two encode differently.
 
-    The engine gets all texts at once, as in its work; the reference one at a time.
+    The engine encodes all texts in one call, as in its work, the reference one text a call.
+
+    Returns:
+        A short part of that text; None if all ids are equal.
     """
     ids, lengths = engine.encode_batch(texts)
     ends = np.cumsum(lengths)
@@ -97,7 +84,7 @@ def first_difference(engine: Engine, reference: Engine, texts: Sequence[bytes]) 
 
 
 def _shortest(engine: Engine, reference: Engine, text: str) -> str:
-    """The text without what can be taken from its two ends so that the two still differ."""
+    """Shorten the text from both ends while the two still encode it differently."""
 
     def differ(part: str) -> bool:
         data = [part.encode()]
@@ -121,7 +108,7 @@ def _shown(text: str) -> str:
 
 
 def pieces_of(sample: bytes) -> Iterator[bytes]:
-    """Texts of their own: any part of a text will do for comparing."""
+    """Divide a sample into short texts: any part of a text can be compared."""
     text = sample.decode()
     for start in range(0, len(text), _PIECE_CHARACTERS):
         yield text[start : start + _PIECE_CHARACTERS].encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.disk_space import UNSURE, device_of, free_bytes, held_bytes
-from data_loading.pretokenizer.engines.choose_engine import Choice, choose_engine, most_memory_bytes
+from data_loading.pretokenizer.engines.registry import Choice, choose_engine, most_memory_bytes
 from data_loading.pretokenizer.forecast.token_forecast import Forecast, forecast
 from data_loading.pretokenizer.make_set import workers_for
 from data_loading.pretokenizer.options import Options

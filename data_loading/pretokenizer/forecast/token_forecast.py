@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import cast
 
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.engines.base import Engine
 from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.text_io.source import Part, Sample, Source

@@ -17,7 +17,7 @@ import pytest
 
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer.engines import parity
-from data_loading.pretokenizer.engines.choose_engine import chosen_before
+from data_loading.pretokenizer.engines.registry import chosen_before
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
@@ -58,7 +58,7 @@ def make(text: Path, folder: Path, output: str = "a.npy", workers: int = 2) -> t
     return result, said
 
 
-difference = parity._difference
+difference = parity.difference_on
 
 
 def late(*given: Any) -> str | None:
@@ -83,7 +83,7 @@ def test_the_result_is_waited_for(
         settled.append(self.is_done)
 
     monkeypatch.setattr(parity.Comparison, "settle", noted)
-    monkeypatch.setattr(parity, "_difference", compare)
+    monkeypatch.setattr(parity, "difference_on", compare)
     make(text, gpt2)
     assert settled == [True]
 
@@ -99,7 +99,7 @@ def test_other_ids_end_the_work_and_the_engines_are_compared_again(
         return original(job, at_once=at_once)
 
     monkeypatch.setattr(making, "_make", noted)
-    monkeypatch.setattr(parity, "_difference", wrong_at_first)
+    monkeypatch.setattr(parity, "difference_on", wrong_at_first)
     result, _ = make(text, gpt2)
     assert made == [True, False]
     monkeypatch.undo()
@@ -112,7 +112,7 @@ def test_an_error_of_the_comparison_is_one_of_the_command(
     def failing(*given: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(parity, "_difference", failing)
+    monkeypatch.setattr(parity, "difference_on", failing)
     with pytest.raises(MemoryError):
         make(text, gpt2)
     assert not text.with_name("a.npy").exists()
@@ -148,7 +148,7 @@ def on_point(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 atomic_files.on_point = on_point
-parity._difference = late
+parity.difference_on = late
 make(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -179,7 +179,7 @@ def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
             raise OSError(errno.ENOSPC, "")
         return append(writer, block)
 
-    monkeypatch.setattr(parity, "_difference", late)
+    monkeypatch.setattr(parity, "difference_on", late)
     monkeypatch.setattr(SetWriter, "append", nearly_full)
     with golden.refused("disk-full"):
         make(text, gpt2)

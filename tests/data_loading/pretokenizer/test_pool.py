@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
 from data_loading.pretokenizer.pool import encode_in_order
 from data_loading.text_io.chunks import Chunk
+from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
-ENCODER = BlockEncoder(BytesEngine(""), 256, 257, "strict")
+ENCODER = BlockEncoder(BytesEngine(BytesTokenizer()), 256, 257, "strict")
 
 
 def block(index: int, data: bytes) -> Block:

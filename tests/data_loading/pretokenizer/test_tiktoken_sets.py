@@ -20,8 +20,8 @@ from conf.schema import Tokenizer as Spec
 from data_loading.audit.audit import audit
 from data_loading.audit.inspection import inspect
 from data_loading.find.prepare import prepare_data
-from data_loading.pretokenizer.engines.choose_engine import REMOVED, choose_engine, make_engine
-from data_loading.pretokenizer.engines.engine import Engine
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.pretokenizer.engines.registry import REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import write_engine
 from data_loading.pretokenizer.make_set import CONTINUES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_loading.pretokenizer.engines.choose_engine import ENGINES, OWN_BYTES, most_memory_bytes
+from data_loading.pretokenizer.engines.registry import ENGINES, OWN_BYTES, most_memory_bytes
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
 from slurm.cluster import Cluster, NodeKind, Partition

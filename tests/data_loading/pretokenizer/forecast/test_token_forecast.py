@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
-from data_loading.pretokenizer.engines.engine import Engine
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.forecast import token_forecast as forecast_room
 from data_loading.pretokenizer.forecast.token_forecast import Forecast, forecast, samples
 from data_loading.pretokenizer.job import pretokenize
@@ -194,7 +194,9 @@ class TestInputs:
 class TestLimits:
     def limited(self, tmp_path: Path, *names: str, **limits: int) -> Forecast:
         paths = [str(tmp_path / name) for name in names]
-        return forecast(open_inputs(paths, InputOptions(**limits)), BytesTokenizer(), BytesEngine(""))
+        return forecast(
+            open_inputs(paths, InputOptions(**limits)), BytesTokenizer(), BytesEngine(BytesTokenizer())
+        )
 
     @pytest.fixture
     def lines(self, small: None, tmp_path: Path) -> None:

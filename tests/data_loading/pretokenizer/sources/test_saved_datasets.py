@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_loading.hub.client import Hub
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
+from data_loading.pretokenizer.engines.bytes import BytesEngine
 from data_loading.pretokenizer.forecast.token_forecast import forecast
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -189,7 +189,9 @@ def test_a_stream_without_known_end_is_forecast_up_to_its_limit(monkeypatch: pyt
     def found(**limits: int) -> Any:
         monkeypatch.setattr(hugging_face, "HUB", hub_of(["water"] * 5000))
         return forecast(
-            open_inputs(["hf://org/name"], InputOptions(**limits)), BytesTokenizer(), BytesEngine("")
+            open_inputs(["hf://org/name"], InputOptions(**limits)),
+            BytesTokenizer(),
+            BytesEngine(BytesTokenizer()),
         )
 
     assert found().tokens is None, "nothing tells how much there is"

@@ -1,8 +1,8 @@
 """The engine of the package fastokens: byte-pair encoding only, with caches of bounded size.
 
 It differs from the reference at a few known places of a text: characters that an older Unicode classed
-otherwise, and the end of a text with tiktoken's cl100k. A text that has one is divided at safe cuts: the
-words around the place are encoded by the reference, all else by fastokens.
+differently, and the end of a text with tiktoken's cl100k. A text with such a place is divided at safe cuts:
+the reference encodes the words around the place, fastokens the rest.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib import metadata
 from typing import Any, Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine, joined
-from data_loading.tokenizers.cutting.cuts import CutRule, cut_rule, first_cut, last_cut
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.reference import ReferenceEngine, joined
+from data_loading.tokenizers.cutting.cuts import first_cut, last_cut, steps_of
 from data_loading.tokenizers.cutting.split_patterns import CL100K_OF_LLAMA, CL100K_PATTERN
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer, model_type
 
 _WHITESPACE_OF_LLAMA = json.dumps(CL100K_OF_LLAMA)
 _WHITESPACE_TO_THE_END = json.dumps(CL100K_PATTERN)
+_NOT_INSTALLED = "it is not installed (pip install fastokens)"
 
 
 class FastokensEngine(Engine):
@@ -34,19 +35,23 @@ class FastokensEngine(Engine):
     block_bytes = 1 << 19
     thread_bytes = 64 << 20
     most_bytes = 200 << 20
+    _source: DefinedTokenizer
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:
         engine = super().of(tokenizer)
-        if isinstance(tokenizer, DefinedTokenizer):
-            _check_order(tokenizer.definition.get("added_tokens") or [])
-            if not splits_by(tokenizer.json, "ByteLevel"):
-                _check_spelled(tokenizer.definition["model"])
+        definition = engine._source.definition
+        _check_order(definition.get("added_tokens") or [])
+        if "ByteLevel" not in engine._pre_tokenizers:
+            _check_spelled(definition["model"])
         return engine
 
     @property
     def version(self) -> str:
-        return metadata.version("fastokens")
+        try:
+            return metadata.version("fastokens")
+        except metadata.PackageNotFoundError:
+            raise Unsupported(_NOT_INSTALLED) from None
 
     def _load(self) -> Any:
         """Takes a quarter of a second for GPT-2."""
@@ -56,9 +61,9 @@ class FastokensEngine(Engine):
         try:
             import fastokens
         except ImportError:
-            raise Unsupported("it is not installed (pip install fastokens)") from None
+            raise Unsupported(_NOT_INSTALLED) from None
         # Patterns that it knows by their spelling are matched eight times as fast as others.
-        known = self._definition.replace(_WHITESPACE_TO_THE_END, _WHITESPACE_OF_LLAMA)
+        known = self._source.json.replace(_WHITESPACE_TO_THE_END, _WHITESPACE_OF_LLAMA)
         try:
             return fastokens.Tokenizer.from_json_str(known)
         except ValueError as error:
@@ -69,13 +74,20 @@ class FastokensEngine(Engine):
         """The characters at which it differs."""
         # U+180E was a space until Unicode 6.3, and still is one for the reference's regular expressions.
         # U+017F is an s where they ignore case, as in (?i:'s).
-        if not splits_by(self._definition, "Split"):
+        if "Split" not in self._pre_tokenizers:
             return ""
-        return "\u180e\u017f" if "(?i:" in self._definition else "\u180e"
+        return "\u180e\u017f" if "(?i:" in self._source.json else "\u180e"
 
     @cached_property
     def _takes_whitespace_at_end(self) -> bool:
-        return _WHITESPACE_TO_THE_END in self._definition
+        return _WHITESPACE_TO_THE_END in self._source.json
+
+    @cached_property
+    def _pre_tokenizers(self) -> set[str]:
+        """Their types."""
+        return {
+            step["type"] for step in steps_of(self._source.definition.get("pre_tokenizer"), "pretokenizers")
+        }
 
     def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         decoded = [text.decode() for text in texts]
@@ -92,7 +104,7 @@ class FastokensEngine(Engine):
         return at_characters or self._differs_at_end(text)
 
     def _differs_at_end(self, text: str) -> bool:
-        """The whitespace at the end has a line feed, and goes on behind it."""
+        """The whitespace at the end has a line feed, and more whitespace behind it."""
         if not self._takes_whitespace_at_end or not text[-1:].isspace() or text[-1] in "\r\n":
             return False
         end = text[len(text.rstrip()) :]
@@ -113,9 +125,10 @@ class FastokensEngine(Engine):
             if place < done:
                 continue
             start = stop = None
-            if self._cut_rule.exists and not self._cut_rule.drop_space:
-                start = last_cut(text, self._cut_rule, done, place)
-                stop = first_cut(text, self._cut_rule, place)
+            rule = self._source.cut_rule
+            if rule.exists and not rule.drop_space:
+                start = last_cut(text, rule, done, place)
+                stop = first_cut(text, rule, place)
             if start is not None:
                 yield done, start, False
             stop = len(text) if stop is None else stop
@@ -135,18 +148,15 @@ class FastokensEngine(Engine):
             yield len(decoded.rstrip().encode())
 
     @cached_property
-    def _cut_rule(self) -> CutRule:
-        return cut_rule(json.loads(self._definition))
-
-    @cached_property
     def _reference(self) -> ReferenceEngine:
-        return ReferenceEngine(self._definition)
+        return ReferenceEngine(self._source)
 
 
 def _check_order(added: list[dict[str, Any]]) -> None:
-    """The reference looks for the tokens with `normalized` after all others, fastokens for the longest.
+    """Raise Unsupported if the order in which added tokens are looked for can matter.
 
-    So a token for whole words can be at an edge that another one, taken out before, has left.
+    The reference looks for the tokens with `normalized` after all others, fastokens for the longest. So a
+    token for whole words can be at an edge that another token, removed before, has left.
     """
     contents = {
         flag: [t["content"] for t in added if bool(t.get("normalized")) == flag] for flag in (False, True)
@@ -163,20 +173,8 @@ def _check_order(added: list[dict[str, Any]]) -> None:
                 )
 
 
-def splits_by(definition: str, *kinds: str) -> bool:
-    """Whether a pre-tokenizer of one of these kinds is in the tokenizer.json."""
-    return not _pre_tokenizers(definition).isdisjoint(kinds)
-
-
-@lru_cache(maxsize=1)
-def _pre_tokenizers(definition: str) -> set[str]:
-    """Their types. Parsing takes 20 ms and more."""
-    step = json.loads(definition).get("pre_tokenizer") or {}
-    return {part.get("type") for part in [step, *step.get("pretokenizers", [])]}
-
-
 def _overlap(one: str, other: str) -> bool:
-    """Some text holds both in such a way that they share a character."""
+    """Whether some text contains both so that they share a character."""
     if one in other or other in one:
         return True
     shorter = min(len(one), len(other))
@@ -184,14 +182,14 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _check_spelled(model: dict[str, Any]) -> None:
-    """Refuse a byte-pair vocabulary with a token that has a character which is no token.
+    """Raise Unsupported for a byte-pair vocabulary with a token that has a character which is no token.
 
-    fastokens takes a whole piece of text that is spelled like such a token for that token, though no merge
-    makes it: a special token in the text would become its id. With ByteLevel it refuses these itself.
+    fastokens takes a piece of text that is spelled like such a token for that token, though no merge makes
+    it: a special token in the text would become its id. With ByteLevel it refuses these itself.
     """
     if model_type({"model": model}) != "BPE":
         return
     vocab = model["vocab"]
     for character in sorted(set().union(*vocab)):
         if character not in vocab:
-            raise Unsupported(f"the character {character!r} stands in a token of its vocabulary, and is none")
+            raise Unsupported(f"the character {character!r} is in a token of its vocabulary, and is no token")

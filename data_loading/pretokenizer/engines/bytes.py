@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
 from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
 
 
@@ -22,7 +22,7 @@ class BytesEngine(Engine):
     def of(cls, tokenizer: Tokenizer) -> Self:
         if not isinstance(tokenizer, BytesTokenizer):
             raise Unsupported("it encodes bytes only")
-        return cls("")
+        return cls(tokenizer)
 
     @property
     def version(self) -> str:

@@ -1,4 +1,4 @@
-"""The engine of the package tokenizers: what it says is right, and every other is held against it."""
+"""The engine of the package tokenizers. Its ids are the right ones: every other is compared with it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.pretokenizer.engines.engine import Engine
-from data_loading.tokenizers.tokenizer import reference_tokenizer
+from data_loading.pretokenizer.engines.base import Engine
+from data_loading.tokenizers.tokenizer import DefinedTokenizer, reference_tokenizer
 
 
 class ReferenceEngine(Engine):
-    """Slow, needs some 200 bytes of memory for each byte given at once, takes every tokenizer.json."""
+    """Slow; needs about 200 bytes of memory for each byte of a call; takes every tokenizer.json."""
 
     name = "huggingface"
     block_bytes = 1 << 18
@@ -28,7 +28,8 @@ class ReferenceEngine(Engine):
     def _load(self) -> Any:
         # Its own threads would make a later fork warn or hang; the threads are ours.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        return reference_tokenizer(self._definition, "the tokenizer")
+        assert isinstance(self._source, DefinedTokenizer)
+        return reference_tokenizer(self._source.json, "the tokenizer")
 
     def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         parts = [
@@ -40,7 +41,7 @@ class ReferenceEngine(Engine):
 
 
 def joined(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What `Engine.encode_batch` returns, of the ids of each text."""
+    """Result of `Engine.encode_batch` from the ids of each text."""
     lengths = np.array([len(part) for part in parts], np.int64)
     ids = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint32), *parts])
     return ids, lengths

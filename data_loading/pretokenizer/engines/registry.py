@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from data_loading.pretokenizer.engines.bytes_engine import BytesEngine
-from data_loading.pretokenizer.engines.engine import Engine, Unsupported
-from data_loading.pretokenizer.engines.fastokens_engine import FastokensEngine
-from data_loading.pretokenizer.engines.parity import hold_against_reference
-from data_loading.pretokenizer.engines.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.engines.base import Engine, Unsupported
+from data_loading.pretokenizer.engines.bytes import BytesEngine
+from data_loading.pretokenizer.engines.fastokens import FastokensEngine
+from data_loading.pretokenizer.engines.parity import difference_on
+from data_loading.pretokenizer.engines.reference import ReferenceEngine
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 from experiment_utils.errors import UserError
 
@@ -28,19 +28,19 @@ _NEVER_COMPARED = (BytesEngine, ReferenceEngine)
 """The ids of these are right by definition."""
 
 OWN_BYTES = 200 << 20
-"""Without what each thread holds: the interpreter, the tokenizer's tables, blocks of text that wait."""
+"""Memory that all threads share: the interpreter, the tokenizer's tables, blocks of text that wait."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen engine, not yet loaded, and what a manifest records of it and of its comparison."""
+    """The chosen engine, and what a manifest records of it and of its comparison."""
 
     engine: Engine
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
 
 
 def check_engine(name: str) -> None:
-    """Raises UserError unless `--engine` has this choice."""
+    """Check a value of `--engine`. Raises UserError."""
     if name in REMOVED:
         raise UserError(
             f"--engine {name}: this engine was removed. Leave --engine out: the ids are the same",
@@ -51,10 +51,10 @@ def check_engine(name: str) -> None:
 
 
 def make_engine(name: str, tokenizer: Tokenizer) -> Engine:
-    """The engine of that name, loaded.
+    """Load the engine of that name.
 
     Raises:
-        UserError: no such engine, or it cannot encode with this tokenizer.
+        UserError: There is no such engine, or it cannot encode with this tokenizer.
     """
     check_engine(name)
     try:
@@ -68,39 +68,45 @@ def make_engine(name: str, tokenizer: Tokenizer) -> Engine:
 def choose_engine(
     tokenizer: Tokenizer, samples: Sequence[bytes], log: Callable[[str], None], wanted: str = "auto"
 ) -> Choice:
-    """The engine for a text of which `samples` (UTF-8) are parts.
+    """Choose an engine that gives the reference's ids on samples of the text.
+
+    Args:
+        tokenizer: Tokenizer of the text.
+        samples: Parts of the text, UTF-8.
+        log: Gets a line if the reference takes over.
+        wanted: Name of an engine, or auto.
 
     Raises:
-        UserError: no engine of the wanted name, or it cannot encode with this tokenizer.
+        UserError: There is no engine of the wanted name, or it cannot encode with this tokenizer.
     """
     kind = kind_to_compare(tokenizer, wanted)
     if kind is None or not isinstance(tokenizer, DefinedTokenizer):
         return _without_comparison(tokenizer, log, wanted)
-    reference = ReferenceEngine.of(tokenizer)
-    verdict = hold_against_reference(kind, tokenizer, samples)
-    if verdict.refusal and wanted != "auto":
-        raise _refused(wanted, tokenizer, verdict.refusal)
-    if verdict.refusal:
-        log(
-            f"encoding with the reference tokenizer: {kind.name} does not take {tokenizer.name} "
-            f"({verdict.refusal})"
-        )
-        return _alone(reference)
-    fast = kind.of(tokenizer)
-    if verdict.difference is not None:
-        log(
-            f"WARNING: {fast.name} {fast.version} gives other ids than the reference tokenizer for "
-            f"{verdict.difference!r} in this text. The reference takes over: slower, exact"
-        )
-        return Choice(reference, {**_alone(reference).facts, "refused": f"{fast.name} {fast.version}"})
-    return compared(kind, tokenizer, samples)
+    try:
+        choice = compared(kind, tokenizer, samples)
+        choice.engine.load()
+        difference = difference_on(choice.engine, tokenizer, samples)
+    except Unsupported as why:
+        if wanted != "auto":
+            raise _refused(wanted, tokenizer, str(why)) from None
+        log(f"encoding with the reference tokenizer: {kind.name} does not take {tokenizer.name} ({why})")
+        return _alone(ReferenceEngine(tokenizer))
+    if difference is None:
+        return choice
+    refused = f"{kind.name} {choice.engine.version}"
+    log(
+        f"WARNING: {refused} gives other ids than the reference tokenizer for {difference!r} in this text. "
+        "The reference takes over: slower, exact"
+    )
+    reference = _alone(ReferenceEngine(tokenizer))
+    return Choice(reference.engine, {**reference.facts, "refused": refused})
 
 
 def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] | None:
     """The engine that encodes if its ids are the reference's; None if there is nothing to compare.
 
     Raises:
-        UserError: no engine of the wanted name.
+        UserError: There is no engine of the wanted name.
     """
     check_engine(wanted)
     kind = ENGINES[DEFAULT if wanted == "auto" else wanted]
@@ -109,9 +115,9 @@ def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] 
 
 
 def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes]) -> Choice:
-    """An engine that gave the reference's ids on the samples."""
-    fast, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
-    facts = {"reference": f"{REFERENCE} {reference.version}", "compared_bytes": sum(map(len, samples))}
+    """The choice of an engine that gives the reference's ids on the samples. Raises Unsupported."""
+    fast = kind.of(tokenizer)
+    facts = {"reference": _reference(tokenizer), "compared_bytes": sum(map(len, samples))}
     return Choice(fast, {**_alone(fast).facts, **facts})
 
 
@@ -121,11 +127,15 @@ def chosen_before(facts: dict[str, Any], tokenizer: Tokenizer, wanted: str) -> C
     if kind is None or facts.get("name") != kind.name or "compared_bytes" not in facts:
         return None
     try:
-        engine, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
-    except Unsupported:  # its package is gone
+        engine = kind.of(tokenizer)
+    except Unsupported:
         return None
-    now = {"version": engine.version, "reference": f"{REFERENCE} {reference.version}"}
-    return Choice(engine, facts) if all(facts.get(name) == value for name, value in now.items()) else None
+    now = {"version": engine.version, "reference": _reference(tokenizer)}
+    return Choice(engine, facts) if facts.items() >= now.items() else None
+
+
+def _reference(tokenizer: Tokenizer) -> str:
+    return f"{REFERENCE} {ReferenceEngine(tokenizer).version}"
 
 
 def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted: str) -> Choice:
@@ -135,7 +145,7 @@ def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted
         f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
         "document is encoded whole, by the reference tokenizer"
     )
-    return _alone(ReferenceEngine.of(tokenizer))
+    return _alone(ReferenceEngine(tokenizer))
 
 
 def _refused(name: str, tokenizer: Tokenizer, why: str) -> UserError:
@@ -152,22 +162,16 @@ def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
     """Bound of the anonymous memory of the process.
 
     Args:
-        tokenizer: Of the text.
-        engine: Its name, or auto. The reference takes over if its ids differ from the reference's.
+        tokenizer: Tokenizer of the text.
+        engine: Name of the engine, or auto. The reference takes over if the ids differ.
         workers: Threads that encode; 0: one.
 
     Raises:
-        UserError: no engine of that name.
+        UserError: There is no engine of that name.
     """
-    side_by_side = max(1, workers)
+    threads, reference = max(1, workers), ReferenceEngine.most_bytes
     kind = kind_to_compare(tokenizer, engine)
-    reference = ENGINES[REFERENCE].most_bytes
-    if kind is None:
-        return OWN_BYTES + side_by_side * _kind_alone(tokenizer).most_bytes
-    compared = side_by_side * kind.most_bytes + reference
-    return OWN_BYTES + max(compared, side_by_side * reference)
-
-
-def _kind_alone(tokenizer: Tokenizer) -> type[Engine]:
-    """The engine that is taken without a comparison."""
-    return ENGINES[REFERENCE] if isinstance(tokenizer, DefinedTokenizer) else BytesEngine
+    if kind is not None:
+        return OWN_BYTES + max(threads * kind.most_bytes + reference, threads * reference)
+    alone = ReferenceEngine if isinstance(tokenizer, DefinedTokenizer) else BytesEngine
+    return OWN_BYTES + threads * alone.most_bytes
