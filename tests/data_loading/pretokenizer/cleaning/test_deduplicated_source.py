@@ -33,7 +33,7 @@ from tests.data_loading.text_io.test_text_file import documents
 from tests.golden_text import Golden
 from tests.searched import examples
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SEPARATOR = "<end>"
 
 

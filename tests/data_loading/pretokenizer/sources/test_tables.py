@@ -26,7 +26,7 @@ from tests.searched import examples
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def write(path: Path, texts: list[str | None], part: int = 1000, kind: Any = None, **columns: Any) -> Path:
