@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from data_loading.commands.task_commands import add_task_flags, check_tasks, run_task, split_overrides
 from data_loading.export_formats import FORMATS, formats_of
-from data_loading.pretokenizer.sources.cli_flags import (
+from data_loading.pretokenizer.inputs.cli_flags import (
     add_input_flags,
     check_arguments,
     count_of,
@@ -26,7 +26,7 @@ from experiment_utils.exit_status import exit_status
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.pretokenizer.forecast.dry_run import Plan
+    from data_loading.pretokenizer.dry_run import Plan
     from data_loading.pretokenizer.options import Options
     from data_loading.text_io.source import Source
     from data_loading.tokenizers.tokenizer import Tokenizer as AnyTokenizer
@@ -224,12 +224,12 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
     """
     from data_loading.export_formats.check_export import stale_beside
     from data_loading.export_formats.export import check_exports, export
-    from data_loading.pretokenizer.cleaning.held_out_overlap import refuse_same_contents
-    from data_loading.pretokenizer.document_ends import choose_ends, notes_on_ends
+    from data_loading.pretokenizer.inputs.held_out_overlap import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.summary import facts_of, next_command, summary_of
     from data_loading.tokenizers.cutting.special_tokens import choose
+    from data_loading.tokenizers.document_ends import choose_ends, notes_on_ends
     from data_loading.tokenizers.load import load_tokenizer
     from memory import record_to, stage
 
@@ -304,7 +304,7 @@ def _plan(
     """Say what the command would do, and the command."""
     import shlex
 
-    from data_loading.pretokenizer.forecast.dry_run import facts_of, lines_of, make_plan
+    from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
 
     plans: list[Plan] = []
     for source, output in zip(sources, outputs, strict=True):
@@ -331,8 +331,8 @@ def _tokenizer_spec(
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
+    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.resume import refuse_before_training
-    from data_loading.pretokenizer.sources.concatenated import Inputs
     from data_loading.pretokenizer.train_bpe import check_size, train_tokenizer
     from data_loading.tokenizers.read_files import holds_tokenizer
     from data_loading.tokens.set_files import SetFiles, disk_errors

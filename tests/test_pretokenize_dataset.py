@@ -157,8 +157,8 @@ def test_help_and_version_answer_at_once(question: str, tmp_path: Path) -> None:
 def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word " * 1_000_000)
     code = (  # however quick the machine is
-        "import pretokenize_dataset\nfrom data_loading.pretokenizer import meter\n"
-        "meter._TERMINAL_EVERY_S = 0.0\npretokenize_dataset.main(['a.txt', '--tokenizer', 'bytes'])"
+        "import pretokenize_dataset\nfrom data_loading.pretokenizer import progress\n"
+        "progress._TERMINAL_EVERY_S = 0.0\npretokenize_dataset.main(['a.txt', '--tokenizer', 'bytes'])"
     )
     master, slave = pty.openpty()
     process = subprocess.Popen(

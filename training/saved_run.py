@@ -115,7 +115,7 @@ class SavedRun:
             UserError: found nowhere, or another one by now.
         """
         from data_loading import load_tokenizer, prepare_run
-        from data_loading.pretokenizer.document_ends import recorded_ends
+        from data_loading.tokenizers.document_ends import recorded_ends
 
         config = self.config
         with self.at_home():

@@ -20,11 +20,11 @@ from data_loading.audit.samples import samples
 from data_loading.audit.whole_documents import documents_again
 from data_loading.dataset.splits import split_ranges
 from data_loading.export_formats.check_export import audit_beside
-from data_loading.pretokenizer.document_ends import recorded_ends
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.text_io.byte_files import content_hash_of
 from data_loading.text_io.content_hash import file_content_hash
 from data_loading.tokenizers.cutting.special_tokens import parsing
+from data_loading.tokenizers.document_ends import recorded_ends
 from data_loading.tokenizers.read_files import check_copies, read_tokenizer
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.lazy_array import take

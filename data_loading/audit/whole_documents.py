@@ -13,7 +13,7 @@ import numpy as np
 from data_loading.audit.result import Finding
 from data_loading.pretokenizer.blocks import BlockEncoder, make_blocks
 from data_loading.pretokenizer.engines.registry import REFERENCE, choose_engine
-from data_loading.pretokenizer.sources.discover import InputOptions, as_one, open_file
+from data_loading.pretokenizer.inputs.discover import InputOptions, as_one, open_file
 from data_loading.pretokenizer.sources.json_lines import Tolerance
 from data_loading.text_io.chunks import Chunk
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer

@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Tokenize and say what came out; returns the exit status."""
     from data_loading.hub.materializing import materialize
-    from data_loading.pretokenizer.sources.cli_flags import count_of
+    from data_loading.pretokenizer.inputs.cli_flags import count_of
     from data_loading.pretokenizer.summary import facts_of, summary_of
 
     limits = {

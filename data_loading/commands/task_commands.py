@@ -113,7 +113,7 @@ def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
 
         parse_task(given.block_range)
         return None
-    from data_loading.pretokenizer.sources.cli_flags import count_of
+    from data_loading.pretokenizer.inputs.cli_flags import count_of
 
     return count_of(given.tasks, "--tasks", 1)
 
@@ -154,7 +154,7 @@ def run_task(
 def main(arguments: list[str]) -> int:
     """Run `merge ...`; returns the exit status. Raises UserError."""
     from data_loading.pretokenizer.distributed.merge import merge
-    from data_loading.pretokenizer.sources.cli_flags import count_of
+    from data_loading.pretokenizer.inputs.cli_flags import count_of
 
     given = _parser().parse_args(arguments[1:])
     if given.overwrite:

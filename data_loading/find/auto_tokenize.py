@@ -11,9 +11,9 @@ from conf import schema
 from data_loading.find.locate import DEFAULT_FOLDER, Place
 from data_loading.find.prepared_data import NotTokenized
 from data_loading.find.verify_set import verify
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.stdlib import StdlibSource, default_name
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.load import KNOWN, name_of

@@ -14,8 +14,8 @@ from data_loading.find.verify_set import verify_text
 from data_loading.import_formats.foreign_set import open_foreign
 from data_loading.import_formats.format import Asked
 from data_loading.import_formats.train_val_files import refuse_dtype
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_file
 from data_loading.pretokenizer.job import command_for
-from data_loading.pretokenizer.sources.discover import InputOptions, open_file
 from data_loading.pretokenizer.sources.json_lines import Tolerance
 from data_loading.tokens.token_set import open_token_set
 from data_loading.tokens.tokens import Tokens

@@ -21,7 +21,7 @@ from data_loading.dataset.splits import (
     tokens_of,
 )
 from data_loading.dataset.windows import windows_in
-from data_loading.pretokenizer.document_ends import named_bos_id
+from data_loading.tokenizers.document_ends import named_bos_id
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.lazy_array import Values
 from data_loading.tokens.tokens import Tokens

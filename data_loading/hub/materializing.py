@@ -10,9 +10,9 @@ from pathlib import Path
 from data_loading.find.locate import DEFAULT_FOLDER
 from data_loading.hub.hub_uri import PREFIX, HubName, parse
 from data_loading.hub.named_datasets import REGISTRY
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engines.base import Engine
-from data_loading.pretokenizer.forecast.token_forecast import forecast, parts_of
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.token_forecast import forecast, parts_of
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles, another_disk

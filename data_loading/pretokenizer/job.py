@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.engines.registry import check_engine
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.decode_errors import with_count
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.make_set import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (
@@ -21,8 +23,6 @@ from data_loading.pretokenizer.resume import (
     base_of,
     up_to_date,
 )
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.decode_errors import with_count
 from data_loading.text_io.chunks import Undecodable
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.tokenizer import Tokenizer

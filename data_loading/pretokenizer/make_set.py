@@ -11,7 +11,6 @@ from typing import Any
 
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, make_blocks
 from data_loading.pretokenizer.cleaning.duplicates import FOLDER as DUPLICATES
-from data_loading.pretokenizer.cleaning.leakage import refuse_repeated_contents
 from data_loading.pretokenizer.disk_space import DiskWatch, check_room
 from data_loading.pretokenizer.engines.base import Engine, Unsupported
 from data_loading.pretokenizer.engines.parity import HERE_BELOW, Comparison, IdsDiffer
@@ -22,6 +21,10 @@ from data_loading.pretokenizer.engines.registry import (
     compared,
     kind_to_compare,
 )
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.input_notes import notes_on_inputs
+from data_loading.pretokenizer.inputs.leakage import refuse_repeated_contents
+from data_loading.pretokenizer.inputs.token_limit import until_token
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
 from data_loading.pretokenizer.manifest import (
     Made,
@@ -35,9 +38,6 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.pool import cores, encode_in_order
 from data_loading.pretokenizer.progress import JobMemory, Meter
 from data_loading.pretokenizer.resume import goes_on, job_of, options_of
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.input_notes import notes_on_inputs
-from data_loading.pretokenizer.sources.token_limit import until_token
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.text_io.source import Pieces
 from data_loading.tokenizers.cutting.special_tokens import probes

@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import Any
 
-from data_loading.pretokenizer.cleaning.leakage import refuse_repeated_files
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.leakage import refuse_repeated_files
 from data_loading.pretokenizer.journal import read_engine, read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.tokenizers.read_files import holds_tokenizer
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -27,10 +27,10 @@ from data_loading.pretokenizer.distributed.task_plan import (
     missing_tasks,
     read_plan,
 )
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.job import check_options
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import up_to_date
-from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles, disk_errors, settle

@@ -17,7 +17,7 @@ from typing import Any
 
 from conf import AUTO, Config
 from data_loading.pretokenizer.engines.registry import most_memory_bytes
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.saved_datasets import HubDataset
 from data_loading.pretokenizer.sources.wrapper import unwrapped
 from data_loading.tokenizers.tokenizer import Tokenizer

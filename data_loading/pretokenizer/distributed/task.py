@@ -14,10 +14,10 @@ from data_loading.pretokenizer.distributed.task_plan import (
     remove_tasks,
     sizes_of,
 )
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import up_to_date
-from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles, disk_errors, settle

@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import options_of
-from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils import atomic_files

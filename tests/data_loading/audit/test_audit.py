@@ -18,10 +18,10 @@ from data_loading.audit.audit import audit
 from data_loading.commands.set_commands import main
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer

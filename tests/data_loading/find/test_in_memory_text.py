@@ -22,7 +22,7 @@ from data_loading import (
     tokenizer_spec,
 )
 from data_loading.find.in_memory_text import MemorySet, tokens_of_text
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.golden_text import Golden

@@ -17,8 +17,8 @@ import pytest
 
 from data_loading.pretokenizer import journal, writer
 from data_loading.pretokenizer.cleaning.duplicates import Duplicates, _Pass
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, pretokenize
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.text_io import byte_files, content_hash
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from data_loading import StreamingDataset
+from data_loading.pretokenizer.inputs import discover as find_inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources import discover as find_inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.stdin import StandardInput
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer

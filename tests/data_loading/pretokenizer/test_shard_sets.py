@@ -18,9 +18,9 @@ from data_loading.audit.audit import audit
 from data_loading.find.open_source import open_for_reading
 from data_loading.find.prepared_data import split_data
 from data_loading.pretokenizer import make_set as making
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.json_lines import JsonLines
 from data_loading.pretokenizer.sources.tables import TableFile
 from tests.golden_text import Golden
@@ -68,7 +68,7 @@ def test_a_cell_that_is_too_long(kind: str, tmp_path: Path, golden: Golden) -> N
 def test_the_flag_of_runs_raises_it(tmp_path: Path) -> None:
     import argparse
 
-    from data_loading.pretokenizer.sources.cli_flags import add_input_flags, open_sources
+    from data_loading.pretokenizer.inputs.cli_flags import add_input_flags, open_sources
 
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}')

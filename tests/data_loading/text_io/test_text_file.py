@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_loading.pretokenizer.inputs import decode_errors as undecodable
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources import decode_errors as undecodable
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.text_io import byte_files
 from data_loading.text_io.byte_files import SAMPLE_BYTES
 from data_loading.text_io.chunks import Chunk

@@ -18,9 +18,9 @@ from data_loading.hub.encode import encoder_of
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.engines.registry import ENGINES, make_engine
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import JsonTokenizer
 from data_loading.tokens import token_set

@@ -18,8 +18,8 @@ from data_loading.pretokenizer.cleaning import cleaned_source as cleaned_module
 from data_loading.pretokenizer.cleaning import cleaner
 from data_loading.pretokenizer.cleaning.cleaned_source import Cleaned, is_code
 from data_loading.pretokenizer.cleaning.cleaner import Cleaner
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, pretokenize
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.stdlib import StdlibSource
 from data_loading.text_io import byte_files
 from data_loading.text_io.compression import compression_of

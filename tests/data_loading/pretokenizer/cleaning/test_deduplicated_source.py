@@ -23,17 +23,17 @@ from data_loading.pretokenizer.cleaning import dedup_units as units
 from data_loading.pretokenizer.cleaning import duplicates
 from data_loading.pretokenizer.cleaning import seen_hashes as first_seen
 from data_loading.pretokenizer.cleaning.seen_hashes import FirstSeen
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.pretokenizer.sources import saved_datasets as hugging_face
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.text_io import byte_files
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.data_loading.text_io.test_text_file import documents
 from tests.golden_text import Golden
 from tests.searched import examples
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SEPARATOR = "<end>"
 
 

@@ -27,11 +27,11 @@ from data_loading.pretokenizer import journal
 from data_loading.pretokenizer.distributed.merge import merge, merge_if_done
 from data_loading.pretokenizer.distributed.task import pretokenize_task
 from data_loading.pretokenizer.distributed.task_plan import SetTask
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.make_set import CONTINUES
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -21,9 +21,9 @@ from data_loading.pretokenizer.distributed.task_plan import (
     parse_task,
     read_plan,
 )
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, as_one, open_inputs
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, as_one, open_inputs
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from data_loading.tokens.set_files import SetFiles

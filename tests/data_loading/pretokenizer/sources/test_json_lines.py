@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.json_lines import JsonLines, Tolerance, lines
 from data_loading.text_io import byte_files
 from data_loading.tokenizers.tokenizer import BytesTokenizer

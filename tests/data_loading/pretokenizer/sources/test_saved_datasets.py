@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from data_loading.hub.client import Hub
 from data_loading.pretokenizer.engines.bytes import BytesEngine
-from data_loading.pretokenizer.forecast.token_forecast import forecast
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.sources import saved_datasets as hugging_face
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.json_lines import Tolerance
 from data_loading.pretokenizer.sources.saved_datasets import HubDataset
+from data_loading.pretokenizer.token_forecast import forecast
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from data_loading.tokens.set_files import SetFiles
 from tests.golden_text import Golden

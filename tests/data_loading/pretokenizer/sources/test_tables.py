@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.sources import table_parts
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.tables import TableFile
 from data_loading.text_io.content_hash import file_content_hash
 from data_loading.tokenizers.tokenizer import BytesTokenizer
@@ -26,7 +26,7 @@ from tests.searched import examples
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def write(path: Path, texts: list[str | None], part: int = 1000, kind: Any = None, **columns: Any) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.tables import TableFile
 from data_loading.pretokenizer.sources.text_kinds import advice_for
 from data_loading.pretokenizer.sources.wrapper import unwrapped

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.text_io.source import Source
 from tests.golden_text import Golden
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.wrapper import unwrapped
 from data_loading.text_io.byte_files import content_hash_of
 from data_loading.tokens.set_files import SetFiles, other_halves

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from tests.golden_text import Golden
 

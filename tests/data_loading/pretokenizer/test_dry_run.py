@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import pretokenize_dataset
-from data_loading.pretokenizer import disk_space
-from data_loading.pretokenizer.forecast import dry_run
+from data_loading.pretokenizer import disk_space, dry_run
 from data_loading.pretokenizer.journal import Journal
 from tests.data_loading.conftest import without_memory_lines
 from tests.golden_text import Golden

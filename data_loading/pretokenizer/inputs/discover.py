@@ -12,8 +12,8 @@ from data_loading.hub.hub_uri import PREFIX
 from data_loading.pretokenizer.cleaning.cleaned_source import Cleaned, check_choice, is_code
 from data_loading.pretokenizer.cleaning.deduplicated_source import Deduplicated
 from data_loading.pretokenizer.cleaning.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.folders import LeftOut, files_below
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.folders import LeftOut, files_below
 from data_loading.pretokenizer.sources.json_lines import TEXT_FIELD, JsonLines, Tolerance
 from data_loading.pretokenizer.sources.saved_datasets import DEFAULT_SPLIT, HubDataset, saved_files
 from data_loading.pretokenizer.sources.stdin import ARGUMENT as STANDARD_INPUT

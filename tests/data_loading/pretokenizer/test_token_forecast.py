@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from data_loading.pretokenizer import token_forecast as forecast_room
 from data_loading.pretokenizer.engines.base import Engine
 from data_loading.pretokenizer.engines.bytes import BytesEngine
 from data_loading.pretokenizer.engines.fastokens import FastokensEngine
-from data_loading.pretokenizer.forecast import token_forecast as forecast_room
-from data_loading.pretokenizer.forecast.token_forecast import Forecast, forecast, samples
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.stdlib import StdlibSource
+from data_loading.pretokenizer.token_forecast import Forecast, forecast, samples
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer

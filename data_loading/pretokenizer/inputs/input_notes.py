@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.wrapper import unwrapped
 from data_loading.text_io.text_file import TextFile, without_mark
 from data_loading.tokenizers.tokenizer import END_OF_TEXT

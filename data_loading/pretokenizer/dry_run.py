@@ -11,11 +11,11 @@ from typing import Any
 
 from data_loading.pretokenizer.disk_space import UNSURE, device_of, free_bytes, held_bytes
 from data_loading.pretokenizer.engines.registry import Choice, choose_engine, most_memory_bytes
-from data_loading.pretokenizer.forecast.token_forecast import Forecast, forecast
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.make_set import workers_for
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import base_of, goes_on, job_of, up_to_date
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.token_forecast import Forecast, forecast
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.cutting.cuts import CutRule
 from data_loading.tokenizers.cutting.special_tokens import probes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.pretokenizer.sources.discover import InputOptions
+    from data_loading.pretokenizer.inputs.discover import InputOptions
     from data_loading.text_io.source import Source
 
 STDLIB = "stdlib"
@@ -103,7 +103,7 @@ def open_sources(given: argparse.Namespace) -> list[Source]:
     """
     from dataclasses import replace
 
-    from data_loading.pretokenizer.cleaning.held_out_overlap import refuse_same_files
+    from data_loading.pretokenizer.inputs.held_out_overlap import refuse_same_files
 
     options = _input_options(given)
     train = _open(given.files, options)
@@ -120,7 +120,7 @@ def open_sources(given: argparse.Namespace) -> list[Source]:
 
 
 def _open(files: Sequence[str], options: InputOptions) -> Source:
-    from data_loading.pretokenizer.sources.discover import InputOptions, as_one, open_inputs
+    from data_loading.pretokenizer.inputs.discover import InputOptions, as_one, open_inputs
     from data_loading.pretokenizer.sources.stdlib import StdlibSource
 
     if STDLIB in files and len(files) > 1 and not Path(STDLIB).exists():
@@ -231,7 +231,7 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
 
 
 def _input_options(given: argparse.Namespace) -> InputOptions:
-    from data_loading.pretokenizer.sources.discover import InputOptions
+    from data_loading.pretokenizer.inputs.discover import InputOptions
 
     return InputOptions(
         encoding=given.encoding,

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading.pretokenizer import journal
+from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.concatenated import Inputs
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.sources.stdin import StandardInput
 from data_loading.text_io import byte_files, content_hash
 from data_loading.text_io.content_hash import file_content_hash

@@ -6,7 +6,7 @@ import filecmp
 from pathlib import Path
 from typing import Any
 
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.wrapper import unwrapped
 from data_loading.text_io.source import Source
 from experiment_utils.errors import UserError

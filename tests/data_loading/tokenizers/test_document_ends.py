@@ -20,11 +20,11 @@ from data_loading.find.prepare import prepare_data
 from data_loading.pretokenizer.distributed.merge import merge
 from data_loading.pretokenizer.distributed.task import pretokenize_task
 from data_loading.pretokenizer.distributed.task_plan import SetTask
-from data_loading.pretokenizer.document_ends import AUTO, NONE, choose_ends, notes_on_ends
+from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.writer import SetWriter
+from data_loading.tokenizers.document_ends import AUTO, NONE, choose_ends, notes_on_ends
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from tests.golden_text import Golden

@@ -13,7 +13,7 @@ from typing import cast
 
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engines.base import Engine
-from data_loading.pretokenizer.sources.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.text_io.source import Part, Sample, Source
 from data_loading.tokenizers.tokenizer import Tokenizer
