@@ -1,1 +1,1 @@
-"""Everything that one command reads, as one source: names to files, files one after another, limits, leakage."""
+"""All inputs of one command as one source: names to files, files one after another, limits, leakage."""
