@@ -27,8 +27,8 @@ from experiment_utils.exit_status import exit_status
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
     from data_loading.pretokenizer.dry_run import Plan
+    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.options import Options
-    from data_loading.text_io.source import Source
     from data_loading.tokenizers.tokenizer import Tokenizer as AnyTokenizer
 
 EXAMPLES = """\
@@ -224,7 +224,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
     """
     from data_loading.export_formats.check_export import stale_beside
     from data_loading.export_formats.export import check_exports, export
-    from data_loading.pretokenizer.inputs.held_out_overlap import refuse_same_contents
+    from data_loading.pretokenizer.inputs.leakage import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.summary import facts_of, next_command, summary_of
@@ -293,7 +293,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
 
 
 def _plan(
-    sources: list[Source],
+    sources: list[Inputs],
     tokenizer: AnyTokenizer,
     outputs: list[Path],
     how: Options,
@@ -322,7 +322,7 @@ def _plan(
 
 
 def _tokenizer_spec(
-    options: argparse.Namespace, sources: list[Source], how: Options, log: Callable[[str], None]
+    options: argparse.Namespace, sources: list[Inputs], how: Options, log: Callable[[str], None]
 ) -> Tokenizer:
     """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
     from data_loading.tokenizers.load import tokenizer_spec
@@ -331,7 +331,6 @@ def _tokenizer_spec(
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
-    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.resume import refuse_before_training
     from data_loading.pretokenizer.train_bpe import check_size, train_tokenizer
     from data_loading.tokenizers.read_files import holds_tokenizer
@@ -353,11 +352,9 @@ def _tokenizer_spec(
             f"--tokenizer {SetFiles(tokens).tokenizer}"
         )
     with disk_errors(folder, tokens):
-        for source, output in zip(sources, outputs, strict=True):
-            inputs = source if isinstance(source, Inputs) else Inputs([source])
+        for inputs, output in zip(sources, outputs, strict=True):
             refuse_before_training(SetFiles(output), inputs, folder.name, how)
-        text = sources[0].with_duplicates if isinstance(sources[0], Inputs) else sources[0]
-        return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
+        return tokenizer_spec(str(train_tokenizer(sources[0].with_duplicates, size, folder, log)))
 
 
 def _check_workers(workers: int | None) -> None:

@@ -115,8 +115,9 @@ def _prepared(
         UserError: as `prepare_run`, or the tokens are gone that were there when the run was submitted.
     """
     from data_loading import NotTokenized, prepare_run
-    from data_loading.find.locate import NothingThere, has_known_suffix, tokens_beside
+    from data_loading.find.locate import NothingThere
     from data_loading.find.open_source import scheme_of
+    from data_loading.text_io.file_names import has_known_suffix, tokens_beside
 
     data = before.get("data") or {}
     try:

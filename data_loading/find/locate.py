@@ -11,17 +11,13 @@ from conf.schema import Dataset
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.import_formats.format import begins_as_text
 from data_loading.import_formats.recognize import damaged_index, is_foreign, known_formats
+from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_beside
 from data_loading.tokens.npy import is_npy
 from data_loading.tokens.set_files import SetFiles, settle
 from experiment_utils.errors import UserError
 
-DEFAULT_FOLDER = Path("Datasets")
 _VAL_SUFFIXES = ("_validation", "_val")
 _EARLIER_MANIFEST = re.compile(r"manifest\.([0-9a-f]+)\.json")
-TEXT_SUFFIXES = (".txt",)
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-TABLE_SUFFIXES = (".parquet", ".arrow")
-COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 
 class NothingThere(UserError):
@@ -85,27 +81,6 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
     else:
         is_ours = _place(_stem(path)) is not None
     return path if not is_ours and is_foreign(path, dtype) else None
-
-
-def tokens_beside(text: Path) -> Path:
-    """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
-    name = bare_name(text.name)
-    known = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)
-    suffix = next((suffix for suffix in known if name.lower().endswith(suffix)), "")
-    return text.with_name((name[: -len(suffix)] if suffix else text.name) + ".npy")
-
-
-def bare_name(name: str) -> str:
-    """A file's name without what says that it is compressed."""
-    return next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
-
-
-def has_known_suffix(name: str) -> bool:
-    """Whether a folder's file of this name is one of its texts (a plain .json may be anything)."""
-    bare = bare_name(name).lower()
-    if name.lower().endswith((".json", *TABLE_SUFFIXES)):
-        return name.lower().endswith(".parquet")
-    return bare.endswith((*TEXT_SUFFIXES, *JSON_SUFFIXES))
 
 
 def _path(given: str) -> Path:

@@ -172,7 +172,7 @@ class _Target:
         )
         dtype, layout = self.encoder.dtype, job.layout
         self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (Progress(), [])
-        if is_continued:
+        if self.earlier.written.tokens:
             job.log(
                 f"{CONTINUES} {self.earlier.written.tokens:,} tokens, "
                 f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
