@@ -29,29 +29,31 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         "a folder of save_to_disk, hf://ORG/NAME[:CONFIG][@REVISION], hf://NAME of a known dataset "
         "(python -m data_loading list), - for standard input, stdlib: Python's own source code",
     )
+    # fmt: off
     add = parser.add_argument_group("what is read").add_argument
     add("--document-separator", metavar="LINE",
-        help="a line between two documents (default: a text file is one document)")  # fmt: skip
+        help="a line between two documents (default: a text file is one document)")
     add("--text-field", metavar="NAME",
-        help="field or column of the text, such as text or meta.text (default: text)")  # fmt: skip
+        help="field or column of the text, such as text or meta.text (default: text)")
     add("--subset", metavar="NAME", help="subset of a dataset on the hub")
     add("--split", metavar="NAME", help="split of a Hugging Face dataset (default: train)")
     add("--encoding", default="utf-8", help="encoding of the text (default: utf-8)")
     add("--errors", default="strict", metavar="HOW",
-        help="undecodable bytes: strict (default), replace, ignore")  # fmt: skip
+        help="undecodable bytes: strict (default), replace, ignore")
     add("--skip-bad", metavar="N", help="leave out up to N lines that are no documents (default: 0)")
     add("--max-documents", metavar="N", help="end after N documents, such as 1M")
     add("--max-tokens", metavar="N", help="end with the document in which token N falls, such as 1B")
     add("--clean", metavar="HOW",
         help="normalize: Unicode NFC; no control characters; runs of blanks to one space, none at the end of "
         "a line; at most two line breaks in a row; source code (by its name) is left as it is. "
-        "normalize-code: code too")  # fmt: skip
+        "normalize-code: code too")
     add("--dedup", metavar="WHAT",
-        help="lines or documents: drop each that came before in the inputs; reads them twice")  # fmt: skip
+        help="lines or documents: drop each that came before in the inputs; reads them twice")
     add("--dedup-memory", metavar="SIZE",
-        help="memory for the hashes of --dedup; more of them go to disk (default: 256MB)")  # fmt: skip
+        help="memory for the hashes of --dedup; more of them go to disk (default: 256MB)")
     add("--val", metavar="INPUT", nargs="+",
-        help="held-out text: --output OUT makes two sets, OUT_train.npy and OUT_validation.npy")  # fmt: skip
+        help="held-out text: --output OUT makes two sets, OUT_train.npy and OUT_validation.npy")
+    # fmt: on
 
 
 def check_arguments(given: Sequence[str]) -> None:
