@@ -11,7 +11,7 @@ from conf.schema import Dataset
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.import_formats.format import begins_as_text
 from data_loading.import_formats.recognize import damaged_index, is_foreign, known_formats
-from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_beside
+from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_for
 from data_loading.tokens.npy import is_npy
 from data_loading.tokens.set_files import SetFiles, settle
 from experiment_utils.errors import UserError
@@ -112,7 +112,7 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     if path.name.endswith((".npy", ".txt")):
         found = _place(_stem(path))
     elif path.is_file():
-        return Place(path, tokens_beside(path)), None
+        return Place(path, tokens_for(path)), None
     else:
         found = _place(path)
     pair = None if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")

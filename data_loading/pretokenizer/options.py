@@ -17,7 +17,7 @@ class Options:
     file, or as the set to append to has. val_fraction: held-out share of the tokens, for the manifest; None:
     readers decide. engine: a name of the engines' registry or auto. workers: threads that encode; None, also
     for block_bytes: by the text's size and the engine. run_limit_bytes: a longer run of text without a safe
-    cut is an error, since it is encoded whole. terminal: of the moving progress line; None: lines go to the log.
+    cut is an error, since it is encoded whole. terminal: of the moving line; None: lines go to the log.
     """
 
     overwrite: bool = False

@@ -25,7 +25,7 @@ def has_known_suffix(name: str) -> bool:
     return bare.endswith((*TEXT_SUFFIXES, *JSON_SUFFIXES))
 
 
-def tokens_beside(text: Path) -> Path:
+def tokens_for(text: Path) -> Path:
     """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
     name = bare_name(text.name)
     known = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)

@@ -89,7 +89,7 @@ class Source:
         raise NotImplementedError
 
     def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
-        """How the text differs from that of a manifest's `sources`; None if it is the same."""
+        """The difference between the text and that of a manifest's `sources`; None if there is none."""
         raise NotImplementedError
 
 

@@ -170,7 +170,7 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
     """Name of a set without --output. Raises UserError if the inputs suggest none."""
     from data_loading.pretokenizer.sources.stdin import ARGUMENT
     from data_loading.pretokenizer.sources.stdlib import default_name
-    from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_beside
+    from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_for
 
     path = Path(files[0]).expanduser()
     if is_stdlib(files):
@@ -185,7 +185,7 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
         parts = (parse(files[0], given.subset).short, given.split)
         return DEFAULT_FOLDER / f"{'-'.join(filter(None, parts))}.npy"
     elif len(files) == 1 and path.is_file():
-        return tokens_beside(path)
+        return tokens_for(path)
     elif len(files) > 1:
         what = f"{len(files)} inputs have no name in common"
     elif files[0] == ARGUMENT:
