@@ -1,4 +1,4 @@
-"""Entry: text to a token set. `python pretokenize_dataset.py --help` says how."""
+"""Entry: text to a token set. `python pretokenize_dataset.py --help` lists the options."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from experiment_utils.exit_status import exit_status
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
     from data_loading.pretokenizer.dry_run import Plan
+    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.options import Options
-    from data_loading.text_io.source import Source
     from data_loading.tokenizers.tokenizer import Tokenizer as AnyTokenizer
 
 EXAMPLES = """\
 examples:
-  python pretokenize_dataset.py Datasets/c4.txt                # -> Datasets/c4.npy, with ./gpt2_tokenizer
-  python pretokenize_dataset.py corpus.txt --tokenizer bytes   # needs no tokenizer files
-  python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
-  python pretokenize_dataset.py corpus.txt --tokenizer cl100k_base          # where tiktoken is installed
+  python pretokenize_dataset.py Datasets/c4.txt      # Datasets/c4.npy, with gpt2
+  python pretokenize_dataset.py corpus.txt --tokenizer bytes
+  python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output X.npy
+  python pretokenize_dataset.py corpus.txt --tokenizer cl100k_base   # tiktoken
+  python pretokenize_dataset.py corpus.txt --dry-run      # tokens, time, disk
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
-  python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
+  python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output mix.npy
   python pretokenize_dataset.py crawl.txt --clean normalize --dedup lines
-  python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
-  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
-  python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
-  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M --block-range 3/16
-  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --slurm default --tasks 16   # as jobs
-  python pretokenize_dataset.py corpus.txt --dry-run           # plan: about how many tokens, time, disk
-  python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
-  python pretokenize_dataset.py stdlib                         # the source code of Python's own library
-  python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
-  python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
+  python pretokenize_dataset.py train.txt --val held_out.txt --output mine
+  python pretokenize_dataset.py 'dump/*.zst' --output X --tokens-per-shard 100M
+  python pretokenize_dataset.py more.jsonl.zst --output X --append
+  python pretokenize_dataset.py 'dump/*.zst' --output X --slurm default --tasks 16
+  python pretokenize_dataset.py c4.txt --format megatron,nanogpt
+  python pretokenize_dataset.py stdlib         # source code of Python's library
+  python pretokenize_dataset.py verify Datasets/c4.npy
+  python pretokenize_dataset.py inspect Datasets/c4.npy
 
-The ids are exactly those of encoding each document whole. Beside FILE.npy stand FILE.npy.json (what it
-was made from), FILE.docs.npy (where documents start) and FILE.tokenizer/ (the tokenizer's own files).
-Exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted.
+The ids are exactly those of encoding each document whole. FILE.npy comes with
+FILE.npy.json (source and options), FILE.docs.npy (where documents start) and
+FILE.tokenizer/ (the tokenizer's own files). Exit status: 0 done, 1 a failure of
+this program, 2 the input cannot be used, 130 interrupted.
 """
 
 
@@ -61,96 +61,55 @@ LEAST_OF_MOST_WORKERS = 64
 
 
 def parser() -> argparse.ArgumentParser:
-    """What a user may type."""
+    """Parser of the command's arguments."""
     result = _Parser(
         prog="pretokenize_dataset.py",
+        usage="pretokenize_dataset.py INPUT [INPUT ...] [options]",
         description="Tokenize a text once into a memory-mapped token file, in constant memory.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input_flags(result)
-    result.add_argument(
-        "--tokenizer",
-        metavar="NAME_OR_FOLDER",
+    # fmt: off
+    add = result.add_argument_group("ids").add_argument
+    add("--tokenizer", metavar="NAME_OR_FOLDER",
         help="bytes, gpt2, a folder with tokenizer.json or with vocab.json and merges.txt, an encoding of "
         "tiktoken (cl100k_base, o200k_base, ... or tiktoken:NAME), or a hub repository org/name (default: "
-        "gpt2; bytes for stdlib)",
-    )
-    result.add_argument(
-        "--train-tokenizer",
-        metavar="N",
-        help="train a byte-level BPE of N ids on the text first, and keep it beside the tokens",
-    )
-    result.add_argument(
-        "--output",
-        metavar="OUT",
-        help="FILE.npy, or with --tokens-per-shard a folder (default: beside the text, under its name)",
-    )
-    result.add_argument(
-        "--tokens-per-shard",
-        metavar="N",
-        help="write a folder of files of N tokens each, such as 100M (default: one file)",
-    )
-    add_task_flags(result)
-    result.add_argument(
-        "--append", action="store_true", help="add the inputs to a folder of shards, as new shards"
-    )
-    result.add_argument(
-        "--val-fraction",
-        metavar="F",
-        type=float,
-        help="share of the tokens, the last documents of the text, that runs hold out (default: a run "
-        "decides, dataset.val_fraction)",
-    )
-    result.add_argument(
-        "--format",
-        metavar="NAMES",
-        help=f"also write the tokens as other programs read them, beside the set: {', '.join(FORMATS)} "
-        "(several with commas)",
-    )
-    result.add_argument(
-        "--special-tokens",
-        default="text",
-        metavar="HOW",
-        help="<|endoftext|> and the like in the text: text (default), or parse: they become their ids",
-    )
-    result.add_argument(
-        "--eos",
-        metavar="TOKEN",
-        help="token or id put after each document (default: the tokenizer's eos_token); none: nothing",
-    )
-    result.add_argument(
-        "--bos",
-        metavar="TOKEN",
-        help="token or id put before each document, as Gemma and Llama 3 need it; auto: the tokenizer's "
-        "bos_token (default: nothing)",
-    )
-    result.add_argument(
-        "--engine",
-        default="auto",
-        help="auto (default), fastokens, huggingface: both give the same ids; bytes for --tokenizer bytes",
-    )
-    result.add_argument(
-        "--run-limit",
-        metavar="SIZE",
+        "gpt2; bytes for stdlib)")
+    add("--train-tokenizer", metavar="N",
+        help="train a byte-level BPE of N ids on the text first, and keep it next to the tokens")
+    add("--eos", metavar="TOKEN",
+        help="token or id after each document (default: the tokenizer's eos_token); none: nothing")
+    add("--bos", metavar="TOKEN",
+        help="token or id before each document, as Gemma and Llama 3 need it; auto: the tokenizer's "
+        "bos_token (default: nothing)")
+    add("--special-tokens", default="text", metavar="HOW",
+        help="<|endoftext|> and the like in the text: text (default), or parse: they become their ids")
+    add = result.add_argument_group("what is written").add_argument
+    add("--output", metavar="OUT",
+        help="FILE.npy, or with --tokens-per-shard a folder (default: next to the text, by its name)")
+    add("--tokens-per-shard", metavar="N",
+        help="write a folder of files of N tokens each, such as 100M (default: one file)")
+    add("--val-fraction", metavar="F", type=float,
+        help="share of the tokens, the last documents of the text, that runs hold out (default: each run "
+        "decides, dataset.val_fraction)")
+    add("--append", action="store_true", help="add the inputs to a folder of shards, as new shards")
+    add("--overwrite", action="store_true", help="replace a set that was made from something else")
+    add("--format", metavar="NAMES",
+        help=f"also write the tokens for other programs: {', '.join(FORMATS)} (several with commas)")
+    add = result.add_argument_group("how it is done").add_argument
+    add("--dry-run", action="store_true",
+        help="plan, and write nothing: about how many tokens, time, disk and memory")
+    add("--json", action="store_true", help="print the result, or the plan, as JSON")
+    add("--workers", type=int, metavar="N",
+        help="threads that encode (default: all cores; 0: the one that reads)")
+    add("--engine", default="auto",
+        help="auto (default), fastokens, huggingface: the ids are the same; bytes for --tokenizer bytes")
+    add("--run-limit", metavar="SIZE",
         help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB); "
-        "above 64MB it also raises how long a line of JSON or a cell of a table may be (64MB)",
-    )
-    result.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="threads that encode (default: all cores; 0: the one that reads)",
-    )
-    result.add_argument(
-        "--overwrite", action="store_true", help="replace a token file made from something else"
-    )
-    result.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="plan, and write nothing: about how many tokens, time, disk and memory",
-    )
-    result.add_argument("--json", action="store_true", help="print the result, or the plan, as JSON")
+        "above 64MB it also raises how long a line of JSON or a cell of a table can be (64MB)")
+    # fmt: on
+    add_task_flags(result)
     result.add_argument("--version", action="version", version=_version())
     return result
 
@@ -182,8 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     return exit_status(
         command,
-        "interrupted: what was done is kept, an older output is untouched. Type the same command again to go "
-        "on",
+        "interrupted: what was done is kept, an older output is untouched. The same command resumes",
     )
 
 
@@ -202,8 +160,8 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _tell(text: str) -> int:
-    """Print it; returns the exit status."""
+def _print(text: str) -> int:
+    """Print the result; returns the exit status."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -218,13 +176,15 @@ def _tell(text: str) -> int:
 
 
 def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[str] = ()) -> int:
-    """Tokenize as asked and say what came out.
+    """Tokenize, and print the result; returns the exit status.
 
-    given: what the options were read from. overrides: `slurm.KEY=VALUE`, which stood among them.
+    Args:
+        given: Arguments that the options were read from.
+        overrides: `slurm.KEY=VALUE` of the command.
     """
     from data_loading.export_formats.check_export import stale_beside
     from data_loading.export_formats.export import check_exports, export
-    from data_loading.pretokenizer.inputs.held_out_overlap import refuse_same_contents
+    from data_loading.pretokenizer.inputs.leakage import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.summary import facts_of, next_command, summary_of
@@ -249,7 +209,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         terminal=sys.stderr if can_rewrite(sys.stderr) else None,
     )
     formats = formats_of(options.format)
-    with record_to(None, attempt=1, echo=log):
+    with record_to(None, attempt=1):
         sources = open_sources(options)
         spec = _tokenizer_spec(options, sources, how, log)
         outputs = outputs_of(options, spec.name)
@@ -276,8 +236,10 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
         exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
-        for folder, mend in [stale for output in outputs if options.append for stale in stale_beside(output)]:
-            log(f"WARNING: {folder} is of the set before this. {mend}")
+        for folder, advice in [
+            stale for output in outputs if options.append for stale in stale_beside(output)
+        ]:
+            log(f"WARNING: {folder} is an export of the earlier set. {advice}")
     if options.json:
         import json
 
@@ -286,14 +248,14 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
             facts[0]["val"] = facts[1]
         if formats:
             facts[0]["exports"] = [exported.to_json() for exported in exports]
-        return _tell(json.dumps(facts[0], indent=2))
-    told = [*map(summary_of, results), *(exported.summary() for exported in exports)]
+        return _print(json.dumps(facts[0], indent=2))
+    lines = [*map(summary_of, results), *(exported.summary() for exported in exports)]
     usual = is_stdlib(options.files) and len(results) == 1 and options.output is None
-    return _tell("\n".join([*told, next_command(results, spec, is_usual_stdlib=usual)]))
+    return _print("\n".join([*lines, next_command(results, spec, is_usual_stdlib=usual)]))
 
 
 def _plan(
-    sources: list[Source],
+    sources: list[Inputs],
     tokenizer: AnyTokenizer,
     outputs: list[Path],
     how: Options,
@@ -301,7 +263,7 @@ def _plan(
     options: argparse.Namespace,
     given: Sequence[str],
 ) -> int:
-    """Say what the command would do, and the command."""
+    """Print what the command would do, and the command."""
     import shlex
 
     from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
@@ -313,25 +275,24 @@ def _plan(
         import json
 
         facts = [facts_of(plan) for plan in plans]
-        return _tell(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
+        return _print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
     flags = [flag for flag in given if not (len(flag) > 3 and "--dry-run".startswith(flag))]
-    told = [line for plan in plans for line in lines_of(plan)]
+    lines = [line for plan in plans for line in lines_of(plan)]
     if all(plan.refusal is None for plan in plans):
-        told.append(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
-    return _tell("\n".join(told))
+        lines.append(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
+    return _print("\n".join(lines))
 
 
 def _tokenizer_spec(
-    options: argparse.Namespace, sources: list[Source], how: Options, log: Callable[[str], None]
+    options: argparse.Namespace, sources: list[Inputs], how: Options, log: Callable[[str], None]
 ) -> Tokenizer:
-    """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
+    """The tokenizer of the command, trained first if --train-tokenizer is given."""
     from data_loading.tokenizers.load import tokenizer_spec
 
     if options.tokenizer is not None:
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
-    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.resume import refuse_before_training
     from data_loading.pretokenizer.train_bpe import check_size, train_tokenizer
     from data_loading.tokenizers.read_files import holds_tokenizer
@@ -344,20 +305,18 @@ def _tokenizer_spec(
     folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
     if options.dry_run and not holds_tokenizer(folder):
         raise UserError(
-            "--dry-run: how many tokens there will be is known only with the tokenizer, and that of "
-            "--train-tokenizer is not trained yet. Plan with one that there is (--tokenizer gpt2)"
+            "--dry-run: the number of tokens needs the tokenizer, and --train-tokenizer has not trained it "
+            "yet. Plan with one that exists (--tokenizer gpt2)"
         )
     if options.append:
         raise UserError(
-            f"--append and --train-tokenizer: what is appended has the tokenizer of the set. Give that: "
+            f"--append and --train-tokenizer: appended text has the tokenizer of the set. Give that: "
             f"--tokenizer {SetFiles(tokens).tokenizer}"
         )
     with disk_errors(folder, tokens):
-        for source, output in zip(sources, outputs, strict=True):
-            inputs = source if isinstance(source, Inputs) else Inputs([source])
+        for inputs, output in zip(sources, outputs, strict=True):
             refuse_before_training(SetFiles(output), inputs, folder.name, how)
-        text = sources[0].with_duplicates if isinstance(sources[0], Inputs) else sources[0]
-        return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
+        return tokenizer_spec(str(train_tokenizer(sources[0].with_duplicates, size, folder, log)))
 
 
 def _check_workers(workers: int | None) -> None:

@@ -101,7 +101,6 @@ def test_a_text_becomes_a_token_set_and_the_next_command_is_told(
     assert done.returncode == 0, done.stderr
     golden.text(timeless(done.stdout), numbers=False)
     assert done.stdout.endswith("training.seq_len=64 training.effective_batch=11\n")
-    assert "[mem] tokenize" in done.stderr
     assert "\r" not in done.stderr, "no moving line when it is not a terminal"
     assert np.load(text.with_suffix(".npy")).shape == (801,)
     again = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
@@ -640,9 +639,8 @@ class TestFormats:
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
-        assert [lines[2].split(":")[0], lines[3].split(":")[0]] == [
-            "Datasets/my.nanogpt/", "Datasets/my.megatron/",
-        ]  # fmt: skip
+        exports = [line.split(":")[0] for line in lines[1:-1] if not line.startswith(" ")]
+        assert exports == ["Datasets/my.nanogpt/", "Datasets/my.megatron/"]
         golden.text(timeless(done.stdout), numbers=False)
         golden.lines(done.stderr, "--split", "1")
         again = json.loads(run(tmp_path, *command, "--json").stdout)

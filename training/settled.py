@@ -115,8 +115,9 @@ def _prepared(
         UserError: as `prepare_run`, or the tokens are gone that were there when the run was submitted.
     """
     from data_loading import NotTokenized, prepare_run
-    from data_loading.find.locate import NothingThere, has_known_suffix, tokens_beside
+    from data_loading.find.locate import NothingThere
     from data_loading.find.open_source import scheme_of
+    from data_loading.text_io.file_names import has_known_suffix, tokens_for
 
     data = before.get("data") or {}
     try:
@@ -126,7 +127,7 @@ def _prepared(
         if not is_gone and ("path" not in data or scheme_of(data["path"]) or Path(data["path"]).exists()):
             raise
         given = dataset.path or dataset.name
-        gone = data.get("path") or (tokens_beside(Path(given)) if has_known_suffix(given) else given)
+        gone = data.get("path") or (tokens_for(Path(given)) if has_known_suffix(given) else given)
         made_by = f"python pretokenize_dataset.py TEXT --output {gone}"
         if isinstance(error, NotTokenized):
             made_by = error.command

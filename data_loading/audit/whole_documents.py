@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -174,7 +174,7 @@ def _documents(path: Path, options: dict[str, Any]) -> Generator[Iterator[Chunk]
     )
     tolerance = Tolerance(_ANY)
     source = as_one([open_file(path, asked, tolerance)], asked, tolerance)
-    with closing(cast("Generator[Chunk]", source.chunks())) as chunks:
+    with closing(source.chunks()) as chunks:
         for chunk in chunks:
             if chunk.data:
                 yield _rest_of(chunk, chunks)

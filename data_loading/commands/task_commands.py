@@ -15,9 +15,9 @@ from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from data_loading.export_formats.export import Exported
+    from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.options import Options
-    from data_loading.text_io.source import Source
     from data_loading.tokenizers.tokenizer import Tokenizer
 
 SHARD_TOKENS = "100M"
@@ -119,7 +119,7 @@ def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
 
 
 def run_task(
-    source: Source,
+    source: Inputs,
     tokenizer: Tokenizer,
     output: Path,
     options: Options,

@@ -11,6 +11,7 @@ from conf import schema
 from data_loading.find.locate import DEFAULT_FOLDER, Place
 from data_loading.find.prepared_data import NotTokenized
 from data_loading.find.verify_set import verify
+from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
@@ -64,7 +65,7 @@ def token_set(
     return found
 
 
-def _source(dataset: schema.Dataset, place: Place) -> Source:
+def _source(dataset: schema.Dataset, place: Place) -> Source | Inputs:
     if dataset.source == "stdlib":
         return StdlibSource()
     if place.text is None:
@@ -73,7 +74,9 @@ def _source(dataset: schema.Dataset, place: Place) -> Source:
     return open_inputs([str(place.text)], options)
 
 
-def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Callable[[str], None]) -> None:
+def _tokenize_once(
+    source: Source | Inputs, tokenizer: Tokenizer, output: Path, log: Callable[[str], None]
+) -> None:
     options = Options(terminal=sys.stderr if can_rewrite(sys.stderr) else None)
     while not output.exists():
         try:

@@ -11,17 +11,13 @@ from conf.schema import Dataset
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.import_formats.format import begins_as_text
 from data_loading.import_formats.recognize import damaged_index, is_foreign, known_formats
+from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_for
 from data_loading.tokens.npy import is_npy
 from data_loading.tokens.set_files import SetFiles, settle
 from experiment_utils.errors import UserError
 
-DEFAULT_FOLDER = Path("Datasets")
 _VAL_SUFFIXES = ("_validation", "_val")
 _EARLIER_MANIFEST = re.compile(r"manifest\.([0-9a-f]+)\.json")
-TEXT_SUFFIXES = (".txt",)
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-TABLE_SUFFIXES = (".parquet", ".arrow")
-COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 
 class NothingThere(UserError):
@@ -87,27 +83,6 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
     return path if not is_ours and is_foreign(path, dtype) else None
 
 
-def tokens_beside(text: Path) -> Path:
-    """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
-    name = bare_name(text.name)
-    known = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)
-    suffix = next((suffix for suffix in known if name.lower().endswith(suffix)), "")
-    return text.with_name((name[: -len(suffix)] if suffix else text.name) + ".npy")
-
-
-def bare_name(name: str) -> str:
-    """A file's name without what says that it is compressed."""
-    return next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
-
-
-def has_known_suffix(name: str) -> bool:
-    """Whether a folder's file of this name is one of its texts (a plain .json may be anything)."""
-    bare = bare_name(name).lower()
-    if name.lower().endswith((".json", *TABLE_SUFFIXES)):
-        return name.lower().endswith(".parquet")
-    return bare.endswith((*TEXT_SUFFIXES, *JSON_SUFFIXES))
-
-
 def _path(given: str) -> Path:
     """Raises UserError: it has no name, as `` and `/`."""
     path = Path(given).expanduser()
@@ -137,7 +112,7 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     if path.name.endswith((".npy", ".txt")):
         found = _place(_stem(path))
     elif path.is_file():
-        return Place(path, tokens_beside(path)), None
+        return Place(path, tokens_for(path)), None
     else:
         found = _place(path)
     pair = None if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")

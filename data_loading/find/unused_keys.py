@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conf import schema
-from data_loading.text_io.text_file import text_encoding
+from data_loading.text_io.single_stream import text_encoding
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import Problem, UserError
 

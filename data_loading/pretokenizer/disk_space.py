@@ -1,4 +1,4 @@
-"""Room on the disk for a token set: before the work begins, and while it goes on."""
+"""Room on the disk for a token set, before the work begins and during it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engines.base import Engine
 from data_loading.pretokenizer.inputs.concatenated import Inputs
-from data_loading.pretokenizer.token_forecast import forecast, parts_of
+from data_loading.pretokenizer.token_forecast import forecast
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.set_files import SetFiles, another_disk
@@ -19,7 +19,7 @@ from experiment_utils.quantities import format_duration
 from memory import format_bytes
 
 _EXPANSION = 16
-"""Text of a compressed byte, at most, as far as nobody has to look closer."""
+"""Most text of a compressed byte, up to which samples are not needed."""
 _LOOK_S = 5.0
 _SOON_S = 300.0
 RESERVE_BYTES = 64 << 20
@@ -28,7 +28,7 @@ UNSURE = 2
 
 
 def free_bytes(path: Path) -> int:
-    """What a user may still write where `path` is, or is to be."""
+    """Bytes that a user can still write on the disk of `path`."""
     found = os.statvfs(_existing(path))
     return found.f_bavail * found.f_frsize
 
@@ -46,16 +46,16 @@ def _existing(path: Path) -> Path:
 
 
 def held_bytes(folder: Path) -> int:
-    """What the files of a folder take of the disk; 0 where there is none."""
+    """Size on disk of the files of a folder; 0 if there is none."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def check_room(
     inputs: Inputs, tokenizer: Tokenizer, engine: Engine, files: SetFiles, log: Callable[[str], None]
 ) -> None:
-    """See that the set will find room; what an earlier attempt holds of it counts as room.
+    """Check that there is room for the set; the files of an earlier attempt count as room.
 
-    Where even the longest set that the text could become has room, nothing is looked at.
+    No samples are read if even the longest set that the text could become has room.
 
     Raises:
         UserError: there is far too little room for the tokens that samples of the text suggest.
@@ -68,12 +68,15 @@ def check_room(
     needed = found.disk_bytes
     if needed is None or needed <= room:
         return
-    told = f"{files.tokens} needs about {format_bytes(needed)}, and {here} has room for {format_bytes(room)}"
+    problem = (
+        f"{files.tokens} needs about {format_bytes(needed)}, and {here} has room for {format_bytes(room)}"
+    )
     if needed <= room * (1 if found.is_complete else UNSURE) or inputs.may_shrink:
-        log(f"WARNING: {told}. When it is full, what is done is kept")
+        log(f"WARNING: {problem}. When it is full, what is done is kept")
         return
     raise UserError(
-        f"{told}: nothing was begun. Make room, or tokenize to another disk: {another_disk(files.asked_for)}",
+        f"{problem}: nothing was begun. Make room, or tokenize to another disk: "
+        f"{another_disk(files.asked_for)}",
         code="disk-space",
     )
 
@@ -82,17 +85,16 @@ def _most_bytes(inputs: Inputs, tokenizer: Tokenizer) -> int:
     """An id for each byte, and a document for every other one."""
     of_each = token_dtype(tokenizer.vocab_size).itemsize + STARTS.itemsize // 2
     sizes = [
-        (part.total_bytes or 0) * (1 if part.sample_starts is None else _EXPANSION)
-        for part in parts_of(inputs)
+        (part.total_bytes or 0) * (1 if part.sample_starts is None else _EXPANSION) for part in inputs.parts
     ]
     return sum(sizes) * of_each
 
 
 class DiskWatch:
-    """Told of the work, looks at the disk now and then, and warns once before it is full.
+    """Looks at the disk from time to time during the work, and warns once before it is full.
 
-    total_bytes: of the inputs; None where their end is not known. before: what of them, and how many
-    tokens, an earlier attempt has done.
+    total_bytes: of the inputs; None if their end is not known. before: bytes of them and tokens that an
+    earlier attempt has done.
     """
 
     def __init__(
@@ -128,5 +130,5 @@ class DiskWatch:
             self._log(
                 f"WARNING: {self._files.tokens.parent} has room for {format_bytes(free)} more. At this speed "
                 f"it will be full in {format_duration(full_s)}, before the text is at its end. Make room "
-                "meanwhile; when it is full, what is done is kept, and the same command goes on"
+                "meanwhile. When it is full, what is done is kept, and the same command resumes"
             )

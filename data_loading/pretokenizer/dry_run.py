@@ -1,23 +1,24 @@
-"""What the command would do, without doing it: `pretokenize_dataset.py ... --dry-run`."""
+"""Plan of a command without doing it: `pretokenize_dataset.py ... --dry-run`."""
 
 from __future__ import annotations
 
 import os
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.disk_space import UNSURE, device_of, free_bytes, held_bytes
 from data_loading.pretokenizer.engines.registry import Choice, choose_engine, most_memory_bytes
-from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.make_set import workers_for
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import base_of, goes_on, job_of, up_to_date
 from data_loading.pretokenizer.token_forecast import Forecast, forecast
+from data_loading.text_io.chunks import not_utf8
 from data_loading.text_io.source import Source
-from data_loading.tokenizers.cutting.cuts import CutRule
 from data_loading.tokenizers.cutting.special_tokens import probes
 from data_loading.tokenizers.tiktoken import TiktokenTokenizer
 from data_loading.tokenizers.tokenizer import JsonTokenizer, Tokenizer
@@ -36,7 +37,7 @@ _MOST_BYTES_PER_S = 400e6
 
 @dataclass(frozen=True)
 class Plan:
-    """What one token set would be.
+    """The token set that a command would make.
 
     state: what is at its place now. refusal: why the command would not begin. tokens: of a set that is up to
     date; then forecast is None. workers: encoders at work together; 0: one. free_bytes: room for the set.
@@ -73,7 +74,7 @@ class Plan:
 
 
 def make_plan(
-    source: Source,
+    source: Source | Inputs,
     tokenizer: Tokenizer,
     output: Path,
     options: Options,
@@ -82,17 +83,18 @@ def make_plan(
 ) -> Plan:
     """Look at samples of the source and at the place of the set; nothing is written.
 
-    before: plans of sets that the same command makes first, which take room.
+    Args:
+        before: Plans of sets that the same command makes first, which take room.
 
     Raises:
-        UserError: the source cannot be read (twice), or no engine encodes it.
+        UserError: the source cannot be read (twice), its first text is none, or no engine encodes it.
     """
-    if not source.can_continue:
+    inputs = as_inputs(source)
+    if not inputs.can_continue:
         raise UserError(
-            f"--dry-run: {source.what} cannot be read twice. Write it to a file, and plan that",
+            "--dry-run reads samples, and standard input can be read once. Write it to a file, and plan that",
             code="input-not-readable-twice",
         )
-    inputs = source if isinstance(source, Inputs) else Inputs([source])
     for note in inputs.notes:
         log(note)
     files = SetFiles(output)
@@ -100,6 +102,7 @@ def make_plan(
     there = (inputs.what, inputs.total_bytes, output, tokenizer, state, refusal)
     if tokens is not None:
         return Plan(*there, tokens=tokens, free_bytes=free_bytes(output))
+    _check_first_text(inputs)
     choice = choose_engine(tokenizer, [*inputs.samples(), *probes(tokenizer)], log, options.engine)
     workers = workers_for(choice.engine, inputs, options)
     taken = sum(plan.disk_bytes or 0 for plan in before if device_of(plan.output) == device_of(output))
@@ -114,14 +117,28 @@ def make_plan(
     )
 
 
+def _check_first_text(inputs: Inputs) -> None:
+    """Read up to the first text, as the command does. Raises UserError if there is none, or it is bad."""
+    with closing(inputs.with_duplicates.chunks()) as chunks:
+        first = next((chunk for chunk in chunks if chunk.data), None)
+    if first is None:
+        raise UserError(f"{inputs.what} holds no text", code="no-text")
+    if inputs.options["errors"] == "strict":
+        try:
+            first.data.decode()
+        except UnicodeDecodeError as error:
+            if error.end < len(first.data) or first.ends_document:  # else a character that goes on
+                raise not_utf8([first]) from None
+
+
 def _tokenizer_bytes(tokenizer: Tokenizer) -> int:
     """Size of the copy in the set."""
     if isinstance(tokenizer, TiktokenTokenizer):
         return len(tokenizer.ranks) + _KB
     if not isinstance(tokenizer, JsonTokenizer):
         return _KB
-    copied = sum(file.stat().st_size for file in tokenizer.files)
     has_json = any(file.name == "tokenizer.json" for file in tokenizer.files)
+    copied = sum(file.stat().st_size for file in tokenizer.files)
     return copied + (0 if has_json else len(tokenizer.json.encode()))
 
 
@@ -158,27 +175,29 @@ def _at_the_place(
 
 def lines_of(plan: Plan) -> list[str]:
     """The plan as text of 80 columns; paths are not broken."""
-    size = "of unknown size" if plan.input_bytes is None else f"{plan.input_bytes / 1e6:,.1f} MB"
-    rows = {"output": plan.state, "refused": plan.refusal or ""}
+    size = "unknown size" if plan.input_bytes is None else f"{plan.input_bytes / 1e6:,.1f} MB"
+    rows = {"input": f"{plan.what}, {size}", "output": f"{plan.output} ({plan.state})"}
+    rows["refused"] = plan.refusal or ""
     found, choice = plan.forecast, plan.engine
     if found is None or choice is None:
         rows["tokens"] = f"{plan.tokens:,}"
     else:
-        rows["tokenizer"] = (
-            f"{plan.tokenizer.name} ({plan.tokenizer.vocab_size:,} ids, uint{8 * found.token_bytes})"
-        )
+        about = "" if found.is_complete else "about "
+        ids = f"{plan.tokenizer.vocab_size:,} ids, uint{8 * found.token_bytes}"
+        rows["tokenizer"] = f"{plan.tokenizer.name} ({ids})"
         rows["engine"] = _engine(choice)
-        rows["cuts"] = _cuts(plan.tokenizer.cut_rule)
+        rule = plan.tokenizer.cut_rule
+        rows["cuts"] = rule.where if rule.exists else f"none ({rule.why_none}): documents are encoded whole"
         rows["tokens"] = _tokens(found) + (", before --clean and --dedup" if plan.may_shrink else "")
         if found.documents is not None:
-            rows["documents"] = _documents(found, round(found.documents))
+            count = round(found.documents)
+            rows["documents"] = f"{about if count != 1 else ''}{format_count(count)}"
         if found.text_bytes is not None and plan.input_bytes not in (None, round(found.text_bytes)):
-            rows["text"] = f"about {found.text_bytes / 1e6:,.1f} MB, read out of the input"
+            rows["text"] = f"{about}{found.text_bytes / 1e6:,.1f} MB, read out of the input"
         rows["time"] = _time(plan, found)
         rows["disk"] = _disk(plan)
         rows["memory"] = f"at most {format_bytes(plan.memory_bytes)}"
-    lines = [line for label, value in rows.items() if value for line in _row(label, value)]
-    return [f"plan: {plan.what}, {size} -> {plan.output}", *lines]
+    return ["plan", *(line for label, value in rows.items() if value for line in _row(label, value))]
 
 
 def _row(label: str, value: str) -> list[str]:
@@ -196,10 +215,6 @@ def _engine(choice: Choice) -> str:
     return f"{name}, same ids as {choice.facts['reference']} on {choice.facts['compared_bytes']:,} bytes"
 
 
-def _cuts(rule: CutRule) -> str:
-    return rule.where if rule.exists else f"none ({rule.why_none}): each document is encoded whole"
-
-
 def _tokens(found: Forecast) -> str:
     if found.tokens is None:
         return "unknown: the samples do not show it"
@@ -207,10 +222,6 @@ def _tokens(found: Forecast) -> str:
         return f"{found.tokens:,.0f} (all of it was encoded)"
     limited = ", as limited" if found.is_limited else ""
     return f"about {format_count(found.tokens)}{limited}, from samples of {found.sampled_bytes / 1e6:,.1f} MB"
-
-
-def _documents(found: Forecast, count: int) -> str:
-    return format_count(count) if found.is_complete or count == 1 else f"about {format_count(count)}"
 
 
 def _time(plan: Plan, found: Forecast) -> str:
@@ -236,7 +247,7 @@ def _disk(plan: Plan) -> str:
 
 
 def facts_of(plan: Plan) -> dict[str, Any]:
-    """For `--json`; None for what is not known. Sizes in bytes."""
+    """The plan for `--json`; None for what is not known. Sizes in bytes."""
     found, choice = plan.forecast, plan.engine
     return {
         "path": str(plan.output),

@@ -1,4 +1,4 @@
-"""Text to a token set: the job, from the source to four files in their place."""
+"""The job: from a source to the files of a token set in their place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.engines.registry import check_engine
-from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.inputs.decode_errors import with_count
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.make_set import Job, Log, make_set
@@ -35,9 +35,10 @@ from experiment_utils.errors import UserError
 
 @dataclass(frozen=True)
 class Result:
-    """made: False where the set was up to date already. text_bytes: what was tokenized. seconds: of this
-    call. peak_bytes: the most anonymous memory that this process held; None where nothing was made or
-    the system does not report it.
+    """Result of `pretokenize`.
+
+    made: False if the set was up to date. text_bytes: read text. seconds: of this call. peak_bytes: the most
+    anonymous memory that this process held; None if nothing was made or the system does not report it.
     """
 
     path: Path
@@ -49,28 +50,28 @@ class Result:
 
     @property
     def file_bytes(self) -> int:
-        """Of its token files."""
+        """Size of its token files."""
         return sum(part.tokens_path.stat().st_size for part in parts_of(SetFiles(self.path), self.manifest))
 
     @property
     def text_tokens(self) -> int:
         """Tokens without the ids around documents."""
-        said = self.manifest["tokenizer"]
-        around = bool(said["eot_appended"]) + (said.get("bos_id") is not None)
+        tokenizer = self.manifest["tokenizer"]
+        around = bool(tokenizer["eot_appended"]) + (tokenizer.get("bos_id") is not None)
         return self.manifest["tokens"] - around * self.manifest["documents"]
 
 
 def pretokenize(
-    source: Source,
+    source: Source | Inputs,
     tokenizer: Tokenizer,
     output: Path,
     options: Options | None = None,
     log: Log = lambda line: None,
 ) -> Result:
-    """Write the token set `output` (X.npy and what stands beside it) of the source.
+    """Write the token set `output` (X.npy and its other files) of the source.
 
     The ids are those of encoding each document whole, an end-of-text id after each. Memory does not
-    grow with the text. A set that is up to date is left alone.
+    grow with the text. A set that is up to date is not changed.
 
     Raises:
         UserError: the text cannot be read or decoded, has no documents, or has a run that cannot be
@@ -78,7 +79,7 @@ def pretokenize(
         LockHeld: another process writes this output.
     """
     options = options or Options()
-    inputs = source if isinstance(source, Inputs) else Inputs([source])
+    inputs = as_inputs(source)
     started = time.monotonic()
     files, memory = SetFiles(output), JobMemory()
     check_options(options, output)
@@ -107,14 +108,14 @@ def pretokenize(
                 note_content(files, parts[len(base["shards"]) if base else 0 :])
                 if files.tasks.exists():
                     remove = shlex.join(["rm", "-r", str(files.tasks)])
-                    log(f"tasks of {output} are left and of no use now. Remove them: {remove}")
+                    log(f"tasks of {output} are left and of no use. Remove them: {remove}")
     text_bytes = text_bytes_of(manifest) - (text_bytes_of(base) if base and made else 0)
     seconds = time.monotonic() - started
     return Result(output, manifest, made, text_bytes, seconds, memory.peak)
 
 
 def check_options(options: Options, output: Path) -> None:
-    """Raises UserError."""
+    """Raise UserError if the options exclude each other or do not fit the output."""
     check_engine(options.engine)
     if output.name.endswith(".docs.npy"):
         raise UserError(
@@ -132,20 +133,19 @@ def check_options(options: Options, output: Path) -> None:
 
 
 def check_all_append(
-    sources: Sequence[Source], tokenizer: Tokenizer, outputs: Sequence[Path], options: Options
+    sources: Sequence[Inputs], tokenizer: Tokenizer, outputs: Sequence[Path], options: Options
 ) -> None:
-    """Before the first of several sets grows: whether all of them can.
+    """Check that all of several sets can grow, before the first one does.
 
     Raises:
         UserError: one cannot grow by its source.
     """
-    for source, output in zip(sources, outputs, strict=True):
-        inputs = source if isinstance(source, Inputs) else Inputs([source])
+    for inputs, output in zip(sources, outputs, strict=True):
         base_of(SetFiles(output), inputs, tokenizer, options)
 
 
 def command_for(text: str | Sequence[str], tokenizer: str, *arguments: str) -> str:
-    """What a user types to tokenize this, or these."""
+    """The command that tokenizes a text, or several."""
     parts = ["python", "pretokenize_dataset.py", *([text] if isinstance(text, str) else text)]
     if tokenizer:
         parts += ["--tokenizer", tokenizer]

@@ -172,7 +172,7 @@ class _Target:
         )
         dtype, layout = self.encoder.dtype, job.layout
         self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (Progress(), [])
-        if is_continued:
+        if self.earlier.written.tokens:
             job.log(
                 f"{CONTINUES} {self.earlier.written.tokens:,} tokens, "
                 f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
@@ -223,10 +223,9 @@ class _Target:
 def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | None, target: _Target) -> None:
     """All text behind what an earlier attempt has done, into the target."""
     inputs, folder = job.inputs, target.folder
-    job.log(
-        f"tokenizing {inputs.what}{_size(inputs)} with {job.tokenizer.name}, engine "
-        f"{choice.engine.name}, " + (counted(workers, "thread") if workers else "in this process")
-    )
+    job.log(f"tokenizing {inputs.what}{_size(inputs)} -> {job.files.tokens}")
+    threads = counted(workers, "thread") if workers else "in the reading thread"
+    job.log(f"tokenizer {job.tokenizer.name}, engine {choice.engine.name}, {threads}")
     _warn_of_many_shards(job)
     if comparison is None:
         target.count_from_now()

@@ -1,4 +1,4 @@
-"""How a text is tokenized, in so far as it changes no id."""
+"""Options of tokenizing that change no id."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from experiment_utils.errors import UserError
 
 @dataclass(frozen=True)
 class Options:
-    """How the work is done and what lies where; none of it changes the ids.
+    """Options of the work and of the files of a set; none of them changes the ids.
 
-    overwrite: replace a set made from something else. append: behind a set of shards that is there.
-    shard_tokens: tokens a shard; None: one file, or as the set has that is appended to. val_fraction: of
-    the tokens, held out, which the manifest says; None: left to those who read it. engine: a name of
-    `engines.ENGINES` or auto. workers: threads that encode; None, also for block_bytes: chosen by the text's
-    size and the engine.
-    run_limit_bytes: a longer run of text without a safe cut is an error, since it has to be encoded whole.
-    terminal: where the progress line moves; None: lines go to the log.
+    overwrite: replace a set made from something else. append: add to a set of shards. shard_tokens: None: one
+    file, or as the set to append to has. val_fraction: held-out share of the tokens, for the manifest; None:
+    readers decide. engine: a name of the engines' registry or auto. workers: threads that encode; None, also
+    for block_bytes: by the text's size and the engine. run_limit_bytes: a longer run of text without a safe
+    cut is an error, since it is encoded whole. terminal: of the moving line; None: lines go to the log.
     """
 
     overwrite: bool = False

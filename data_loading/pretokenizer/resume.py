@@ -1,4 +1,4 @@
-"""What lies where a set is to go: the same set, another one, one to append to, or an unfinished one."""
+"""The state of an output: the same set, another one, one to append to, or an unfinished one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
 from data_loading.tokens.token_set import open_token_set, read_manifest
 from data_loading.tokens.truncated_documents import CutDocuments, engine_note, obeyed_truncation
+from data_loading.tokens.verification_cache import text_difference
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_count
 
@@ -27,7 +28,7 @@ _OF_A_KIND = ("encoding", "document_separator", "text_field")
 def up_to_date(
     files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
 ) -> dict[str, Any] | None:
-    """Manifest of the set that is there; None where there is none.
+    """Manifest of the set that is there; None if there is none.
 
     Raises:
         UserError: it was made from something else; names both sides and the ways out.
@@ -40,7 +41,7 @@ def up_to_date(
         _other_tokenizer_or_options(manifest, inputs, tokenizer)
         or _other_form(manifest, options)
         or _missing(files, manifest)
-        or inputs.differs(manifest["sources"], files)
+        or _other_text(manifest["sources"], inputs, files)
     )
     if difference:
         raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}", code="output-differs")
@@ -48,7 +49,7 @@ def up_to_date(
 
 
 def refuse_before_training(files: SetFiles, inputs: Inputs, tokenizer_name: str, options: Options) -> None:
-    """As far as it can be told while the tokenizer of that name is still to be trained.
+    """Check the output before the tokenizer of that name is trained.
 
     Raises:
         UserError: a set made from something else is there.
@@ -62,13 +63,15 @@ def refuse_before_training(files: SetFiles, inputs: Inputs, tokenizer_name: str,
         difference = (
             f"it was made with tokenizer {there}, not with {tokenizer_name}, which is not trained yet"
         )
-    difference = difference or _other_form(manifest, options) or inputs.differs(manifest["sources"], files)
+    difference = (
+        difference or _other_form(manifest, options) or _other_text(manifest["sources"], inputs, files)
+    )
     if difference:
         raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}", code="output-differs")
 
 
 def _there(files: SetFiles) -> dict[str, Any] | None:
-    """The manifest of what is there; None where nothing is. Raises UserError where it has none."""
+    """Manifest of the set that is there; None if there is none. Raises UserError if a set has none."""
     manifest = read_manifest(files.tokens) if files.exists else None
     if manifest is None and files.exists:
         raise UserError(
@@ -90,7 +93,7 @@ def base_of(
 
     Raises:
         UserError: there is no set of shards, or it is not of this tokenizer and these options, or one of
-            the inputs is in it, or in what is held out beside it.
+            the inputs is in it, or in its held-out half.
     """
     if not files.is_folder:
         raise UserError(
@@ -102,7 +105,7 @@ def base_of(
     manifest = read_manifest(files.tokens)
     if manifest is None:
         raise UserError(
-            f"--append: there is no set of shards at {files.tokens} yet. Leave --append away to make it",
+            f"--append: there is no set of shards at {files.tokens} yet. Omit --append to make it",
             code="append-without-set",
         )
     difference = _other_tokenizer_or_options(manifest, inputs, tokenizer) or _missing(files, manifest)
@@ -119,21 +122,21 @@ def base_of(
             code="append-differs",
         )
     last = manifest["sources"][-manifest["generations"][-1]["sources"] :]
-    if len(manifest["generations"]) > 1 and inputs.differs(last, files) is None:
+    if len(manifest["generations"]) > 1 and _other_text(last, inputs, files) is None:
         return manifest, True
     refuse_repeated_files(manifest, files, inputs)
     return manifest, False
 
 
 def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[str, Any] | None) -> str:
-    """A name of everything that decides the bytes of the files that are made."""
+    """A digest of everything that decides the bytes of the files that are made."""
     facts: list[Any] = [WRITER_VERSION, inputs.state(), options_of(inputs, tokenizer), tokenizer.content_hash]
     facts += [options.shard_tokens, options.val_fraction, base["fingerprint"] if base else None]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def goes_on(files: SetFiles, job: str, inputs: Inputs, tokenizer: Tokenizer, options: Options) -> bool:
-    """Whether an unfinished set of this job is there to go on with.
+    """Whether an unfinished set of this job is there to resume.
 
     Raises:
         UserError: there is one of another job, which may be hours of work.
@@ -144,15 +147,15 @@ def goes_on(files: SetFiles, job: str, inputs: Inputs, tokenizer: Tokenizer, opt
     if earlier is not None and earlier != job and not options.overwrite:
         raise UserError(
             f"{files.partial} holds an unfinished tokenization of another text (by its path, size or time of "
-            "change), or with another tokenizer or option. Give the ones it was begun with to go on with it, "
-            "or " + ("remove it" if options.append else "--overwrite") + " to begin again",
+            "change), or with another tokenizer or option. Give those it was begun with to resume it, or "
+            f"{'remove it' if options.append else '--overwrite'} to begin again",
             code="unfinished-of-other",
         )
     return False
 
 
 def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Whatever changes ids or document borders, for the manifest."""
+    """All that changes ids or document borders, for the manifest."""
     return {
         **inputs.options,
         "special_tokens": "parse" if tokenizer.parses_special else "text",
@@ -161,7 +164,7 @@ def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def refuse_other_things(files: SetFiles) -> None:
-    """Raises UserError where the name is taken by something else."""
+    """Raise UserError if the name is taken by something else."""
     other = SetFiles(files.stem.with_name(f"{files.stem.name}.npy") if files.is_folder else files.stem)
     if other.exists:
         raise UserError(
@@ -181,6 +184,10 @@ def refuse_other_things(files: SetFiles) -> None:
             f"{files.tokens} is a file, and a set of shards is a folder; choose another --output",
             code="output-is-file",
         )
+
+
+def _other_text(sources: list[dict[str, Any]], inputs: Inputs, files: SetFiles) -> str | None:
+    return inputs.differs(sources, lambda path, fact: text_difference(path, fact, files))
 
 
 def _other_tokenizer_or_options(manifest: dict[str, Any], inputs: Inputs, tokenizer: Tokenizer) -> str | None:

@@ -1,4 +1,4 @@
-"""What a user is told of a set that was made: what it holds, how it was made, what to type next."""
+"""Summary of a set that was made: what it holds, how it was made, and the next command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from conf.overrides import typed_at
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Tokenizer, Training
 from data_loading.dataset.splits import other_ranges
 from data_loading.pretokenizer.job import Result
-from data_loading.pretokenizer.manifest import is_limited
+from data_loading.pretokenizer.manifest import is_limited, text_bytes_of
+from data_loading.text_io.file_names import TABLE_SUFFIXES
 from data_loading.tokenizers.load import KNOWN
 from data_loading.tokens.set_files import SetFiles, other_halves
 from data_loading.tokens.token_set import read_manifest
@@ -20,7 +21,7 @@ DTYPES = {"<u2": "uint16", "<u4": "uint32"}
 
 
 def facts_of(result: Result) -> dict[str, Any]:
-    """For `--json`."""
+    """Facts of the result for `--json`."""
     return {
         "path": str(result.path),
         "made": result.made,
@@ -41,52 +42,52 @@ def facts_of(result: Result) -> dict[str, Any]:
 
 
 def summary_of(result: Result) -> str:
-    """One line on what it holds, one on how it was made."""
-    manifest, name = result.manifest, result.manifest["tokenizer"]["name"]
-    documents = _count(manifest["documents"], "document")
-    behind = "it" if manifest["documents"] == 1 else "each"
-    said = manifest["tokenizer"]
-    appended = f" and the end-of-text id {said['eot_id']} after {behind}" if said["eot_appended"] else ""
-    appended += f", the begin-of-text id {said['bos_id']} before {behind}" if "bos_id" in said else ""
-    what = (
-        f"{result.path}: {_count(result.text_tokens, 'token')} of text in {documents}{appended}, "
-        f"{format_bytes(result.file_bytes)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"
-    )
-    what += _form(manifest)
-    if result.made:
-        made = f"made in {result.seconds:.1f} s{_rate(result)} by engine {manifest['engine']['name']}"
-        if result.peak_bytes is not None:
-            made += f", in at most {format_bytes(result.peak_bytes)} of memory"
-        lines = [what, made]
-    else:
-        lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
-    return "\n".join(lines)
-
-
-def _rate(result: Result) -> str:
-    """Nothing where a limit was reached in a source that does not know how much of it was read."""
-    if is_limited(result.manifest) and "read_bytes" not in result.manifest["sources"][-1]:
-        return ""
-    return f" ({result.text_bytes / 1e6 / result.seconds:.1f} MB/s)"
-
-
-def _form(manifest: dict[str, Any]) -> str:
-    """What a user asked for of the set's form."""
-    words = ""
+    """Lines of 80 columns (paths are not broken): the set, the text, the ids, and how it was made."""
+    manifest = result.manifest
+    size = f"{format_bytes(result.file_bytes)} ({DTYPES[manifest['dtype']]})"
     if "shards" in manifest:
-        words += f", {_count(len(manifest['shards']), 'shard')}"
+        size += f", {_count(len(manifest['shards']), 'shard')}"
+    what = f"{_count(result.text_tokens, 'token')} of text in {_count(manifest['documents'], 'document')}"
+    rows: dict[str, str] = {}
+    text_bytes = text_bytes_of(manifest)
+    is_text = not any(source["path"].endswith(TABLE_SUFFIXES) for source in manifest["sources"])
+    if is_text and result.text_tokens and not _is_partly_read(result):
+        each = text_bytes / result.text_tokens
+        rows["text"] = f"{text_bytes / 1e6:,.1f} MB, {each:.2f} bytes per token"
+    rows["tokenizer"] = _tokenizer(manifest["tokenizer"])
     if "val" in manifest:
-        held_out = sum(stop - start for start, stop in manifest["val"]["ranges"])
-        words += f", the last {_count(held_out, 'token')} held out"
-        if len(manifest["val"]["ranges"]) > 1:
-            words = words.replace("the last ", "")
-    return words
+        ranges = manifest["val"]["ranges"]
+        held_out = _count(sum(stop - start for start, stop in ranges), "token")
+        rows["held out"] = held_out if len(ranges) > 1 else f"the last {held_out}"
+    rows["made"] = _made(result)
+    return "\n".join(
+        [f"{result.path}: {what}, {size}", *(f"  {name:<11}{value}" for name, value in rows.items())]
+    )
+
+
+def _tokenizer(facts: dict[str, Any]) -> str:
+    around = [f"end-of-text id {facts['eot_id']} after"] if facts["eot_appended"] else []
+    around += [f"begin-of-text id {facts['bos_id']} before"] if "bos_id" in facts else []
+    return facts["name"] + (f", {' and '.join(around)} each document" if around else "")
+
+
+def _made(result: Result) -> str:
+    if not result.made:
+        return "up to date: nothing to do (--overwrite makes it again)"
+    rate = "" if _is_partly_read(result) else f" ({result.text_bytes / 1e6 / result.seconds:.1f} MB/s)"
+    memory = "" if result.peak_bytes is None else f", at most {format_bytes(result.peak_bytes)} of memory"
+    return f"in {result.seconds:.1f} s{rate} by engine {result.manifest['engine']['name']}{memory}"
+
+
+def _is_partly_read(result: Result) -> bool:
+    """Whether a limit ended a source that does not know how much of it was read."""
+    return is_limited(result.manifest) and "read_bytes" not in result.manifest["sources"][-1]
 
 
 def next_command(results: list[Result], spec: Tokenizer, *, is_usual_stdlib: bool) -> str:
-    """The command that trains on it, or why there is none.
+    """The command that trains on the set, or why there is none.
 
-    is_usual_stdlib: a run finds it without being told where it lies.
+    is_usual_stdlib: a run finds the set without its path.
     """
     if is_usual_stdlib:
         train = [] if spec.name == "bytes" else _overrides(spec)
@@ -119,7 +120,7 @@ def _halves(path: Path) -> tuple[Path, list[dict[str, Any]]] | None:
 
 
 def _fitting(manifests: list[dict[str, Any]]) -> list[str] | None:
-    """What a text needs that is too short for the usual windows and batches; None where nothing helps."""
+    """Options for a text that is too short for the usual windows and batches; None if none helps."""
     to_train, held_out = _lengths(manifests)
     shortest = min(max(to_train, default=0), max(held_out, default=0)) - 1
     if shortest < 1:
@@ -147,7 +148,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _overrides(spec: Tokenizer) -> list[str]:
-    """How `experiments.py` is told of the same tokenizer."""
+    """Options of `experiments.py` for the same tokenizer."""
     if spec.path is not None:
         return ["tokenizer=custom", f"tokenizer.path={typed_at('tokenizer.path', spec.path)}"]
     if spec.name not in KNOWN:

@@ -9,13 +9,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import cast
 
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.pretokenizer.engines.base import Engine
-from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.writer import STARTS
-from data_loading.text_io.source import Part, Sample, Source
+from data_loading.text_io.source import Sample, Source
 from data_loading.tokenizers.tokenizer import Tokenizer
 
 PLACES = 64
@@ -64,38 +63,35 @@ class _Kind:
     def is_complete(self) -> bool:
         return self.size_bytes is not None and self.sampled_bytes >= 0.999_999 * self.size_bytes
 
-
-def parts_of(source: Source | Inputs) -> Sequence[Part]:
-    """The inputs of one file each."""
-    return cast("Sequence[Part]", source.parts if isinstance(source, Inputs) else [source])
+    def add(self, sample: Sample, tokens: int) -> None:
+        self.sampled_bytes += sample.size_bytes
+        self.text_bytes += sum(map(len, sample.texts))
+        self.documents += sample.documents
+        self.tokens += tokens
 
 
 def forecast(source: Source | Inputs, tokenizer: Tokenizer, engine: Engine) -> Forecast:
-    """Encode samples of the source and carry their tokens per byte over to the whole.
+    """Encode samples of the source and extrapolate their tokens per byte to the whole.
 
     Raises:
         UserError: the source cannot be read.
     """
-    inputs = source if isinstance(source, Inputs) else Inputs([source])
-    parts = parts_of(inputs)
+    inputs = as_inputs(source)
     kinds: dict[object, _Kind] = {}
-    of_parts = [kinds.setdefault(_sampled_alike(part), _Kind()) for part in parts]
-    for part, kind in zip(parts, of_parts, strict=True):
-        if part.total_bytes is None or kind.size_bytes is None:
-            kind.size_bytes = None
-        else:
-            kind.size_bytes += part.total_bytes
+    of_parts = [kinds.setdefault(_sampled_alike(part), _Kind()) for part in inputs.parts]
+    for part, kind in zip(inputs.parts, of_parts, strict=True):
+        is_known = part.total_bytes is not None and kind.size_bytes is not None
+        kind.size_bytes = (kind.size_bytes or 0) + (part.total_bytes or 0) if is_known else None
     engine.load()
     seconds = 0.0
-    for number, sample in samples(parts):
-        kind, started = of_parts[number], time.perf_counter()
-        kind.tokens += int(engine.encode_batch(sample.texts)[1].sum()) if sample.texts else 0
+    for number, sample in samples(inputs.parts):
+        started = time.perf_counter()
+        count = int(engine.encode_batch(sample.texts)[1].sum()) if sample.texts else 0
         seconds += time.perf_counter() - started
-        kind.sampled_bytes += sample.size_bytes
-        kind.text_bytes += sum(map(len, sample.texts))
-        kind.documents += sample.documents
+        of_parts[number].add(sample, count)
     added = sum(number is not None for number in (tokenizer.eot_id, tokenizer.bos_id))
-    tokens, documents, text_bytes, is_limited = _whole(inputs, of_parts, added)
+    whole = _whole(inputs, of_parts, added)
+    tokens, documents, text_bytes, is_limited = whole or (None, None, None, inputs.is_limited)
     sampled_bytes = sum(kind.text_bytes for kind in kinds.values())
     return Forecast(
         tokens=tokens,
@@ -109,12 +105,12 @@ def forecast(source: Source | Inputs, tokenizer: Tokenizer, engine: Engine) -> F
     )
 
 
-def _sampled_alike(part: Part) -> object:
+def _sampled_alike(part: Source) -> object:
     return type(part), part.sample_starts is not None, part.total_bytes is None
 
 
-def samples(parts: Sequence[Part]) -> Iterator[tuple[int, Sample]]:
-    """(number of the part, sample) at places spread evenly over all parts; the whole of little text.
+def samples(parts: Sequence[Source]) -> Iterator[tuple[int, Sample]]:
+    """(number of the part, sample) at places spread evenly over all parts; all of a short text.
 
     The places are the same each time, but not regular, so that a text that repeats itself cannot keep step.
     """
@@ -143,23 +139,18 @@ def samples(parts: Sequence[Part]) -> Iterator[tuple[int, Sample]]:
         yield number, parts[number].sample(offset, length)
 
 
-def _whole(
-    inputs: Inputs, of_parts: Sequence[_Kind], added: int
-) -> tuple[float | None, float | None, float | None, bool]:
-    """(tokens, documents, bytes of text, whether a limit ends it) of all inputs in order."""
-    unknown = (None, None, None, inputs.is_limited)
+def _whole(inputs: Inputs, of_parts: Sequence[_Kind], added: int) -> tuple[float, float, float, bool] | None:
+    """(tokens, documents, bytes of text, whether a limit ends it) of all inputs; None: not known."""
     tokens = documents = text = 0.0
-    for part, kind in zip(parts_of(inputs), of_parts, strict=True):
-        if not kind.sampled_bytes:
-            if part.total_bytes == 0:
-                continue
-            return unknown
-        size, known = part.total_bytes, part.known_documents
-        if size is None and not kind.documents:
-            return unknown
-        here = kind.documents / kind.sampled_bytes * (math.inf if size is None else size)
-        count = max(1.0, here if known is None else known)
-        bytes_each = kind.sampled_bytes / kind.documents if size is None else size / count
+    for part, kind in zip(inputs.parts, of_parts, strict=True):
+        size = math.inf if part.total_bytes is None else part.total_bytes
+        if not kind.sampled_bytes or (math.isinf(size) and not kind.documents):
+            return None
+        count = 1.0 if part.is_one_document else kind.documents / kind.sampled_bytes * size
+        count = count if kind.is_complete else max(1.0, count)
+        if not count:
+            continue
+        bytes_each = kind.sampled_bytes / kind.documents if math.isinf(size) else size / count
         tokens_each = kind.tokens / kind.sampled_bytes * bytes_each + added
         left = [count]
         if inputs.max_documents is not None:
@@ -168,7 +159,7 @@ def _whole(
             left.append(math.ceil(max(0.0, inputs.max_tokens - tokens) / tokens_each))
         taken = min(left)
         if math.isinf(taken):
-            return unknown
+            return None
         tokens += taken * tokens_each
         text += taken * bytes_each * kind.text_bytes / kind.sampled_bytes
         documents += taken

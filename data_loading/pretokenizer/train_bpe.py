@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.blocks import make_blocks
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.text_io.chunks import not_utf8
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.cutting.cuts import cut_rule
@@ -21,7 +22,7 @@ SMALLEST = 257
 """The 256 bytes and end-of-text."""
 LARGEST = 1 << 20
 TRAINING_BYTES = 1 << 30
-"""Of a longer text, parts spread evenly over it, so that the counts of its words fit into memory."""
+"""Text that is read at most, in parts spread evenly, so that the counts of its words fit into memory."""
 _PART_BYTES = 1 << 18
 _MIN_FREQUENCY = 2
 _TOKENIZER = "tokenizer.json"
@@ -29,7 +30,7 @@ _RECORD = "training.json"
 
 
 def check_size(vocab_size: int) -> None:
-    """Raises UserError where no tokenizer can have so many ids."""
+    """Raise UserError if no tokenizer can have this number of ids."""
     if not SMALLEST <= vocab_size <= LARGEST:
         raise UserError(
             f"--train-tokenizer {vocab_size}: expected {SMALLEST} (all bytes and end of text) to {LARGEST:,}",
@@ -38,12 +39,12 @@ def check_size(vocab_size: int) -> None:
 
 
 def train_tokenizer(
-    source: Source, vocab_size: int, folder: Path, log: Callable[[str], None] = lambda line: None
+    source: Source | Inputs, vocab_size: int, folder: Path, log: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """The folder with a tokenizer of that size trained on the text, end-of-text the last of its ids.
+    """Train a tokenizer of that size on the text, end-of-text the last of its ids; returns its folder.
 
-    Nothing is done where the folder holds the tokenizer of this very text and size. The same text
-    gives the same tokenizer. Sennrich et al., arXiv:1508.07909; byte-level as in GPT-2 (Radford et
+    Nothing is done if the folder holds the tokenizer of this text and size. The same text gives the same
+    tokenizer. Sennrich et al., arXiv:1508.07909; byte-level as in GPT-2 (Radford et
     al., 2019).
 
     Raises:
@@ -51,14 +52,16 @@ def train_tokenizer(
         OSError: it cannot be written; then nothing is left.
     """
     check_size(vocab_size)
-    if not source.can_continue:
+    inputs = as_inputs(source)
+    if not inputs.can_continue:
         raise UserError(
-            f"--train-tokenizer: {source.what} cannot be read twice. Write it to a file first",
+            f"--train-tokenizer: {inputs.what} cannot be read twice. Write it to a file first",
             code="input-not-readable-twice",
         )
-    record = {"vocab_size": vocab_size, "source": source.state(), "options": source.options}
+    record = {"vocab_size": vocab_size, "source": inputs.state(), "options": inputs.options}
     known = _read_record(folder)
-    if known is not None and {key: known.get(key) for key in record} == record:
+    alone = {**record, "source": inputs.state()[0]}  # of one text, by an earlier version
+    if known is not None and {key: known.get(key) for key in record} in (record, alone):
         log(f"{folder}: the tokenizer of this text, trained earlier")
         return folder
     if known is not None or holds_tokenizer(folder):
@@ -67,20 +70,20 @@ def train_tokenizer(
             "train one on this text",
             code="bpe-of-other-text",
         )
-    folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, this tells before the work
+    folder.mkdir(parents=True, exist_ok=True)  # fails before the work if nothing can be written
     try:
-        reached, used_bytes = _train(source, vocab_size, folder / _TOKENIZER, log)
+        reached, used_bytes = _train(inputs, vocab_size, folder / _TOKENIZER, log)
         atomic_files.write_json(folder / _RECORD, {**record, "ids": reached, "bytes": used_bytes})
     except BaseException:
         with suppress(OSError):
             (folder / _TOKENIZER).unlink(missing_ok=True)
-            folder.rmdir()  # which is not done where other things are in it
+            folder.rmdir()  # not done if other things are in it
         raise
     log(f"{folder}: {reached:,} ids, trained on {used_bytes / 1e6:,.1f} MB")
     return folder
 
 
-def _train(source: Source, vocab_size: int, path: Path, log: Callable[[str], None]) -> tuple[int, int]:
+def _train(source: Inputs, vocab_size: int, path: Path, log: Callable[[str], None]) -> tuple[int, int]:
     """Write the tokenizer; returns (its ids, bytes of text that were looked at)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -101,7 +104,7 @@ def _train(source: Source, vocab_size: int, path: Path, log: Callable[[str], Non
     tokenizer.add_special_tokens([END_OF_TEXT])
     reached = tokenizer.get_vocab_size()
     if reached < vocab_size:
-        log(f"{reached:,} ids instead of {vocab_size:,}: no other pair stands twice in this text")
+        log(f"{reached:,} ids instead of {vocab_size:,}: no other pair occurs twice in this text")
     atomic_files.write_text(path, tokenizer.to_str(pretty=True))
     return reached, counted.used_bytes
 
@@ -111,7 +114,7 @@ class _Counted:
 
     used_bytes = 0
 
-    def parts(self, source: Source, definition: dict[str, Any]) -> Iterator[str]:
+    def parts(self, source: Inputs, definition: dict[str, Any]) -> Iterator[str]:
         """Every n-th part where the text is longer than TRAINING_BYTES; words are never cut."""
         every = max(1, -(-(source.total_bytes or 0) // TRAINING_BYTES))
         number = 0

@@ -19,7 +19,7 @@ HEAD_BYTES = 6
 SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 _READ_BYTES = 1 << 18
 _XZ_MEMORY = 256 << 20
-"""What `xz -9` needs four times over; a file may ask for more than the machine has."""
+"""Four times what `xz -9` needs. A file can ask for more than the machine has."""
 
 
 class _Member(Protocol):
@@ -38,7 +38,7 @@ class _Member(Protocol):
 
 
 class _GzipMember:
-    """zlib with the face of the others."""
+    """zlib with the interface of the others."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -79,7 +79,7 @@ def _zstd() -> Any:
 
 @dataclass(frozen=True)
 class Compression:
-    """member: makes a decompressor. magics: how a member may begin. padding: zeros may follow one."""
+    """member: makes a decompressor. magics: first bytes of a member. padding: zeros can follow it."""
 
     name: str
     magics: tuple[bytes, ...]
@@ -102,18 +102,18 @@ _COMPRESSIONS = (
 
 
 def compression_of(head: bytes) -> Compression | None:
-    """The compression of a file that begins so; None where it is not compressed."""
+    """Compression of a file with these first bytes; None if it is not compressed."""
     return next((found for found in _COMPRESSIONS if head.startswith(found.magics)), None)
 
 
 def is_cut_short(head: bytes, suffix: str) -> bool:
-    """Whether all of a file is less than the first bytes by which a compression is known."""
+    """Whether a whole file is shorter than the first bytes of its compression."""
     magics = (magic for found in _COMPRESSIONS for magic in found.magics)
     return suffix in SUFFIXES and any(len(head) < len(magic) and magic.startswith(head) for magic in magics)
 
 
 def looks_damaged(head: bytes, suffix: str) -> bool:
-    """Whether a file is compressed by its name, but begins neither so nor as a text."""
+    """Whether a file is compressed by its name, but its first bytes are neither of that nor of a text."""
     try:
         text = codecs.utf_8_decode(head, "strict", False)[0]
     except UnicodeDecodeError:
@@ -124,12 +124,14 @@ def looks_damaged(head: bytes, suffix: str) -> bool:
 def decompressed(
     read: Callable[[int], bytes], compression: Compression, name: str, piece_bytes: int
 ) -> Iterator[bytes]:
-    """What a stream holds, in pieces of up to `piece_bytes`; members one after another to the end.
+    """Yield the text of a stream in pieces of up to `piece_bytes`, all members to the end.
 
-    read: gives up to so many bytes of the stream, none at its end. name: for messages.
+    Args:
+        read: Returns up to the given number of bytes of the stream, none at its end.
+        name: For messages.
 
     Raises:
-        UserError: it is damaged, ends too early, or goes on with something else; with the byte.
+        UserError: it is damaged, ends too early, or is followed by something else; with the byte.
     """
     errors = compression.errors()
     member = compression.member()
@@ -176,7 +178,7 @@ def decompressed(
 
 
 def _next_member(rest: bytes, more: Callable[[], bytes], compression: Compression) -> bytes:
-    """The bytes after a member, at least as many as tell what they are; empty at the end."""
+    """The bytes after a member, enough to recognize them; empty at the end."""
     while True:
         rest = rest.lstrip(b"\0") if compression.padding else rest
         if len(rest) >= HEAD_BYTES:

@@ -15,7 +15,7 @@ _READ_BYTES = 1 << 20
 
 
 class ContentHash:
-    """Told of the bytes of a source in order.
+    """Hash of the bytes of a source, which `update` takes in order.
 
     known: hex digests of pieces from the first one on that need not be computed again. on_piece:
     called with each digest that is computed.
@@ -35,12 +35,12 @@ class ContentHash:
         return len(self._digests) * PIECE_BYTES
 
     def skip_to(self, offset: int) -> None:
-        """Go on at this byte, which must not lie beyond `known_bytes`."""
+        """Continue at this byte, at most `known_bytes`."""
         assert self._at <= offset <= self.known_bytes
         self._at = offset
 
     def update(self, data: bytes | memoryview) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         view = memoryview(data)
         already = max(0, min(len(view), self.known_bytes - self._at))
         self._at += already
@@ -58,12 +58,12 @@ class ContentHash:
 
     @property
     def digests(self) -> list[str]:
-        """Of the pieces of all that was shown, the last of which may be shorter than the others."""
+        """Digests of the pieces so far, the last of which can be shorter than the others."""
         whole, rest = divmod(self._at, PIECE_BYTES)
         return self._digests[:whole] + ([self._piece.hexdigest()] if rest else [])
 
     def hexdigest(self) -> str:
-        """Of all that was shown; pieces known beyond it do not count."""
+        """Hash of all bytes so far, without known pieces after them."""
         return hash_of_pieces(self.digests)
 
 

@@ -1,4 +1,4 @@
-"""How long a line or a cell may be, which is held in memory whole."""
+"""Limit on the length of a line or a cell, which is held in memory whole."""
 
 from __future__ import annotations
 
@@ -8,29 +8,23 @@ LONGEST_BYTES = 64 << 20
 """Unless --run-limit allows more."""
 
 
-class LineTooLong(ValueError):
-    """offset: of its first byte."""
+class TooLong(ValueError):
+    """A line or cell above the limit.
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(offset)
-        self.offset = offset
+    place: offset of the line, or number of the row. size_bytes: None if only known to be above the limit.
+    """
 
-
-class CellTooLong(ValueError):
-    """row: among those that were asked for."""
-
-    def __init__(self, row: int, size: int) -> None:
-        super().__init__(row, size)
-        self.row, self.size = row, size
+    def __init__(self, place: int, size_bytes: int | None = None) -> None:
+        super().__init__(place, size_bytes)
+        self.place, self.size_bytes = place, size_bytes
 
 
 def too_long(where: str, limit_bytes: int, size_bytes: int | None = None) -> UserError:
-    """What a user is told. size_bytes: None where it is not known, only that it is above the limit."""
-    size = "more than" if size_bytes is None else f"{size_bytes / 2**20:,.1f} MB long, above"
-    enough = -(-max(2 * limit_bytes, size_bytes or 0) // 2**20)
+    """The error for a line or cell above the limit. size_bytes: None if it is not known."""
+    limit, enough = f"{limit_bytes / 2**20:g} MB", -(-max(2 * limit_bytes, size_bytes or 0) // 2**20)
+    size = f"more than {limit}" if size_bytes is None else f"{size_bytes / 2**20:,.1f} MB, above {limit}"
     return UserError(
-        f"{where} is {size} {limit_bytes / 2**20:g} MB{' long' if size_bytes is None else ''}, and has to be "
-        f"held in memory whole, several times over. Divide it into several documents, or allow longer ones "
-        f"(--run-limit {enough}MB)",
+        f"{where} has {size}, and is held in memory whole, several times over. Divide it into several "
+        f"documents, or allow longer ones (--run-limit {enough}MB)",
         code="document-too-long",
     )

@@ -1,4 +1,4 @@
-"""What text comes from, as the job sees it: documents in chunks, from any chunk on."""
+"""Source of documents as the job reads it: in chunks, from any chunk on."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from data_loading.text_io.byte_files import SAMPLE_BYTES
 from data_loading.text_io.chunks import Chunk, Mark
 from data_loading.text_io.content_hash import ContentHash
-from data_loading.tokens.set_files import SetFiles
+
+Compare = Callable[[Path, dict[str, Any]], str | None]
+"""(file, a manifest's facts of it) -> how its text differs; None: it is the same."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What stands at one place of a source, for a forecast.
+    """Text at one place of a source.
 
-    texts: UTF-8, of one document each. size_bytes: what they take of the source as it lies on disk.
-    documents: that end in them.
+    texts: UTF-8, of one document each. size_bytes: their size in the source as it is on disk.
+    documents: how many end in them.
     """
 
     texts: list[bytes]
@@ -27,81 +30,79 @@ class Sample:
     documents: int = 0
 
 
-class Source(Protocol):
-    """Documents to tokenize.
+class Source:
+    """Documents of one input. A custom source is a subclass, with a row in `inputs/discover.py`.
 
-    what: words for messages. argument: what a user types for it. total_bytes, done_bytes: size on
-    disk, and how much of it `chunks` has read so far; None where the size is not known. options:
-    whatever changes ids or document borders, for the manifest. can_continue: False where the input
-    is gone once it is read.
+    Attributes:
+        what: Name in messages.
+        argument: What a user types for it.
+        total_bytes: Size on disk; None if it is not known.
+        done_bytes: How much of that `chunks` has read so far.
+        options: All that changes ids or document borders, for the manifest.
+        can_continue: False if the input can be read only once.
+        is_one_document: Whether it has one document, whatever its length.
+        sample_starts: Bytes from which `sample` can read, in order; None: any.
     """
 
-    @property
-    def total_bytes(self) -> int | None: ...
-
-    @property
-    def done_bytes(self) -> int: ...
-
-    @property
-    def options(self) -> dict[str, Any]: ...
-
-    @property
-    def can_continue(self) -> bool: ...
-
-    @property
-    def what(self) -> str: ...
-
-    @property
-    def argument(self) -> str: ...
+    what: str
+    argument: str
+    total_bytes: int | None
+    done_bytes: int
+    options: dict[str, Any]
+    can_continue: bool
+    is_one_document: bool = False
+    sample_starts: Sequence[int] | None
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
-        """The text in order, from the chunk with the mark `start` on, the same chunks each time.
+        """Yield the text in order, the same chunks each time.
 
-        pieces: digests of an earlier attempt, and where to note new ones. Raises UserError where the
-        text cannot be read or decoded.
+        Args:
+            start: Mark of the first chunk to yield; None: from the beginning.
+            pieces: Digests of an earlier attempt, which gets those of this one too.
+
+        Raises:
+            UserError: the text cannot be read or decoded.
         """
-        ...
-
-    def samples(self) -> list[bytes]:
-        """UTF-8 parts of start, middle and end, for comparing engines."""
-        ...
-
-    def state(self) -> Any:
-        """A JSON value that differs when the input was changed, without reading it: names, sizes, times."""
-        ...
-
-    def facts(self) -> list[dict[str, Any]]:
-        """The manifest's `sources`: path, bytes, content_hash ... of what `chunks` has read to its end."""
-        ...
-
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        """How the text is not the one of these facts of the set `files`; None when it is."""
-        ...
-
-
-class Part(Source, Protocol):
-    """One input, of which a forecast reads samples.
-
-    known_documents: how many there are; None where only reading tells. sample_starts: bytes of it from
-    which `sample` can read, in order; None: from any.
-    """
-
-    @property
-    def known_documents(self) -> int | None: ...
-
-    @property
-    def sample_starts(self) -> Sequence[int] | None: ...
+        raise NotImplementedError
 
     def sample(self, start: int, length: int) -> Sample:
         """About `length` bytes of text from the byte `start` on. Raises UserError."""
-        ...
+        raise NotImplementedError
+
+    def samples(self) -> list[bytes]:
+        """UTF-8 of start, middle and end, for comparing engines."""
+        places, total = self.sample_starts or [0], self.total_bytes or 0
+        if len(places) > 1:
+            places = [places[number] for number in sorted({0, len(places) // 2, len(places) - 1})]
+        elif self.sample_starts is None and total > 3 * SAMPLE_BYTES:
+            places = [0, total // 2, total - SAMPLE_BYTES]
+        length = SAMPLE_BYTES if len(places) > 1 else 3 * SAMPLE_BYTES
+        found = [b"".join(self.sample(place, length).texts) for place in places]
+        return [whole_characters(text[:length]) for text in found]
+
+    def state(self) -> Any:
+        """A JSON value that changes with the input, without reading it: names, sizes, times."""
+        raise NotImplementedError
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The manifest's `sources`: path, bytes, content_hash ... of what `chunks` has read."""
+        raise NotImplementedError
+
+    def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
+        """The difference between the text and that of a manifest's `sources`; None if there is none."""
+        raise NotImplementedError
+
+
+def whole_characters(data: bytes) -> bytes:
+    """Valid UTF-8 out of a part of a text that can begin and end inside a character."""
+    return data.decode("utf-8", "ignore").encode()
 
 
 class Pieces:
-    """Digests of the pieces that were read, by file, kept in a file of lines: an attempt adds to it.
+    """Digests of the pieces that were read, by file, and facts of each file that was read to its end.
 
-    path: None: kept in this process only. A line that a kill cut short is passed over. The facts of a
-    file that was read to its end are kept as well.
+    path: a file of lines to which each attempt appends; None: kept in this process only. A line that a
+    kill cut short is skipped.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -132,19 +133,18 @@ class Pieces:
         return view
 
     def content_hash(self, file: int) -> ContentHash:
-        """The hash of a file, going on from what is known of it."""
-        known = self._known.setdefault(self._first + file, [])
-        return ContentHash(known, self._note(self._first + file, known))
+        """Hash of a file, which starts with the pieces that are known."""
+        number = self._first + file
+        known = self._known.setdefault(number, [])
 
-    def _note(self, file: int, known: list[str]) -> Callable[[str], None]:
         def note(digest: str) -> None:
-            self._write([file, len(known), digest])
+            self._write([number, len(known), digest])
             known.append(digest)
 
-        return note
+        return ContentHash(known, note)
 
     def facts(self, file: int) -> dict[str, Any] | None:
-        """What `note_facts` was told of the file."""
+        """Facts of a file that `note_facts` got."""
         return self._facts.get(self._first + file)
 
     def note_facts(self, file: int, facts: dict[str, Any]) -> None:
@@ -159,8 +159,8 @@ class Pieces:
 
 
 def numbered(chunks: Iterator[Chunk], start: Mark | None) -> Iterator[Chunk]:
-    """Chunks marked by their number; those before `start` are read again and passed over."""
+    """Chunks marked by their number; those before `start` are read again and skipped."""
     first = start["chunk"] if start else 0
     for number, chunk in enumerate(chunks):
         if number >= first:
-            yield Chunk(chunk.data, chunk.source, chunk.offset, chunk.ends_document, {"chunk": number})
+            yield chunk._replace(mark={"chunk": number})

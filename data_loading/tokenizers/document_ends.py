@@ -38,12 +38,12 @@ def choose_ends(tokenizer: Tokenizer, eos: str | None, bos: str | None) -> Token
 
 
 def recorded_ends(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
-    """The tokenizer with the ids around documents that the options of a manifest say."""
+    """The tokenizer with the ids around documents of a manifest's options."""
     return _with(tokenizer, {name: options[name] for name in ("eos", "bos") if name in options})
 
 
 def notes_on_ends(tokenizer: Tokenizer) -> Iterator[str]:
-    """What a user has to know of the ids around documents, one line each."""
+    """Notes on the ids around documents, one line each."""
     if tokenizer.eot_id is None and not tokenizer.chosen_ends:
         yield (
             f"tokenizer {tokenizer.name} names no end of text: nothing is put between documents. "

@@ -27,7 +27,7 @@ from data_loading.pretokenizer.distributed.task_plan import (
     missing_tasks,
     read_plan,
 )
-from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.job import check_options
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import up_to_date
@@ -95,7 +95,7 @@ class Order:
 
 
 def run_on_slurm(
-    source: Source,
+    source: Source | Inputs,
     tokenizer: Tokenizer,
     output: Path,
     how: Options,
@@ -113,7 +113,7 @@ def run_on_slurm(
     Raises:
         UserError: tasks cannot make this set, or were begun with another command, or the cluster refuses.
     """
-    whole = source if isinstance(source, Inputs) else Inputs([source])
+    whole = as_inputs(source)
     plan = make_plan(whole, tokenizer, output, how, tasks, "--slurm")
     check_options(how, output)
     files = SetFiles(output)

@@ -1,4 +1,4 @@
-"""--clean: a source whose documents are cleaned while they are read (what that is: cleaner.py)."""
+"""--clean: a source whose documents are cleaned while they are read, by the rules of cleaner.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from data_loading.find.locate import bare_name
 from data_loading.pretokenizer.cleaning.cleaner import MOST_MARKS, Cleaner, RunTooLong
 from data_loading.pretokenizer.sources.stdlib import StdlibSource
 from data_loading.pretokenizer.sources.wrapper import Wrapped
 from data_loading.text_io.byte_files import READ_BYTES
 from data_loading.text_io.chunks import Chunk, Mark, undecodable
+from data_loading.text_io.file_names import bare_name
 from data_loading.text_io.source import Pieces, Source
 from data_loading.text_io.text_file import TextFile
 from experiment_utils.errors import UserError
@@ -32,12 +32,12 @@ CODE_SUFFIXES = (
     ".tex", ".tf", ".toml", ".ts", ".tsv", ".tsx", ".v", ".vb", ".vhd", ".vhdl", ".vim", ".vue", ".xml",
     ".yaml", ".yml", ".zig", ".zsh",
 )  # fmt: skip
-"""Of source code, and of other texts in which blanks mean something."""
+"""Suffixes of source code, and of other texts in which blanks mean something."""
 _CODE_NAMES = ("makefile", "dockerfile", "cmakelists.txt")
 
 
 def is_code(source: Source) -> bool:
-    """By the name of the file, without the suffix of a compression."""
+    """Whether a source is source code, by the name of the file without the suffix of a compression."""
     if not isinstance(source, TextFile):
         return isinstance(source, StdlibSource)
     name = bare_name(PurePath(source.argument).name).lower()
@@ -45,14 +45,14 @@ def is_code(source: Source) -> bool:
 
 
 def check_choice(clean: str) -> None:
-    """Raises UserError unless it is one of CHOICES."""
+    """Raise UserError unless it is one of CHOICES."""
     if clean not in CHOICES:
         raise UserError(f"--clean {clean}: choices are {', '.join(CHOICES)}", code="clean-unknown")
 
 
 @dataclass
 class _Text:
-    """One document under way. documents: that had text, and none was left. lost_bytes: shorter by."""
+    """State within a document. documents: of which no text was left. lost_bytes: dropped so far."""
 
     cleaner: Cleaner = field(default_factory=Cleaner)
     undecoded: str = ""
@@ -66,27 +66,27 @@ class _Text:
         return {**vars(self), "cleaner": self.cleaner.state()}
 
 
-@dataclass
 class Cleaned(Wrapped):
-    """The inner source's documents, cleaned and valid UTF-8. how: one of CHOICES, for the manifest.
+    """The inner source's documents, cleaned and valid UTF-8.
 
-    Marks hold the inner mark and what the cleaner knows there. Offsets are those of the inner chunks:
-    near the byte in the file, less what was held back before it.
+    Marks hold the inner mark and the state of the cleaner there. Offsets are those of the inner chunks: near
+    the byte in the file, minus what was held back before it.
+
+    Args:
+        how: One of CHOICES, for the manifest.
     """
 
-    how: str = "normalize"
-    _text: _Text = field(init=False, default_factory=_Text)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {**self.inner.options, "clean": self.how}
+    def __init__(self, inner: Source, how: str = "normalize") -> None:
+        super().__init__(inner)
+        self.options = {**inner.options, "clean": how}
+        self._text = _Text()
 
     def state(self) -> Any:
-        """Another version of Unicode composes other characters, so it goes on with no half-made set."""
+        """Another version of Unicode composes other characters, so it resumes no unfinished set."""
         return [self.inner.state(), unicodedata.unidata_version]
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Generator[Chunk]:
-        """Raises UserError where a byte is not UTF-8, named as it is without cleaning."""
+        """Raises UserError for a byte that is not UTF-8, at the place that is reported without cleaning."""
         self._text = text = _restored(start["text"]) if start else _Text()
         decoder = codecs.getincrementaldecoder("utf-8")(self.inner.options["errors"])
         decoder.setstate((bytes.fromhex(text.undecoded), 0))
@@ -96,7 +96,7 @@ class Cleaned(Wrapped):
                 mark = {"inner": chunk.mark, "text": text.state()}
                 data = _cleaned(chunk, decoder, text)
                 if data or chunk.ends_document:
-                    yield Chunk(data, chunk.source, chunk.offset, chunk.ends_document, mark)
+                    yield chunk._replace(data=data, mark=mark)
 
     def facts(self) -> list[dict[str, Any]]:
         """cleaned: characters that were dropped, documents of which nothing was left, bytes in all."""
@@ -116,12 +116,24 @@ def _restored(state: dict[str, Any]) -> _Text:
 
 
 def _cleaned(chunk: Chunk, decoder: codecs.IncrementalDecoder, text: _Text) -> bytes:
-    """In parts: a chunk may be a long document, whose characters take four bytes each."""
+    """Clean in parts: a chunk can be a long document, whose characters take four bytes each."""
     found = []
     for start in range(0, len(chunk.data) or 1, READ_BYTES):
-        part, end = chunk.data[start : start + READ_BYTES], start + READ_BYTES
-        is_last = chunk.ends_document and end >= len(chunk.data)
-        found.append(_fed(part, is_last, chunk.source, chunk.offset + start, decoder, text.cleaner))
+        part, is_last = chunk.data[start : start + READ_BYTES], start + READ_BYTES >= len(chunk.data)
+        offset = chunk.offset + start - len(decoder.getstate()[0])
+        try:
+            decoded = decoder.decode(part, chunk.ends_document and is_last)
+            found.append(text.cleaner.feed(decoded).encode())
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise undecodable(chunk.source, "utf-8", offset + error.start, byte) from None
+        except RunTooLong:
+            raise UserError(
+                f"{chunk.source}: near byte {chunk.offset + start:,} there are more than {MOST_MARKS:,} "
+                "combining marks in a row, which belong to one character and cannot be put in order. Is "
+                "this a text? Take them out, or omit --clean",
+                code="marks-run-too-long",
+            ) from None
     if chunk.ends_document:
         found.append(text.cleaner.finish().encode())
     data = b"".join(found)
@@ -132,21 +144,3 @@ def _cleaned(chunk: Chunk, decoder: codecs.IncrementalDecoder, text: _Text) -> b
         text.documents += text.is_read and not text.is_kept
         text.is_read = text.is_kept = False
     return data
-
-
-def _fed(
-    part: bytes, is_last: bool, source: str, offset: int, decoder: codecs.IncrementalDecoder, cleaner: Cleaner
-) -> bytes:
-    held_back = len(decoder.getstate()[0])
-    try:
-        return cleaner.feed(decoder.decode(part, is_last)).encode()
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise undecodable(source, "utf-8", offset - held_back + error.start, byte) from None
-    except RunTooLong:
-        raise UserError(
-            f"{source}: near byte {offset:,} there are more than {MOST_MARKS:,} marks in a row "
-            "that all belong to one character, so they cannot be put in order. Is this a text? Take them "
-            "out, or leave --clean away",
-            code="marks-run-too-long",
-        ) from None

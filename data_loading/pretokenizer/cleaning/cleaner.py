@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 
 MOST_MARKS = 1 << 12
-"""Combining characters in a row: they are held until it ends, and put in order in quadratic time. No
-text has so many (Unicode's own limit for streams is 30)."""
+"""Most combining characters in a row. They are held until the run ends and put in order in quadratic time; no
+text has as many (Unicode's own limit for streams is 30)."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _ASCII_CONTROL = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
@@ -39,7 +39,7 @@ class RunTooLong(ValueError):
 class Cleaner:
     """Cleans one document; `finish` makes it ready for the next one.
 
-    held: the end of the text so far, whose NFC depends on what follows. begun: something came behind
+    held: the end of the text so far, whose NFC depends on what follows. begun: text came after
     the byte order marks. blank: a run of blanks is pending. breaks: line breaks that the text so far
     ends with. control_characters, blanks: how many characters were dropped, over all documents.
     """
@@ -52,7 +52,7 @@ class Cleaner:
     blanks: int = 0
 
     def feed(self, text: str) -> str:
-        """What is certain after this piece. Raises RunTooLong."""
+        """Return the cleaned text that no later piece can change. Raises RunTooLong."""
         text = self.held + self._without_controls(text)
         _refuse_long_runs(text)
         cut = _last_boundary(text)
@@ -60,14 +60,14 @@ class Cleaner:
         return self._without_blanks(unicodedata.normalize("NFC", text[:cut]))
 
     def finish(self) -> str:
-        """The rest of the document."""
+        """Return the rest of the document."""
         rest = self._without_blanks(unicodedata.normalize("NFC", self.held))
         self.blanks += self.blank
         self.held, self.begun, self.blank, self.breaks = "", False, False, ""
         return rest
 
     def state(self) -> dict[str, str | bool | int]:
-        """All of it, as JSON: `Cleaner(**state)` goes on."""
+        """The state as JSON: `Cleaner(**state)` continues from it."""
         return dict(vars(self))
 
     def _without_controls(self, text: str) -> str:
@@ -81,7 +81,7 @@ class Cleaner:
         return text
 
     def _without_blanks(self, text: str) -> str:
-        """The line breaks before it are looked at once more: a run counts as one wherever it is cut."""
+        """Shorten runs. The line breaks before the text are included: a run is one wherever it is cut."""
         text = self.breaks + " " * self.blank + text
         found = text.replace("\t", " ")
         while "  " in found:
@@ -114,7 +114,7 @@ def _two_breaks_at_most(text: str) -> str:
 
 
 def _refuse_long_runs(text: str) -> None:
-    """Looked for at every MOST_MARKS-th character, where a longer run cannot be missed."""
+    """Raise RunTooLong. Every MOST_MARKS-th character is checked, so that no longer run is missed."""
     if text.isascii():
         return
     combining = _combining()
@@ -129,7 +129,7 @@ def _refuse_long_runs(text: str) -> None:
 
 
 def _last_boundary(text: str) -> int:
-    """The last place where what follows does not change what is before; 0 without one."""
+    """The last place where the text after it does not change the text before it; 0 if there is none."""
     if text.endswith((" ", "\n", "\r")):  # nothing combines with them
         return len(text)
     combining = _combining()
@@ -141,9 +141,9 @@ def _last_boundary(text: str) -> int:
 
 @cache
 def _combining() -> frozenset[str]:
-    """Characters that may change with what is before them: reordered, or made one with it.
+    """Characters that can change with those before them: reordered, or composed with them.
 
-    Those whose decomposition begins with a mark, or with what is the second half of some composition
+    Their decomposition begins with a mark, or with the second half of some composition
     (UAX 15, 9.1: all others are boundaries).
     """
     halves = {chr(code) for code in _HANGUL_VOWELS_AND_FINALS}

@@ -1,7 +1,7 @@
-"""What --dedup compares: lines, or whole documents. Their hashes, and their text without the repeated ones.
+"""Units that --dedup compares, lines or whole documents: their hashes, and the text without repeated ones.
 
 A line is compared without its line end (LF or CRLF), otherwise byte for byte. Blank lines are no
-repetition of one another. Both see the text in pieces of any size and hold none of it.
+repetition of one another. Both take the text in pieces of any size and hold none of it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from data_loading.pretokenizer.cleaning.seen_hashes import HASH_BYTES
 from data_loading.text_io.chunks import Chunk
 
 PIECE_BYTES = 1 << 16
-"""Text that is divided into lines at a time: a chunk may be much longer."""
+"""Text that is divided into lines at a time: a chunk can be much longer."""
 
 
 @dataclass
 class Numbering:
-    """Where in the set the text is. number: of the unit under way, or of the next one. is_open: one is
-    under way. dropped, dropped_bytes: in this source so far.
+    """Position in the set. number: of the current or next unit. is_open: whether the text is inside of it.
+    dropped, dropped_bytes: in this source so far.
     """
 
     number: int = 0
@@ -33,11 +33,11 @@ class Numbering:
 
 
 Flags = Callable[[int, int], np.ndarray]
-"""(first number, how many) -> bool, whether they are to be dropped."""
+"""(first number, count) -> bool, whether they are to be dropped."""
 
 
 class Unit(Protocol):
-    """Numbers units over all chunks of a set; the same ones when it hashes and when it drops."""
+    """A kind of unit, numbered over all chunks of a set in the same way when hashing and when dropping."""
 
     name: str
     number: int
@@ -45,7 +45,7 @@ class Unit(Protocol):
     def hash(self, data: bytes, *, ends_document: bool) -> None: ...
 
     def take(self) -> np.ndarray:
-        """uint64 `(n, 3)`: hash and number of what has ended since the last call."""
+        """uint64 `(n, 3)`: hash and number of the units that ended since the last call."""
         ...
 
     @staticmethod
@@ -115,16 +115,16 @@ class Lines(_Hashes):
 
     def hash(self, data: bytes, *, ends_document: bool) -> None:
         first, *others = data.split(b"\n")
-        self._go_on(first)
+        self._add(first)
         if others:
             self._end()
             self._whole(others[:-1])
-            self._go_on(others[-1])
+            self._add(others[-1])
         if ends_document and self._is_begun:
             self._end()
 
-    def _go_on(self, part: bytes) -> None:
-        """With the line under way; a CR at its end may be part of a line end."""
+    def _add(self, part: bytes) -> None:
+        """Add to the current line; a CR at its end can be part of a line end."""
         if not part:
             return
         if not self._is_begun:
@@ -181,7 +181,7 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _lines(piece: bytes) -> list[bytes]:
-    """With their LF; a CR alone ends none, so `splitlines` would not do."""
+    """Lines with their LF. A CR alone ends none, so `splitlines` cannot be used."""
     *whole, rest = piece.split(b"\n")
     return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
 

@@ -1,8 +1,8 @@
-"""The first of --dedup's two passes: hash all lines or documents, and write down which ones came before.
+"""The first of --dedup's two passes: hash all lines or documents, and record which ones came before.
 
-What is found lies in a folder of its own in the set's hidden folder: `bits`, a bit for each unit of the
-set in its order, and, written when that is whole, `found.json`. A job that was killed behind this pass
-uses them again; one that was killed in it begins it again.
+The result is in a folder of its own in the set's hidden folder: `bits`, a bit for each unit of the set in
+its order, and `found.json`, which is written last. A job that was killed after this pass uses them
+again; one that was killed in it begins it again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BATCH_UNITS = 1 << 14
 _LOG_EVERY_S = 30.0
 _WINDOW_BYTES = 1 << 13
 _USUAL_DOCUMENT_BYTES = 1 << 9
-"""For an estimate of disk space that rather says too much."""
+"""Small, so that the estimate of disk space is rather too large."""
 _USUAL_COMPRESSION = 4
 
 
@@ -63,7 +63,10 @@ class Duplicates:
             )
 
     def prepare(self, parts: Sequence[Source], parent: Path, log: Callable[[str], None]) -> None:
-        """Find out, or read what an earlier attempt has found in `parent`. parts: before anything is dropped.
+        """Find the duplicates, or read the result of an earlier attempt in `parent`.
+
+        Args:
+            parts: The inputs before anything is dropped.
 
         Raises:
             UserError: a part cannot be read, or the disk is too small for the hashes.
@@ -74,7 +77,7 @@ class Duplicates:
         found = _read_found(folder)
         if found is not None and found["identity"] == identity:
             self.first = found["first"]
-            log(f"duplicate {self.unit} are known from an earlier attempt: {_told(found, self.unit)}")
+            log(f"duplicate {self.unit} are known from an earlier attempt: {_counts(found, self.unit)}")
             return
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -83,7 +86,7 @@ class Duplicates:
                 self._find(parts, folder, identity, log)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # an unfinished set lies there as well
+            with suppress(OSError):  # there can be an unfinished set
                 parent.rmdir()
             raise
 
@@ -103,7 +106,7 @@ class Duplicates:
         facts = {"first": self.first, "units": pass_.unit.number, "repeated": found.repeated}
         atomic_files.write_json(folder / "found.json", {"version": _VERSION, "identity": identity, **facts})
         spilt = f", {format_bytes(found.spilt_bytes)} of hashes were on disk" if found.spilt_bytes else ""
-        log(f"{_told(facts, self.unit)} in {format_duration(time.monotonic() - pass_.started)}{spilt}")
+        log(f"{_counts(facts, self.unit)} in {format_duration(time.monotonic() - pass_.started)}{spilt}")
 
     def flags(self, first: int, count: int) -> np.ndarray:
         """bool `(count,)`: whether the units from number `first` on are repetitions."""
@@ -130,7 +133,7 @@ class _Pass:
         self.parts, self.first = parts, list[int]()
         self.unit: Unit = unit
         self._bytes_before = 0
-        self.started = self._told = time.monotonic()
+        self.started = self._logged = time.monotonic()
         self._log = log
         sizes = [part.total_bytes for part in parts]
         self.total_bytes = None if None in sizes else sum(filter(None, sizes))
@@ -154,32 +157,32 @@ class _Pass:
                     if unit.number - waiting >= _BATCH_UNITS:
                         waiting = unit.number
                         yield unit.take()
-                self._tell()
+                self._log_progress()
         yield unit.take()
         if time.monotonic() - self.started > _LOG_EVERY_S:
             self._log(f"all is read: comparing the hashes of {format_count(unit.number)} {unit.name}")
 
-    def _tell(self) -> None:
-        if time.monotonic() - self._told < _LOG_EVERY_S:
+    def _log_progress(self) -> None:
+        if time.monotonic() - self._logged < _LOG_EVERY_S:
             return
-        self._told = time.monotonic()
+        self._logged = time.monotonic()
         done = f"{self.done_bytes / 1e6:,.1f} MB"
         if self.total_bytes:
             done = f"{self.done_bytes / self.total_bytes:4.0%} of {self.total_bytes / 1e6:,.1f} MB"
-        rate = self.done_bytes / 1e6 / (self._told - self.started)
+        rate = self.done_bytes / 1e6 / (self._logged - self.started)
         units = f"{format_count(self.unit.number)} {self.unit.name}"
         self._log(f"looking for duplicates: {done}, {units}, {rate:.1f} MB/s")
 
 
 @dataclass
 class _Room:
-    """Whether the hashes of all units have room on the disk: estimated before, and held against it while."""
+    """Room on the disk for the hashes of all units: estimated before the pass, and checked during it."""
 
     folder: Path
     pass_: _Pass
 
     def check_before(self, memory_bytes: int) -> None:
-        """Raises UserError."""
+        """Raise UserError if samples show that there is too little."""
         total = self.pass_.total_bytes
         if total is None:
             return
@@ -194,7 +197,7 @@ class _Room:
             self._check(spilt + units // 8)
 
     def check_while(self, spilt_bytes: int, next_bytes: int) -> None:
-        """Before more is written. Raises UserError."""
+        """Raise UserError before more is written than there is room for."""
         total, done, soon = self.pass_.total_bytes, self.pass_.done_bytes, spilt_bytes + next_bytes
         if total and done and done < total:
             next_bytes = soon * total // done - spilt_bytes
@@ -206,7 +209,7 @@ class _Room:
             raise UserError(
                 f"--dedup {self.pass_.unit.name}: the hashes of this text need about {format_bytes(needed)} "
                 f"more in {self.folder.parent.parent}, and {format_bytes(free)} are free there. Make room, "
-                "tokenize to another disk (--output), or leave --dedup away",
+                "tokenize to another disk (--output), or omit --dedup",
                 code="dedup-disk-space",
             )
 
@@ -223,12 +226,9 @@ def _read_found(folder: Path) -> dict[str, Any] | None:
             size = (folder / "bits").stat().st_size
     except (FileNotFoundError, ValueError):
         return None
-    return (
-        found
-        if found is not None and found.get("version") == _VERSION and size == -(-found["units"] // 8)
-        else None
-    )
+    is_whole = found and found.get("version") == _VERSION and size == -(-found["units"] // 8)
+    return found if is_whole else None
 
 
-def _told(found: dict[str, Any], unit: str) -> str:
+def _counts(found: dict[str, Any], unit: str) -> str:
     return f"{found['units']:,} {unit}, {found['repeated']:,} of them duplicates"

@@ -1,9 +1,9 @@
-"""Which of many hashes came before: exact, in bounded memory, by files of them on disk.
+"""Find which of many hashes came before: exact, in bounded memory, with files of hashes on disk.
 
-Hashes are collected until the memory is full; sorted, those that are there twice are known, and the
-others go to one of 256 files by their next byte. What fell into one file is taken in again in the same
-way, so a file of any size, or one of equal hashes only, is worked off in the same memory. Nothing is
-written while all fit into memory. What came before is told by number, and becomes a file of bits.
+Hashes are collected until the memory is full and sorted, which finds those that are there twice. The
+others go to one of 256 files by their next byte. Each file is read again in the same way, so that a file
+of any size, or of equal hashes only, needs the same memory. Nothing is written while all fit into
+memory. The result is a file with a bit for each number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _READ_ROWS = 1 << 15
 
 
 class FirstSeen:
-    """Finds out which of numbered hashes are repetitions; used once.
+    """Finds which of numbered hashes are repetitions; used once.
 
-    folder: for files, which are removed as they are worked off. memory_bytes: at least
-    LEAST_MEMORY_BYTES. on_spill: told of the bytes written so far, and of how many follow, before they do.
+    folder: for files, which are removed when they are read. memory_bytes: at least LEAST_MEMORY_BYTES.
+    on_spill: called with the bytes written so far and the bytes to write next, before they are written.
     """
 
     def __init__(

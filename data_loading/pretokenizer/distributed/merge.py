@@ -97,7 +97,7 @@ def merge(output: Path, *, skip_bad: int | None = None, log: Log = lambda line: 
         if there is None:
             _link(files, manifest, parts)
             log(f"{output}: {len(parts):,} shards of {plan['tasks']:,} tasks")
-        elif there != manifest:
+        elif {**there, "engine": None} != {**manifest, "engine": None}:
             raise UserError(
                 f"{output} exists and was not made of these tasks. Remove one of the two, and merge again: "
                 f"{shlex.join(['rm', '-r', str(output)])}, or {shlex.join(['rm', '-r', str(files.tasks)])}",
@@ -142,10 +142,10 @@ def _merged(files: SetFiles, plan: dict[str, Any], skip_bad: int | None) -> tupl
         {**shard, "name": layout.names(number)[0]}
         for number, shard in enumerate(shard for one in made for shard in one["shards"])
     ]
-    engines = [made[0]["engine"]]
-    engines += [one["engine"] for one in made if one["engine"] != engines[0]]
+    engines = _engines([one["engine"] for one in made])
     merged = {
         **made[0],
+        "engine": engines[0],
         "tokens": tokens,
         "documents": sum(one["documents"] for one in made),
         "sources": sources,
@@ -158,6 +158,17 @@ def _merged(files: SetFiles, plan: dict[str, Any], skip_bad: int | None) -> tupl
     }
     found: dict[str, Any] = json.loads(json.dumps(merged))
     return found, parts
+
+
+def _engines(of_tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The engines of the tasks, each once, with the bytes on which all of its tasks compared it."""
+    found: dict[str, dict[str, Any]] = {}
+    for engine in of_tasks:
+        key = json.dumps({**engine, "compared_bytes": None}, sort_keys=True)
+        before = found.get(key, {}).get("compared_bytes", 0)
+        compared = {name: before + engine[name] for name in ("compared_bytes",) if name in engine}
+        found[key] = {**engine, **compared}
+    return list(found.values())
 
 
 def _check_bad_lines(files: SetFiles, sources: Sequence[dict[str, Any]], allowed: int) -> None:

@@ -14,7 +14,7 @@ from data_loading.pretokenizer.distributed.task_plan import (
     remove_tasks,
     sizes_of,
 )
-from data_loading.pretokenizer.inputs.concatenated import Inputs
+from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import up_to_date
@@ -28,7 +28,7 @@ _UNEVEN = 1.5
 
 
 def pretokenize_task(
-    source: Source,
+    source: Source | Inputs,
     tokenizer: Tokenizer,
     output: Path,
     task: SetTask,
@@ -46,7 +46,7 @@ def pretokenize_task(
         UserError: as `pretokenize`; or tasks cannot make this set, or were begun with another command.
         LockHeld: another process does this task.
     """
-    whole = source if isinstance(source, Inputs) else Inputs([source])
+    whole = as_inputs(source)
     plan = make_plan(whole, tokenizer, output, options, task.tasks)
     files = SetFiles(output)
     with disk_errors(files.tasks, output):

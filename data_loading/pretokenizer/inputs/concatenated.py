@@ -13,18 +13,21 @@ from data_loading.pretokenizer.cleaning.duplicates import Duplicates
 from data_loading.pretokenizer.sources.json_lines import Tolerance
 from data_loading.text_io.byte_files import SAMPLE_BYTES
 from data_loading.text_io.chunks import Chunk, Mark
-from data_loading.text_io.source import Pieces, Source
-from data_loading.tokens.set_files import SetFiles
+from data_loading.text_io.source import Compare, Pieces, Source, whole_characters
 
 
 @dataclass
 class Inputs:
     """Sources of one file each, in this order.
 
-    max_documents: the set ends after so many. max_tokens: it ends with the document in which the
-    token of that number falls; that is for the job, which sees the tokens, to say (`end_after`).
-    tolerance: shared with the parts. duplicates: shared with them too, where lines or documents that
-    came before are dropped; then all parts are Deduplicated. notes: what a user is told beforehand.
+    Attributes:
+        max_documents: The set ends after this many documents.
+        max_tokens: The set ends with the document in which this token falls. The job, which sees the
+            tokens, finds it (`end_after`).
+        tolerance: Shared with the parts.
+        duplicates: Shared with the parts if repeated lines or documents are dropped; then all parts are
+            Deduplicated.
+        notes: Lines for the user before the work.
     """
 
     parts: Sequence[Source]
@@ -36,25 +39,26 @@ class Inputs:
     _facts: dict[int, dict[str, Any]] = field(init=False, default_factory=dict)
     _part: int = field(init=False, default=0)
     _bytes_before: int = field(init=False, default=0)
-    """Of the parts before the one that is read."""
+    """Size of the parts before the one that is read."""
 
     @property
     def total_bytes(self) -> int | None:
-        return _sum([part.total_bytes for part in self.parts])
+        sizes = [part.total_bytes for part in self.parts]
+        return None if None in sizes else sum(filter(None, sizes))
 
     @property
     def is_limited(self) -> bool:
-        """It may end before its inputs do."""
+        """Whether the set can end before its inputs do."""
         return self.max_documents is not None or self.max_tokens is not None
 
     @property
     def may_shrink(self) -> bool:
-        """Text may be left out of it: by cleaning, or since it came before."""
+        """Whether cleaning or --dedup can leave text out."""
         return bool(self.options.get("clean") or self.options.get("dedup"))
 
     @property
     def expected_bytes(self) -> int | None:
-        """How much of them will be read; None where that is not known beforehand."""
+        """Bytes that will be read; None if that is not known before."""
         return None if self.is_limited else self.total_bytes
 
     @property
@@ -63,7 +67,7 @@ class Inputs:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of the parts, which agree where they share one; limits where there are some."""
+        """Options of the parts, which agree if they share one, and the limits."""
         options = {name: value for part in self.parts for name, value in part.options.items()}
         limits = {"max_documents": self.max_documents, "max_tokens": self.max_tokens}
         return {**options, **{name: limit for name, limit in limits.items() if limit is not None}}
@@ -79,24 +83,20 @@ class Inputs:
         return f"{len(self.parts):,} files ({self.parts[0].what} to {self.parts[-1].what})"
 
     @property
-    def argument(self) -> str:
-        return self.arguments[0] + (" ..." if len(self.parts) > 1 else "")
-
-    @property
-    def arguments(self) -> list[str]:
-        """What a user types for them."""
-        return [part.argument for part in self.parts]
-
-    @property
     def with_duplicates(self) -> Inputs:
-        """The same before any is dropped, which needs no `prepare`."""
+        """The same before --dedup drops anything, which needs no `prepare`."""
         parts = [part.inner if isinstance(part, Deduplicated) else part for part in self.parts]
         return replace(self, parts=parts, duplicates=None)
 
     def prepare(self, folder: Path, log: Callable[[str], None]) -> None:
-        """What has to be known before the text is read; to be called first.
+        """Log the notes, and find the duplicates. Call it before the text is read.
 
-        folder: what is found stays there for another attempt. Raises UserError, or OSError of a full disk.
+        Args:
+            folder: Keeps what is found for another attempt.
+
+        Raises:
+            UserError: the text cannot be read.
+            OSError: the disk is full.
         """
         for note in self.notes:
             log(note)
@@ -105,7 +105,7 @@ class Inputs:
             self.duplicates.prepare(self.with_duplicates.parts, folder, log)
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Generator[Chunk]:
-        """Marks hold the file, the mark there, the documents before, and whether one is under way."""
+        """Marks hold the file, the mark in it, the documents before, and whether one is open."""
         return self._chunks(start, pieces or Pieces(), self.max_documents)
 
     def _chunks(self, start: Mark | None, pieces: Pieces, limit: int | None) -> Generator[Chunk]:
@@ -113,7 +113,9 @@ class Inputs:
         self.tolerance.found = 0
         self._facts = {}
         for file in range(first):
-            self._take_facts(file, pieces.facts(file) or self._read_again(file, pieces))
+            facts = pieces.facts(file) or self._read_again(file, pieces)
+            self._facts[file] = facts
+            self.tolerance.found += facts.get("skipped", 0)
         documents, is_open = (start["documents"], start["open"]) if start else (0, False)
         before = sum(facts["documents"] for facts in self._facts.values())
         self._bytes_before = sum(part.total_bytes or 0 for part in self.parts[:first])
@@ -126,7 +128,7 @@ class Inputs:
                     is_open = is_open or bool(chunk.data)
                     if chunk.ends_document:
                         documents, is_open = documents + is_open, False
-                    yield Chunk(chunk.data, chunk.source, chunk.offset, chunk.ends_document, here)
+                    yield chunk._replace(mark=here)
                     if documents == limit:
                         break
             self._note_facts(file, documents - before, pieces)
@@ -140,12 +142,8 @@ class Inputs:
         self._facts[file] = {**self.parts[file].facts()[0], "documents": documents}
         pieces.note_facts(file, self._facts[file])
 
-    def _take_facts(self, file: int, facts: dict[str, Any]) -> None:
-        self._facts[file] = facts
-        self.tolerance.found += facts.get("skipped", 0)
-
     def _read_again(self, file: int, pieces: Pieces) -> dict[str, Any]:
-        """Facts of a file that an earlier attempt has read, where they were lost."""
+        """Facts of a file that an earlier attempt has read, if they were lost."""
         found, documents, is_open = self.tolerance.found, 0, False
         for chunk in self.parts[file].chunks(None, pieces.from_file(file)):
             is_open = is_open or bool(chunk.data)
@@ -156,36 +154,32 @@ class Inputs:
         return self._facts[file]
 
     def end_after(self, documents: int, start: Mark | None, pieces: Pieces) -> None:
-        """Have `facts` tell of so many documents alone. start: a mark before the last of them ends."""
+        """Limit `facts` to the first `documents` documents. start: a mark before the last of them ends."""
         for _ in self._chunks(start, pieces, documents):
             pass
 
     def samples(self) -> list[bytes]:
-        """Of the first, the middle and the last file."""
+        """UTF-8 parts of the first, the middle and the last file."""
         places = sorted({0, len(self.parts) // 2, len(self.parts) - 1})
         found = [self.parts[place].samples() for place in places]
-        if len(found) == 1:
-            return found[0]
-        return [_short(b"".join(samples)) for samples in found]
+        return (
+            found[0] if len(found) == 1 else [whole_characters(b"".join(one)[:SAMPLE_BYTES]) for one in found]
+        )
 
     def state(self) -> Any:
         return [part.state() for part in self.parts]
 
     def facts(self) -> list[dict[str, Any]]:
-        """Of the files that `chunks` has begun to read."""
+        """Facts of the files that `chunks` has begun to read."""
         return [self._facts[file] for file in sorted(self._facts)]
 
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+    def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
         if len(facts) > len(self.parts) or (len(facts) < len(self.parts) and not self.is_limited):
             return f"it was made from {len(facts):,} files, and these are {len(self.parts):,}"
-        differences = (part.differs([fact], files) for part, fact in zip(self.parts, facts, strict=False))
+        differences = (part.differs([fact], compare) for part, fact in zip(self.parts, facts, strict=False))
         return next(filter(None, differences), None)
 
 
-def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
-def _short(sample: bytes) -> bytes:
-    return sample[:SAMPLE_BYTES].decode("utf-8", "ignore").encode()
+def as_inputs(source: Source | Inputs) -> Inputs:
+    """The source as inputs of one part."""
+    return source if isinstance(source, Inputs) else Inputs([source])

@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data_loading.find.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
+from data_loading.text_io.byte_files import read_errors
+from data_loading.text_io.file_names import (
+    JSON_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+    bare_name,
+    has_known_suffix,
+)
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 
@@ -17,7 +24,7 @@ _SHOWN = 8
 
 @dataclass
 class LeftOut:
-    """What folders hold that is no input. others: files of other kinds. The rest are counts."""
+    """Contents of folders that are no input. others: files of other kinds. The rest are counts."""
 
     others: list[Path] = field(default_factory=list)
     broken_links: list[Path] = field(default_factory=list)
@@ -25,28 +32,24 @@ class LeftOut:
     special: int = 0
 
     def note(self, taken: Collection[Path] = ()) -> str | None:
-        """One line for the user; None where nothing is left out. taken: files that are inputs after all."""
+        """One line for the user; None if nothing is left out. taken: files that are inputs after all."""
         others = [path for path in self.others if path not in taken]
-        parts = []
+        parts, how = [], ""
         if others:
             suffixes = Counter(path.suffix.lower() or "no suffix" for path in others)
             shown = ", ".join(f"{suffix} {count:,}" for suffix, count in suffixes.most_common(_SHOWN))
             more = ", ..." if len(suffixes) > _SHOWN else ""
             parts.append(f"{counted(len(others), 'file')} of other kinds ({shown}{more})")
+            how = f". To take them, give them as a pattern, such as '{others[0].parent}/*{others[0].suffix}'"
+            if any(path.name.lower().endswith((".json", ".arrow")) for path in others):
+                how += "; --text-field NAME takes .json (one object a line) and .arrow too"
         if self.broken_links:
             parts.append(f"{counted(len(self.broken_links), 'broken link')} (such as {self.broken_links[0]})")
         if self.special:
             parts.append(f"{self.special:,} that are no plain files (pipes, sockets, devices)")
         if self.hidden:
             parts.append(f"{self.hidden:,} hidden")
-        if not parts:
-            return None
-        how = ""
-        if others:
-            how = f". To take them, give them as a pattern, such as '{others[0].parent}/*{others[0].suffix}'"
-            if any(path.name.lower().endswith((".json", ".arrow")) for path in others):
-                how += "; --text-field NAME takes .json (one object a line) and .arrow too"
-        return f"left out: {', '.join(parts)}{how}"
+        return f"left out: {', '.join(parts)}{how}" if parts else None
 
 
 def files_below(folder: Path, left_out: LeftOut, *, with_fields: bool) -> list[Path]:
@@ -55,18 +58,17 @@ def files_below(folder: Path, left_out: LeftOut, *, with_fields: bool) -> list[P
     Hidden ones are left out, and the tokenizers that are stored next to token sets.
 
     Args:
-        left_out: gets what is no input.
-        with_fields: a field is named (`--text-field`), so that .json and .arrow are inputs as well.
+        left_out: Gets what is no input.
+        with_fields: A field is named (`--text-field`), so that .json and .arrow are inputs as well.
 
     Raises:
         UserError: there is none, a folder cannot be read, or a link leads back to a folder above it.
     """
-    found = []
+    found: list[Path] = []
     for path in _walk(folder, {}, left_out):
-        if has_known_suffix(path.name) or (with_fields and _has_fields(path.name)):
-            found.append(path)
-        else:
-            left_out.others.append(path)
+        fields = bare_name(path.name).lower().endswith((*JSON_SUFFIXES, *TABLE_SUFFIXES))
+        is_input = has_known_suffix(path.name) or (with_fields and fields)
+        (found if is_input else left_out.others).append(path)
     if not found:
         known = ", ".join((*TEXT_SUFFIXES, *JSON_SUFFIXES))
         note = left_out.note()
@@ -78,17 +80,10 @@ def files_below(folder: Path, left_out: LeftOut, *, with_fields: bool) -> list[P
     return sorted(found, key=lambda path: path.parts)
 
 
-def _has_fields(name: str) -> bool:
-    return bare_name(name).lower().endswith((*JSON_SUFFIXES, *TABLE_SUFFIXES))
-
-
 def _walk(folder: Path, above: dict[tuple[int, int], Path], left_out: LeftOut) -> Iterator[Path]:
     """Plain files. above: the folders on the way here, by device and inode."""
-    try:
-        stat = folder.stat()
-        entries = list(os.scandir(folder))
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror}", code="file-unreadable") from None
+    with read_errors(folder):
+        stat, entries = folder.stat(), list(os.scandir(folder))
     here = stat.st_dev, stat.st_ino
     if here in above:
         raise UserError(
@@ -112,7 +107,7 @@ def _walk(folder: Path, above: dict[tuple[int, int], Path], left_out: LeftOut) -
 
 
 def _is(test: Callable[[], bool]) -> bool:
-    """Whether the test of a directory entry holds; a link to itself is nothing."""
+    """Whether the test of a directory entry holds; False for a link to itself."""
     try:
         return test()
     except OSError:

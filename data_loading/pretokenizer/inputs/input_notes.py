@@ -1,19 +1,25 @@
-"""Notes on inputs that were read: one line for each thing that may not be what was meant."""
+"""Notes on inputs that were read: one line for each thing that can be a mistake."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.wrapper import unwrapped
-from data_loading.text_io.text_file import TextFile, without_mark
+from data_loading.text_io.single_stream import without_mark
+from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import END_OF_TEXT
 
-_SHOWN = 5
+SHOWN = 5
 _BORDER = re.compile(rb"^" + re.escape(END_OF_TEXT.encode()) + rb"\r?$", re.MULTILINE)
 """A line that other programs write between two documents of a text."""
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many follow."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def notes_on_inputs(inputs: Inputs, *, parses_special: bool = False) -> Iterator[str]:
@@ -27,10 +33,8 @@ def notes_on_inputs(inputs: Inputs, *, parses_special: bool = False) -> Iterator
     marked = [fact["path"] for fact in facts if fact.get("byte_order_mark")]
     if marked:
         count = f"{len(marked):,} files begin" if len(marked) > 1 else "1 file begins"
-        more = " ..." if len(marked) > _SHOWN else ""
-        names = ", ".join(marked[:_SHOWN])
         yield (
-            f"{count} with a byte order mark, which was encoded as text ({names}{more}): "
+            f"{count} with a byte order mark, which was encoded as text ({some(marked)}): "
             f"{without_mark(inputs.options.get('encoding', ''))} leaves it out"
         )
     separator = inputs.options.get("document_separator")

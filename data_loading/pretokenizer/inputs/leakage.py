@@ -1,7 +1,8 @@
-"""What is appended must not be in the set already, nor in the one that holds out text beside it."""
+"""Refusal of text that would be in a set twice, or in the text to train on and in the one held out."""
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,44 @@ from data_loading.tokens.token_set import read_manifest
 from experiment_utils.errors import UserError
 
 
-def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
-    """Before the work: compare the files that are appended with those that the set was made from.
-
-    base: manifest of the set as it is. Only files of the same size are read, once. A text that is
-    compressed in one of them only is found by `refuse_repeated_contents`.
+def refuse_same_files(train: Inputs, val: Inputs) -> None:
+    """Compare the files of --val with the others before anything is made; most differ in size.
 
     Raises:
-        UserError: one of them is there, under whichever name, or was there and has changed since.
+        UserError: one of them is in both, under any name.
+    """
+    for held_out in _files(val):
+        for file in _files(train):
+            if file.stat().st_size == held_out.stat().st_size and filecmp.cmp(file, held_out, shallow=False):
+                raise _held_out_too(str(file), str(held_out))
+
+
+def refuse_same_contents(train: dict[str, Any], val: dict[str, Any]) -> None:
+    """Compare the manifests of the two sets, which finds a text that only one of them has compressed.
+
+    Raises:
+        UserError: a text is in both.
+    """
+    contents = {source["content_hash"]: source["path"] for source in train["sources"]}
+    for source in val["sources"]:
+        if source["content_hash"] in contents:
+            raise _held_out_too(contents[source["content_hash"]], source["path"])
+
+
+def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
+    """Compare the files to append with those of the set and of its other half, before the work.
+
+    Only files of the same size are read, once. `refuse_repeated_contents` finds a text that only one of
+    them has compressed.
+
+    Args:
+        base: Manifest of the set as it is.
+
+    Raises:
+        UserError: one of them is there, under any name, or was there and has changed since.
     """
     known = list(_known_sources(base, files))
-    for part in inputs.parts:
-        path = getattr(unwrapped(part), "path", None)
-        if not isinstance(path, Path) or not path.is_file():
-            continue
+    for path in _files(inputs):
         stat, hashes = path.stat(), dict[int | None, str]()
         for there, source in known:
             is_it = path.resolve() == (there.tokens.parent / source["path"]).resolve()
@@ -49,9 +74,13 @@ def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs)
 def refuse_repeated_contents(
     base: dict[str, Any], files: SetFiles, appended: Sequence[dict[str, Any]]
 ) -> None:
-    """After the work, before it takes its place: by the content hashes of what was read.
+    """Compare content hashes after the work, before the set takes its place.
 
-    appended: the manifest's `sources` of what is new. Raises as `refuse_repeated_files`.
+    Args:
+        appended: The manifest's `sources` of what is new.
+
+    Raises:
+        UserError: as `refuse_repeated_files`.
     """
     known = {source["content_hash"]: (there, source) for there, source in _known_sources(base, files)}
     for source in appended:
@@ -60,32 +89,45 @@ def refuse_repeated_contents(
             raise _repeated(source["path"], before, there, files)
 
 
+def _files(inputs: Inputs) -> list[Path]:
+    paths = [getattr(unwrapped(part), "path", None) for part in inputs.parts]
+    return [path for path in paths if path is not None and path.is_file()]
+
+
 def _known_sources(base: dict[str, Any], files: SetFiles) -> Iterator[tuple[SetFiles, dict[str, Any]]]:
-    """Sources of the set, and of those that lie beside it as its other half, with the set of each."""
+    """Sources of the set and of its other half (X_validation of X_train), with the set of each."""
     for source in base["sources"]:
         yield files, source
-    for beside in other_halves(files):
-        manifest = read_manifest(beside.tokens)
+    for half in other_halves(files):
+        manifest = read_manifest(half.tokens)
         for source in manifest["sources"] if manifest else ():
-            yield beside, source
+            yield half, source
+
+
+def _held_out_too(file: str, held_out: str) -> UserError:
+    return UserError(
+        f"--val {held_out} holds the same text as {file}, so a model would be tested on what it was trained "
+        "on. Hold another text out, or omit --val: a run then holds out the last part of the text "
+        "(dataset.val_fraction)",
+        code="val-is-train",
+    )
 
 
 def _changed(path: Path, before: str, there: SetFiles) -> UserError:
     return UserError(
-        f"--append: {path} is in {there.tokens} already, as it was before: it had {before}. What is in both "
-        "would stand there twice, and the set could not be held against its text any more. Put what is new "
-        "into a file of another name and append that, or make the set anew, with --overwrite instead of "
-        "--append",
+        f"--append: {path} is in {there.tokens} already, as it was before: it had {before}. The part in both "
+        "would be in the set twice, and the set could not be compared with its text again. Append a file "
+        "of another name with the new part only, or make the set again (--overwrite without --append)",
         code="append-input-changed",
     )
 
 
 def _repeated(name: str, source: dict[str, Any], there: SetFiles, files: SetFiles) -> UserError:
     same = "" if Path(source["path"]).name == Path(name).name else f" (there from {source['path']})"
-    why = "it would stand in it twice"
+    why = "it would be in the set twice"
     if there.tokens != files.tokens:
         why = "a model would be tested on what it was trained on"
     return UserError(
-        f"--append: the text of {name} is in {there.tokens} already{same}; {why}. Leave it away",
+        f"--append: the text of {name} is in {there.tokens} already{same}; {why}. Leave it out",
         code="append-input-repeated",
     )

@@ -1,4 +1,4 @@
-"""The end of a set by tokens: the document in which the last one falls is its last."""
+"""The end of a set by tokens: its last document is the one in which the last token falls."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ def until_token(
 ) -> Iterator[EncodedBlock]:
     """The blocks up to the end of the document that holds token number `max_tokens`, counted from 1.
 
-    max_tokens: None: all of them. before: what the set holds already. The last block is cut there, and
-    its `after` is the place before it, from where the source can be told how far it was used.
+    The last block is cut there. Its `after` is the place before it, from which the source can find how far
+    it was used.
+
+    Args:
+        before: Tokens that the set holds already.
+        max_tokens: None: all blocks.
     """
     if max_tokens is None:
         yield from blocks
         return
     tokens, place = before.written.tokens, before.place
     if tokens >= max_tokens and before.written.document_start == tokens:
-        return  # an earlier attempt has come to the end
+        return  # an earlier attempt has reached the end
     for block in blocks:
         reached = np.flatnonzero(block.document_ends + tokens >= max_tokens)
         if len(reached):

@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from data_loading.text_io.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
+from data_loading.text_io.byte_files import SAMPLE_BYTES, ByteStream
 from data_loading.text_io.chunks import Chunk, Mark, Undecodable
-from data_loading.text_io.content_hash import ContentHash
-from data_loading.text_io.single_stream import OfStream
-from data_loading.text_io.size_limits import LONGEST_BYTES, LineTooLong, too_long
-from data_loading.text_io.source import Pieces, Sample, numbered
-from data_loading.text_io.text_file import (
-    BYTE_ORDER_MARK,
-    check_errors,
-    sample_text,
-    text_encoding,
-    transcoded,
-    transcoded_head,
-    without_mark,
-)
+from data_loading.text_io.single_stream import BYTE_ORDER_MARK, OneStream, without_mark
+from data_loading.text_io.size_limits import LONGEST_BYTES, TooLong, too_long
+from data_loading.text_io.source import Pieces, Sample, numbered, whole_characters
 from experiment_utils.errors import UserError
 
 TEXT_FIELD = "text"
+IDS_FIELDS = ("input_ids", "tokens", "token_ids", "ids")
+"""Usual names of fields of token ids."""
 _SHOWN_FIELDS = 20
 _LONGEST_SAMPLED_BYTES = 4 << 20
 _SEARCHED_BYTES = 64 << 20
-"""How far samples are looked for where the usual places have no text."""
+"""Text that is searched for samples if the usual places have none."""
 
 
 class BadLine(ValueError):
-    """Why a line is no document."""
+    """The reason why a line is no document."""
 
 
 class NoText(BadLine):
-    """It has bytes that its encoding has not."""
+    """It has bytes that are not UTF-8."""
 
 
 @dataclass
 class Tolerance:
-    """How many lines may be left out because they are no documents, over all inputs of a set."""
+    """Number of lines that can be left out because they are no documents, over all inputs of a set."""
 
     allowed: int = 0
     found: int = 0
 
     def refuse(self, problem: str) -> None:
-        """One more. Raises UserError when it is one too many."""
+        """Count one more. Raises UserError if it is one too many."""
         self.found += 1
         if self.found > self.allowed:
             before = f" {self.found - 1:,} bad lines before it were left out." if self.allowed else ""
@@ -59,59 +51,49 @@ class Tolerance:
             )
 
 
-@dataclass
-class JsonLines(OfStream):
-    """A file of JSON lines, compressed or not; empty lines are passed over.
+class JsonLines(OneStream):
+    """A file of JSON lines, compressed or not. Empty lines are skipped.
 
-    text_field: of each line's object, a string. encoding, errors: as in TextFile. stream: where the
-    bytes come from, if not from the file at `path`. longest_bytes: a longer line is an error.
+    Args:
+        text_field: Field of each line's object that holds the text; `a.b` for field b of object a.
+        tolerance: Shared by the inputs of a set.
+        longest_bytes: A longer line is an error.
     """
 
-    path: Path
-    text_field: str = TEXT_FIELD
-    encoding: str = "utf-8"
-    errors: str = "strict"
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    stream: ByteStream | None = None
-    longest_bytes: int = LONGEST_BYTES
-    options: dict[str, Any] = field(init=False)
-    _skipped: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self.encoding = text_encoding(self.encoding)
-        check_errors(self.errors)
-        self._stream: ByteStream = self.stream or ByteFile(self.path)
-        self.options = {"encoding": self.encoding, "errors": self.errors, "text_field": self.text_field}
+    def __init__(
+        self,
+        path: Path,
+        text_field: str = TEXT_FIELD,
+        encoding: str = "utf-8",
+        errors: str = "strict",
+        tolerance: Tolerance | None = None,
+        stream: ByteStream | None = None,
+        longest_bytes: int = LONGEST_BYTES,
+    ) -> None:
+        super().__init__(path, encoding, errors, stream)
+        self.options["text_field"] = self.text_field = text_field
+        self.tolerance, self.longest_bytes = tolerance or Tolerance(), longest_bytes
+        self._skipped = 0
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         content = (pieces or Pieces()).content_hash(0)
         self._skipped = 0
         if self.encoding != "utf-8":
-            return numbered(self._documents(self._text(content), 1), start)
+            return numbered(self._documents(self.decoded(content), 1), start)
         if start is None:
-            return self._documents(self._stream.read(0, content), 1)
+            return self._documents(self.decoded(content), 1)
         self._skipped = start["skipped"]
         self.tolerance.found += self._skipped
-        return self._documents(self._stream.read(start["byte"], content), start["line"])
-
-    def _text(self, content: ContentHash) -> Iterator[tuple[bytes, int]]:
-        return transcoded(self._stream, self.encoding, self.errors, content)
+        return self._documents(self.decoded(content, start["byte"]), start["line"])
 
     def _documents(self, text: Iterator[tuple[bytes, int]], first: int) -> Iterator[Chunk]:
-        name = self._stream.name
+        name = self.stream.name
         for number, (line, offset) in enumerate(self._lines(text, first), first):
             mark = {"byte": offset, "line": number, "skipped": self._skipped}
             try:
                 document = self._document(line)
             except BadLine as why:
-                if offset == 0 and line.startswith(BYTE_ORDER_MARK):
-                    raise UserError(
-                        f"{name} begins with a byte order mark, which is not JSON. "
-                        f"{without_mark(self.encoding)} leaves it out, of files without one too",
-                        code="byte-order-mark",
-                    ) from None
-                if offset == 0 and not self.tolerance.allowed and (other := not_lines(line)) is not None:
-                    raise UserError(f"{name} {other}", code="not-json-lines") from None
+                self._refuse_other_file(line, offset)
                 try:
                     self.tolerance.refuse(f"{name}: {_place(number, offset)} {why}")
                 except UserError as error:
@@ -121,18 +103,29 @@ class JsonLines(OfStream):
             if document:
                 yield Chunk(document, name, offset, True, mark)
 
+    def _refuse_other_file(self, line: bytes, offset: int) -> None:
+        """Raise UserError if the bad first line shows that the file is not in this format."""
+        if offset == 0 and line.startswith(BYTE_ORDER_MARK):
+            raise UserError(
+                f"{self.stream.name} begins with a byte order mark, which is not JSON. "
+                f"{without_mark(self.encoding)} leaves it out, of files without one too",
+                code="byte-order-mark",
+            ) from None
+        if offset == 0 and not self.tolerance.allowed and (other := not_lines(line)) is not None:
+            raise UserError(f"{self.stream.name} {other}", code="not-json-lines") from None
+
     def _lines(self, text: Iterator[tuple[bytes, int]], first: int) -> Iterator[tuple[bytes, int]]:
         number = first
         try:
             for found in lines(text, self.longest_bytes):
                 yield found
                 number += 1
-        except LineTooLong as line:
-            where = f"{self._stream.name}: {_place(number, line.offset)}"
+        except TooLong as line:
+            where = f"{self.stream.name}: {_place(number, line.place)}"
             raise too_long(where, self.longest_bytes) from None
 
     def _document(self, line: bytes) -> bytes:
-        """The text of a line, UTF-8. Raises BadLine."""
+        """Text of a line, UTF-8. Raises BadLine."""
         if self.errors != "strict":
             line = line.decode("utf-8", self.errors).encode()
         found = parse_line(line)
@@ -142,59 +135,46 @@ class JsonLines(OfStream):
             raise BadLine(f"is no JSON object, but {_kind(found)}")
         return text_of(found, self.text_field)
 
+    def _text_or_none(self, line: bytes) -> bytes:
+        """Text of a line; empty if it is none, which is reported when it is tokenized."""
+        try:
+            return self._document(line)
+        except BadLine:
+            return b""
+
     def samples(self) -> list[bytes]:
-        if self.encoding != "utf-8":
-            parts = [(transcoded_head(self._stream, self.encoding, "replace"), 0)]
-        else:
-            parts = self._stream.parts()
-        found = [self._sample(data) for data, _ in parts]
+        found = super().samples()
         return found if any(found) or not self.can_continue else [self._first_texts()]
 
-    def _sample(self, data: bytes) -> bytes:
-        """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
-        parts = data.split(b"\n")
-        return b"".join(map(self._tolerated, parts))
-
     def _first_texts(self) -> bytes:
-        """For samples, where those places have none: the first texts that there are."""
+        """The first texts of the file, for samples if the usual places have none."""
         found, read = b"", 0
-        text = self._text(ContentHash()) if self.encoding != "utf-8" else self._stream.read()
-        with closing(cast("Generator[tuple[bytes, int]]", text)), suppress(LineTooLong):
+        text = cast("Generator[tuple[bytes, int]]", self.decoded())
+        with closing(text), suppress(TooLong):
             for line, _ in lines(text, self.longest_bytes):
-                found, read = found + self._tolerated(line), read + len(line) + 1
+                found, read = found + self._text_or_none(line), read + len(line) + 1
                 if len(found) >= SAMPLE_BYTES or read >= _SEARCHED_BYTES:
                     break
-        return found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()
-
-    @property
-    def known_documents(self) -> None:
-        return None
-
-    @property
-    def sample_starts(self) -> Sequence[int] | None:
-        return self._stream.starts if self.encoding == "utf-8" else (0,)
+        return whole_characters(found[: 3 * SAMPLE_BYTES])
 
     def sample(self, start: int, length: int) -> Sample:
-        """Of the lines that begin there: so each line of the file has the same chance."""
-        # One byte more, which tells whether a line begins at `start`.
-        first = max(0, start - 1)
-        text, size, is_end = sample_text(
-            self._stream, self.encoding, "replace", first, length + start - first
-        )
+        """Texts of the lines that begin there, so that each line of the file has the same chance."""
+        first = max(0, start - 1)  # one byte more shows whether a line begins at `start`
+        text, size, is_end = self.sample_text(first, length + start - first)
         begin = text.find(b"\n") + 1 if start else 0
         whole = text[begin:] if begin or not start else b""
         if self.sample_starts is None and not is_end and whole and not whole.endswith(b"\n"):
             whole += self._rest_of_line(first + len(text))
         if not is_end:
             whole = whole[: whole.rfind(b"\n") + 1]
-        texts = list(filter(None, map(self._tolerated, whole.split(b"\n"))))
+        texts = list(filter(None, map(self._text_or_none, whole.split(b"\n"))))
         return Sample(texts, size * len(whole) / max(1, len(text)), len(texts))
 
     def _rest_of_line(self, start: int) -> bytes:
-        """To its end; nothing of a line that is too long for a sample."""
+        """The line from `start` on; nothing if it is too long for a sample."""
         length = 1 << 16
         while True:
-            data, _ = self._stream.at(start, length)
+            data, _ = self.stream.at(start, length)
             end = data.find(b"\n")
             if end >= 0:
                 return data[: end + 1]
@@ -204,36 +184,66 @@ class JsonLines(OfStream):
                 return b""
             length *= 4
 
-    def _tolerated(self, line: bytes) -> bytes:
-        try:
-            return self._document(line)
-        except BadLine:
-            return b""
-
     def facts(self) -> list[dict[str, Any]]:
-        return [{**self._stream.facts(), "skipped": self._skipped}]
+        return [{**self.stream.facts(), "skipped": self._skipped}]
 
 
 def text_of(found: dict[str, Any], text_field: str) -> bytes:
-    """The text of an object, UTF-8. Raises BadLine."""
-    text = found.get(text_field)
+    """Text of an object, UTF-8. `a.b`: field b of object a. Raises BadLine."""
+    text = field_of(found, text_field)
     if isinstance(text, str):
         try:
             return text.encode()
         except UnicodeEncodeError as error:
             raise BadLine(
                 f"has half a surrogate pair (\\u{ord(text[error.start]):04x}) in {text_field!r}, which "
-                "stands for no character"
+                "is no character"
             ) from None
-    if text_field not in found and (field := ids_field(found)) is not None:
+    if text is not MISSING:
+        raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
+    ids = (name for name in IDS_FIELDS if _are_ids(found.get(name)))
+    if (field := next(ids, None)) is not None:
         raise BadLine(holds_ids(field, "json"))
-    if text_field not in found:
-        raise BadLine(f"has no field {text_field!r}; fields: {_names(found)} (--text-field NAME)")
-    raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
+    raise BadLine(f"has no field {text_field!r}; fields: {field_names(found)} (--text-field NAME)")
+
+
+MISSING = object()
+"""Value of a field that an object does not have."""
+
+
+def field_of(found: Any, field: str) -> Any:
+    """Value of a field, MISSING if there is none. `a.b`: field b of object a, unless it is a field's name."""
+    if isinstance(found, dict) and field in found:
+        return found[field]
+    first, dot, rest = field.partition(".")
+    return field_of(found[first], rest) if dot and isinstance(found, dict) and first in found else MISSING
+
+
+def field_names(found: dict[str, Any]) -> str:
+    """Names of fields for a message, those of objects inside as `a.b`."""
+    names = list[str]()
+    for name, value in found.items():
+        names += [f"{name}.{inner}" for inner in value] if isinstance(value, dict) and value else [name]
+    more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
+    return (", ".join(map(repr, names[:_SHOWN_FIELDS])) or "none") + more
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int for one in value[:100])
+
+
+def holds_ids(field: str, kind: str) -> str:
+    """Message about a file of token ids. kind: name of the format for `load_dataset`."""
+    renamed = "" if field == "input_ids" else f".rename_column({field!r}, 'input_ids')"
+    return (
+        f"holds token ids in {field!r} and no text. They need not be tokenized: "
+        f"datasets.load_dataset({kind!r}, data_files=FILE, split='train'){renamed}.save_to_disk(OUT), then "
+        "dataset.path=OUT with the tokenizer that made them"
+    )
 
 
 def not_lines(first: bytes) -> str | None:
-    """What a file of JSON is that does not have one object a line, by its first line; None where it may."""
+    """Message about a JSON file that does not have one object a line, by its first line; None if it can."""
     line = first.strip()
     if line.startswith(b"["):
         return (
@@ -247,35 +257,13 @@ def not_lines(first: bytes) -> str | None:
     return None
 
 
-def ids_field(found: dict[str, Any]) -> str | None:
-    """The field of an object that holds a list of token ids; None where none does."""
-    return next(
-        (
-            name
-            for name in ("input_ids", "tokens", "token_ids", "ids")
-            if isinstance(found.get(name), list) and all(type(value) is int for value in found[name][:100])
-        ),
-        None,
-    )
-
-
-def holds_ids(field: str, kind: str) -> str:
-    """What a file of token ids is, and how to train on them. kind: what `load_dataset` calls it."""
-    renamed = "" if field == "input_ids" else f".rename_column({field!r}, 'input_ids')"
-    return (
-        f"holds token ids in {field!r} and no text. They need not be tokenized: "
-        f"datasets.load_dataset({kind!r}, data_files=FILE, split='train'){renamed}.save_to_disk(OUT), then "
-        "dataset.path=OUT with the tokenizer that made them"
-    )
-
-
 def lines(
     text: Iterator[tuple[bytes, int]], longest_bytes: int = LONGEST_BYTES
 ) -> Iterator[tuple[bytes, int]]:
-    """(line without its line feed, offset of its first byte); a line is held whole.
+    """Yield (line without its line feed, offset of its first byte); a line is held whole.
 
     Raises:
-        LineTooLong: one in several parts of the text has more bytes.
+        TooLong: a line that is in several parts of the text has more bytes.
     """
     begun: list[bytes] = []
     start, held = None, 0
@@ -285,7 +273,7 @@ def lines(
         begun.append(first)
         held += len(first)
         if held > longest_bytes:
-            raise LineTooLong(start)
+            raise TooLong(start)
         if not others:
             continue
         yield b"".join(begun), start
@@ -299,10 +287,10 @@ def lines(
 
 
 def parse_line(line: bytes) -> Any:
-    """The value of a line of JSON; None for an empty line. Raises BadLine.
+    """Value of a line of JSON; None for an empty line. Raises BadLine.
 
-    orjson is nearly twice as fast; what it refuses is decided by Python's own parser (NaN is none of
-    JSON, but written by it).
+    orjson is nearly twice as fast. Python's own parser decides on lines that orjson refuses: NaN is not JSON,
+    but many programs write it.
     """
     import orjson
 
@@ -326,12 +314,6 @@ def parse_line(line: bytes) -> Any:
 def _kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")
-
-
-def _names(found: dict[str, Any]) -> str:
-    names = [repr(name) for name in found]
-    more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
-    return (", ".join(names[:_SHOWN_FIELDS]) or "none") + more
 
 
 def _place(number: int, offset: int) -> str:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from data_loading.hub.client import HUB, Hub, asked, check_package
 from data_loading.hub.hub_uri import PREFIX, parse
-from data_loading.pretokenizer.sources.json_lines import BadLine, Tolerance, text_of
-from data_loading.text_io.byte_files import SAMPLE_BYTES
+from data_loading.pretokenizer.sources.json_lines import BadLine, Tolerance, field_of, text_of
 from data_loading.text_io.chunks import Chunk, Mark
 from data_loading.text_io.size_limits import LONGEST_BYTES, too_long
-from data_loading.text_io.source import Pieces, Sample
-from data_loading.tokens.set_files import SetFiles
+from data_loading.text_io.source import Compare, Pieces, Sample, Source
 from experiment_utils.errors import UserError
 
 DEFAULT_SPLIT = "train"
@@ -59,38 +56,38 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and wanted in found else None
 
 
-@dataclass
-class HubDataset:
+class HubDataset(Source):
     """A dataset on the hub, streamed. Its content is known by name, revision, subset and split.
 
-    text_field: None: as the registry has it, or `text`. Rows without a value in it are left out and counted.
+    Rows without a value in the text's field are left out and counted.
+
+    Args:
+        text_field: None: as the registry has it, or `text`.
     """
 
-    argument: str
-    subset: str | None = None
-    split: str = DEFAULT_SPLIT
-    text_field: str | None = None
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    longest_bytes: int = LONGEST_BYTES
-    hub: Hub = field(default_factory=lambda: HUB)
-    total_bytes: None = field(init=False, default=None)
-    done_bytes: int = field(init=False, default=0)
-    can_continue: bool = field(init=False, default=True)
-    options: dict[str, Any] = field(init=False)
-    _nulls: int = field(init=False, default=0)
-    _skipped: int = field(init=False, default=0)
+    total_bytes = None
+    can_continue = True
+    sample_starts = (0,)
 
-    def __post_init__(self) -> None:
-        self._name = parse(self.argument, self.subset)
-        self.subset = self._name.config
-        check_package(self.argument)
+    def __init__(
+        self,
+        argument: str,
+        subset: str | None = None,
+        split: str = DEFAULT_SPLIT,
+        text_field: str | None = None,
+        tolerance: Tolerance | None = None,
+        longest_bytes: int = LONGEST_BYTES,
+        hub: Hub | None = None,
+    ) -> None:
+        self._name = parse(argument, subset)
+        self.argument, self.subset, self.split = argument, self._name.config, split
+        self.what = " ".join(filter(None, (argument, self.subset, split)))
+        self.tolerance, self.longest_bytes, self.hub = tolerance or Tolerance(), longest_bytes, hub or HUB
+        check_package(argument)
         self._revision = asked(self.what, lambda: self.hub.revision(self._name))
-        self._field = self.text_field or self._name.text_field
+        self._field = text_field or self._name.text_field
         self.options = {"errors": "strict", "text_field": self._field}
-
-    @property
-    def what(self) -> str:
-        return " ".join(filter(None, (self.argument, self.subset, self.split)))
+        self.done_bytes = self._nulls = self._skipped = 0
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         begun = start or {"row": 0, "bytes": 0, "nulls": 0, "skipped": 0}
@@ -104,7 +101,7 @@ class HubDataset:
                 yield Chunk(text, f"{self.what}, row {row:,}", 0, True, {"row": row, **counts})
 
     def _document(self, found: dict[str, Any], row: int) -> bytes:
-        if found.get(self._field, "") is None:
+        if field_of(found, self._field) is None:
             self._nulls += 1
             return b""
         try:
@@ -131,24 +128,11 @@ class HubDataset:
                 return
             yield row
 
-    def samples(self) -> list[bytes]:
-        """Of its first rows."""
-        found = b"".join(self.sample(0, 3 * SAMPLE_BYTES).texts)
-        return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
-
-    @property
-    def known_documents(self) -> None:
-        return None
-
-    @property
-    def sample_starts(self) -> Sequence[int]:
-        return (0,)
-
     def sample(self, start: int, length: int) -> Sample:
-        """Of its first rows; their size is that of their text."""
+        """The first rows. Their size is that of their text."""
         texts, size = list[bytes](), 0
         for number, row in enumerate(self._read_rows(0)):
-            value = row.get(self._field)
+            value = field_of(row, self._field)
             if isinstance(value, str) and value:
                 texts.append(value.encode("utf-8", "ignore"))
                 size += len(texts[-1])
@@ -161,7 +145,6 @@ class HubDataset:
         return [where, self._revision, self.subset, self.split]
 
     def facts(self) -> list[dict[str, Any]]:
-        """bytes: of the text that was read."""
         return [
             {
                 "path": self.argument,
@@ -178,7 +161,7 @@ class HubDataset:
     def _content_hash(self) -> str:
         return hashlib.sha256(json.dumps(self.state()).encode()).hexdigest()
 
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+    def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
         fact = facts[0] if len(facts) == 1 else {}
         if fact.get("content_hash") == self._content_hash():
             return None

@@ -16,38 +16,34 @@ import re
 import sysconfig
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from data_loading.text_io.byte_files import SAMPLE_BYTES, sample_places
+from data_loading.text_io.byte_files import read_errors
 from data_loading.text_io.chunks import Chunk, Mark
-from data_loading.text_io.source import Pieces, Sample, numbered
-from data_loading.tokens.set_files import SetFiles
+from data_loading.text_io.source import Compare, Pieces, Sample, Source, numbered
 from experiment_utils.errors import UserError
 
 _LEFT_OUT_FOLDERS = ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__")
 _LEFT_OUT_FILES = ("sitecustomize.py", "usercustomize.py")
 
 
-@dataclass
-class StdlibSource:
+class StdlibSource(Source):
     """Documents are files; offsets count from the start of each."""
 
-    root: Path = field(default_factory=lambda: Path(sysconfig.get_path("stdlib")))
-    total_bytes: int = field(init=False)
-    done_bytes: int = field(init=False, default=0)
-    options: dict[str, Any] = field(init=False)
-    can_continue: bool = field(init=False, default=True)
-    _files: list[str] = field(init=False)
-    _facts: dict[str, Any] | None = field(init=False, default=None)
+    argument = "stdlib"
+    can_continue = True
+    sample_starts = None
 
-    def __post_init__(self) -> None:
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or Path(sysconfig.get_path("stdlib"))
+        self.what = f"the standard library of Python {platform.python_version()} in {self.root}"
         self.options = {"encoding": "utf-8", "errors": "strict", "document_separator": None}
         self._files = sorted(path.relative_to(self.root).as_posix() for path in _python_files(self.root))
         stats = [(self.root / name).stat() for name in self._files]
-        self.total_bytes = sum(stat.st_size for stat in stats)
+        self.total_bytes: int = sum(stat.st_size for stat in stats)
+        self.done_bytes, self._facts = 0, dict[str, Any]()
         if not self.total_bytes:
             raise UserError(
                 f"dataset=stdlib: no Python source below {self.root}. This Python keeps its standard library "
@@ -57,14 +53,6 @@ class StdlibSource:
         self._starts = [0, *accumulate(stat.st_size for stat in stats)][:-1]
         listing = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(self._files, stats, strict=True)]
         self._listing = hashlib.sha256(repr(listing).encode()).hexdigest()
-
-    @property
-    def what(self) -> str:
-        return f"the standard library of Python {platform.python_version()} in {self.root}"
-
-    @property
-    def argument(self) -> str:
-        return "stdlib"
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         return numbered(self._chunks(), start)
@@ -89,35 +77,17 @@ class StdlibSource:
 
     def _documents(self, files: Sequence[str] | None = None) -> Iterator[tuple[str, bytes]]:
         for name in self._files if files is None else files:
-            try:
+            with read_errors(f"{self.root}/{name}"):
                 text = (self.root / name).read_bytes()
+            try:
                 text.decode("utf-8")
             except UnicodeDecodeError:
                 continue
-            except OSError as error:
-                raise UserError(
-                    f"{self.root}/{name} cannot be read: {error.strerror}", code="file-unreadable"
-                ) from error
             if text:
                 yield name, text
 
-    def samples(self) -> list[bytes]:
-        texts = [text for _, text in self._documents()]
-        whole = b"".join(texts)
-        places = sample_places(len(whole), SAMPLE_BYTES)
-        length = SAMPLE_BYTES if len(places) > 1 else len(whole)
-        return [whole[place : place + length].decode("utf-8", "ignore").encode() for place in places]
-
-    @property
-    def known_documents(self) -> None:
-        return None
-
-    @property
-    def sample_starts(self) -> None:
-        return None
-
     def sample(self, start: int, length: int) -> Sample:
-        """Of the files that begin there, all laid one behind the other."""
+        """The files that begin there, in a sequence of all files."""
         first, last = (bisect_left(self._starts, place) for place in (start, start + length))
         texts = [text for _, text in self._documents(self._files[first:last])]
         end = self._starts[last] if last < len(self._starts) else self.total_bytes
@@ -128,13 +98,12 @@ class StdlibSource:
         return ["stdlib", self._listing]
 
     def facts(self) -> list[dict[str, Any]]:
-        if self._facts is None:
+        if not self._facts:
             for _ in self._chunks():
                 pass
-        assert self._facts is not None
         return [self._facts]
 
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+    def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
         fact = facts[0] if len(facts) == 1 else {}
         if fact.get("listing") == self._listing:
             return None

@@ -1,4 +1,4 @@
-"""What tables consist of, row groups or batches, and the texts in their columns, taken out by their size."""
+"""Parts of tables: row groups of parquet, batches of Arrow, and the texts of one column in them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from data_loading.text_io.byte_files import READ_BYTES
-from data_loading.text_io.size_limits import CellTooLong
+from data_loading.text_io.size_limits import TooLong
 
 BATCH_BYTES = 4 << 20
-"""Text that is taken out of a file at a time."""
+"""Text that is read at a time."""
 _MOST_ROWS = 1024
 _READ_AT_ONCE_BYTES = 32 << 20
-"""What the rows of one read may hold at most, if there are several."""
+"""Most text that the rows of one read can hold, unless it is one row."""
 
 
 class Parts(Protocol):
@@ -31,7 +31,7 @@ class Parts(Protocol):
     def __init__(self, path: Path, column: str) -> None: ...
 
     def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
-        """(values of the column, about how many bytes of the file are done). Raises CellTooLong."""
+        """Yield (values of the column, about how many bytes of the file are read). Raises TooLong."""
         ...
 
 
@@ -59,8 +59,8 @@ class ParquetParts:
     def _columns(self, part: int) -> Iterator[Any]:
         """The column's rows in order, as arrays of about BATCH_BYTES.
 
-        A text that is written once may stand in any number of rows, so a read takes only so many of them
-        as fit even where each is the longest that the row group can hold: most often one, for 8 us.
+        A text that is stored once can be in any number of rows, so a read takes only as many rows as fit
+        if each is the longest that the row group can hold: most often one, for 8 us.
         """
         import pyarrow as pa
 
@@ -68,11 +68,10 @@ class ParquetParts:
         chunks = map(group.column, range(group.num_columns))
         encoded = next(c.total_uncompressed_size for c in chunks if c.path_in_schema == self._column)
         at_once = max(1, min(_MOST_ROWS, _READ_AT_ONCE_BYTES // max(1, encoded)))
-        is_dictionary = pa.types.is_dictionary(self.schema.field(self._column).type)
         held, rows, size = list[Any](), 0, 0
         for batch in self._file.iter_batches(at_once, [part], [self._column], use_threads=False):
-            column = batch.column(0)
-            if is_dictionary:
+            column = column_of(batch, self._column)
+            if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             held.append(column)
             rows += at_once
@@ -86,7 +85,7 @@ class ParquetParts:
 
 
 class ArrowParts:
-    """Batches of a stream: all of them lie in one mapped file."""
+    """Batches of a stream, in one mapped file."""
 
     kind = "an Arrow stream"
 
@@ -105,12 +104,34 @@ class ArrowParts:
         self.rows, self.rows_before = sum(lengths), [0, *accumulate(lengths)][:-1]
 
     def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
-        for values in _values(self._batches[part].column(self._column), longest_bytes):
+        for values in _values(column_of(self._batches[part], self._column), longest_bytes):
             yield values, self._ends[part]
 
 
+def columns_of(schema: Any) -> dict[str, Any]:
+    """Types of the columns by name, those inside of structs as `a.b`. schema: pyarrow's, or a struct type."""
+    import pyarrow as pa
+
+    found: dict[str, Any] = {}
+    for field in schema:
+        found[field.name] = field.type
+        if pa.types.is_struct(field.type):
+            found |= {f"{field.name}.{name}": kind for name, kind in columns_of(field.type).items()}
+    return found
+
+
+def column_of(batch: Any, name: str) -> Any:
+    """A column of a batch. `a.b`: column b of the struct a, unless it is a column's name."""
+    import pyarrow.compute as pc
+
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *inner = name.split(".")
+    return pc.struct_field(batch.column(first), inner)
+
+
 def is_text(kind: Any) -> bool:
-    """kind: pyarrow's type of a column."""
+    """Whether a column of this type (pyarrow's) holds strings."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -118,9 +139,9 @@ def is_text(kind: Any) -> bool:
 
 
 def _values(column: Any, longest_bytes: int) -> Iterator[list[bytes | None]]:
-    """What an array holds, BATCH_BYTES at a time or one row.
+    """Values of an array, BATCH_BYTES at a time or one row.
 
-    Raises CellTooLong before a long one is copied; its row counts from those not yet given.
+    Raises TooLong before a long one is copied; its place is counted from the rows not yet yielded.
     """
     import pyarrow as pa
 
@@ -132,7 +153,7 @@ def _values(column: Any, longest_bytes: int) -> Iterator[list[bytes | None]]:
         sizes = found.fill_null(0).to_numpy(zero_copy_only=False)
         if sizes.max() > longest_bytes:
             row = int((sizes > longest_bytes).argmax())
-            raise CellTooLong(row, int(sizes[row]))
+            raise TooLong(row, int(sizes[row]))
         ends, first = sizes.cumsum(dtype=np.int64), 0
         while first < len(rows):
             before = ends[first - 1] if first else 0
@@ -144,7 +165,7 @@ def _values(column: Any, longest_bytes: int) -> Iterator[list[bytes | None]]:
 
 
 def _lengths(texts: Any) -> Any:
-    """Bytes of each."""
+    """Length of each text in bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Inputs that are no text, by their first bytes: refused before they are read."""
+"""Refusal of inputs that are no text, by their first bytes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NOT_IN_TEXT = ("Cc", "Cn", "Co", "Cs")
 
 
 def refuse_no_text(path: Path, stream: ByteStream, encoding: str, *, may_be_pages: bool) -> None:
-    """Raises UserError where the first bytes show another kind of file than a text of this encoding.
+    """Raise UserError if the first bytes show another kind of file than a text of this encoding.
 
     Args:
         stream: the bytes of `path`.
-        may_be_pages: a text may begin with an HTML page, as documents with a separator do.
+        may_be_pages: a text can begin with an HTML page, as documents with a separator do.
     """
     allowed: set[str] = set()
     is_large = stream.total_bytes is None or stream.total_bytes > _LARGEST_ERROR_PAGE_BYTES
@@ -42,7 +42,7 @@ def refuse_no_text(path: Path, stream: ByteStream, encoding: str, *, may_be_page
 
 
 def refuse_other_kind(path: Path, expected: str, head: bytes, allowed: Collection[str] = ()) -> None:
-    """Raises UserError where the first bytes are those of a kind that is not allowed."""
+    """Raise UserError if the first bytes are those of a kind that is not allowed."""
     kind = kind_of(head)
     if kind is None or kind.id in allowed:
         return
@@ -57,14 +57,15 @@ def refuse_other_kind(path: Path, expected: str, head: bytes, allowed: Collectio
             f"standard input is {kind.name}; expected {expected}. Save it as FILE. {kind.advice_for('FILE')}",
             code="other-kind-of-file",
         )
-    told = f"{path} is {kind.name}; expected {expected}. {kind.advice_for(path)}"
-    if kind.id in PAGES and expected == _TEXT:
-        told = f"{told}. A page that is meant as text is called .html"
-    raise UserError(told, code="other-kind-of-file")
+    page = ". A page that is meant as text is called .html" if kind.id in PAGES and expected == _TEXT else ""
+    raise UserError(
+        f"{path} is {kind.name}; expected {expected}. {kind.advice_for(path)}{page}",
+        code="other-kind-of-file",
+    )
 
 
 def advice_for(data: bytes) -> str | None:
-    """What helps with bytes that are not UTF-8, where naming an 8-bit encoding cannot; None where it can."""
+    """Advice about bytes that are not UTF-8; None if naming an 8-bit encoding can help."""
     if controls_in(data) <= len(data) // _TEXT_BYTES_PER_CONTROL:
         return None
     for encoding in ("utf-16-le", "utf-16-be"):

@@ -1,77 +1,43 @@
-"""A source that passes another one's text on, changed: what it does not say itself is the inner one's."""
+"""Base of sources that change the text of another source."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from data_loading.text_io.chunks import Chunk, Mark
-from data_loading.text_io.source import Part, Pieces, Sample, Source
-from data_loading.tokens.set_files import SetFiles
+from data_loading.text_io.source import Compare, Sample, Source
 
 
-@dataclass
-class Wrapped:
-    """The inner source as it is; whoever derives from this changes its chunks."""
+class Wrapped(Source):
+    """The inner source. Subclasses change its chunks, options and facts."""
 
-    inner: Part
+    def __init__(self, inner: Source) -> None:
+        self.inner = inner
 
-    @property
-    def total_bytes(self) -> int | None:
-        return self.inner.total_bytes
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     @property
-    def done_bytes(self) -> int:
-        return self.inner.done_bytes
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.inner.options
-
-    @property
-    def can_continue(self) -> bool:
-        return self.inner.can_continue
-
-    @property
-    def what(self) -> str:
-        return self.inner.what
-
-    @property
-    def argument(self) -> str:
-        return self.inner.argument
-
-    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Generator[Chunk]:
-        return cast("Generator[Chunk]", self.inner.chunks(start, pieces))
-
-    def samples(self) -> list[bytes]:
-        """Of the inner text: engines are compared on what is likely, not on what is exact."""
-        return self.inner.samples()
-
-    @property
-    def known_documents(self) -> int | None:
-        return self.inner.known_documents
-
-    @property
-    def sample_starts(self) -> Sequence[int] | None:
-        return self.inner.sample_starts
+    def is_one_document(self) -> bool:  # type: ignore[override]
+        return self.inner.is_one_document
 
     def sample(self, start: int, length: int) -> Sample:
-        """Of the inner text, as in `samples`."""
+        """Sample of the inner text, which is likely rather than exact."""
         return self.inner.sample(start, length)
+
+    def samples(self) -> list[bytes]:
+        return self.inner.samples()
 
     def state(self) -> Any:
         return self.inner.state()
 
-    def facts(self) -> list[dict[str, Any]]:
-        return self.inner.facts()
-
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        return self.inner.differs(facts, files)
+    def differs(self, facts: list[dict[str, Any]], compare: Compare) -> str | None:
+        return self.inner.differs(facts, compare)
 
 
 def unwrapped(source: Source) -> Source:
-    """The source at the core, which knows the file."""
+    """The innermost source, which knows the file."""
     while isinstance(source, Wrapped):
         source = source.inner
     return source

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conf.schema import Dataset
-from data_loading.find.locate import locate, tokens_beside
+from data_loading.find.locate import locate, tokens_for
 from tests.golden_text import Golden
 
 
@@ -36,7 +36,7 @@ def found(**options: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", ["u.txt", "U.TXT", "u.TXT.gz", "U.TXT.GZ", "u.JSONL.zst", "u.parquet", "u"])
 def test_the_name_of_the_tokens_does_not_depend_on_the_case_of_the_ending(name: str) -> None:
-    assert tokens_beside(Path("a") / name) == Path("a") / f"{name[0]}.npy"
+    assert tokens_for(Path("a") / name) == Path("a") / f"{name[0]}.npy"
 
 
 class TestByName:

@@ -99,6 +99,28 @@ def test_what_would_be_refused_is_told_with_its_reason(
     golden.text(masked(out), "overwrite")
 
 
+def test_rows_without_text_are_no_documents(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"text": ["one", None, "", "two"]}), here / "n.parquet")
+    found = json.loads(planned(capsys, "n.parquet", "--tokenizer", "bytes", "--json"))
+    assert command("n.parquet", "--tokenizer", "bytes", "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (found["is_exact"], found["documents"], found["tokens"]) == (True, 2, made["tokens"])
+
+
+@pytest.mark.parametrize("content", [b"\n \n" * 9, b"\xff the water rose\n", b'{"text": "\xff"}\n'])
+@pytest.mark.parametrize("name", ["a.jsonl", "b.txt"])
+def test_text_that_the_command_refuses_is_refused(
+    name: str, content: bytes, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / name).write_bytes(content)
+    code = command(name, "--tokenizer", "bytes", "--output", "made.npy")
+    said = [capsys.readouterr().err.splitlines()[-1].partition(" (")[0]]
+    assert command(name, "--tokenizer", "bytes", "--output", "planned.npy", "--dry-run") == code
+    said += [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines()[-1:]]
+    assert not code or said[0] == said[1]
+
+
 @pytest.mark.parametrize("flags", [["--dedup", "lines"], ["--clean", "normalize"], []], ids=" ".join)
 def test_the_time_is_told_as_what_it_is(
     flags: list[str], here: Path, capsys: pytest.CaptureFixture[str], golden: Golden

@@ -361,13 +361,13 @@ class TestProgress:
         assert "\n" not in shown
         assert shown.endswith("\r\x1b[K"), "the line is taken away at the end"
         assert "MB/s" in shown
-        assert len(lines) == 1, "only the line at the start"
+        assert len(lines) == 2, "only the lines at the start"
 
     def test_plain_lines_in_a_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = self.run(tmp_path, monkeypatch, None)
         assert len(lines) > 3
         assert all("\r" not in line for line in lines)
-        assert "MB/s" in lines[1]
+        assert "MB/s" in lines[2]
         assert re.search(r"[\d.]+ [MG]B", lines[1])
 
     def test_the_peak_of_all_processes_is_told_and_recorded(self, tmp_path: Path) -> None:

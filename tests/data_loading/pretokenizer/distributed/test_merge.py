@@ -55,8 +55,7 @@ MANIFEST_OF_ONE = (
 
 
 def sources(*files: Path, **options: Any) -> Inputs:
-    opened = open_inputs([str(file) for file in files], InputOptions(**options))
-    return opened if isinstance(opened, Inputs) else Inputs([opened])
+    return open_inputs([str(file) for file in files], InputOptions(**options))
 
 
 def task(
@@ -198,6 +197,14 @@ class TestMerged:
         merge(tmp_path / "mix", skip_bad=6)
         pretokenize(sources(*paths, skip_bad=6), BYTES, tmp_path / "whole", OPTIONS)
         assert_same(tmp_path / "mix", tmp_path / "whole")
+
+    def test_bytes_of_all_tasks_that_were_compared_are_counted(
+        self, texts: list[Path], tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+    ) -> None:
+        tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+        made = [task(sources(*texts), tmp_path / "mix", number, 2, tokenizer) for number in range(2)]
+        each = [result.manifest["engine"]["compared_bytes"] for result in made]
+        assert merge(tmp_path / "mix").manifest["engine"]["compared_bytes"] == sum(each)
 
     def test_each_engine_is_recorded(self, tmp_path: Path, tokenizer_folder: Callable[[str], Path]) -> None:
         paths = [tmp_path / f"{n}.txt" for n in range(2)]

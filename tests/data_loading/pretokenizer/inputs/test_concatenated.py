@@ -251,9 +251,6 @@ class TestWhichFiles:
         (tmp_path / "a[1].txt").write_text("x")
         assert open_inputs([f"{tmp_path}/a[1].txt"], InputOptions()).what.endswith("a[1].txt")
 
-    def test_one_text_is_read_as_ever(self, folder: Path) -> None:
-        assert isinstance(open_inputs([f"{folder}/b.txt"], InputOptions()), TextFile)
-
     @pytest.mark.parametrize(
         ("arguments", "options", "code"),
         [

@@ -9,21 +9,19 @@ import pytest
 
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
-from data_loading.text_io.source import Source
 from tests.golden_text import Golden
 
 
-def opened(argument: Path | str, **options: str) -> Source:
+def opened(argument: Path | str, **options: str) -> Inputs:
     return open_inputs([str(argument)], InputOptions(**options))
 
 
-def names(source: Source) -> list[str]:
-    arguments = source.arguments if isinstance(source, Inputs) else [source.argument]
-    return [Path(argument).name for argument in arguments]
+def names(inputs: Inputs) -> list[str]:
+    return [Path(part.argument).name for part in inputs.parts]
 
 
-def notes(source: Source) -> str:
-    return "\n".join(source.notes) if isinstance(source, Inputs) else ""
+def notes(inputs: Inputs) -> str:
+    return "\n".join(inputs.notes)
 
 
 @pytest.fixture
@@ -116,9 +114,8 @@ def test_sums_over_files_are_taken_once(tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"{number:03}.txt").write_text(f"{number}")
     source = opened(tmp_path)
-    assert isinstance(source, Inputs)
     for part in source.parts:
-        part._stream.total_bytes = Counting(part.total_bytes)  # type: ignore[attr-defined, arg-type]
+        part.stream.total_bytes = Counting(part.total_bytes)  # type: ignore[attr-defined, arg-type]
     done = [source.done_bytes for _ in source.chunks()]
     assert done == sorted(done)
     assert asked <= 4 * len(source.parts)

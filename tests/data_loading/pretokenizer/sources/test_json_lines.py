@@ -47,6 +47,13 @@ def test_each_line_is_a_document(
         assert documents(JsonLines(path)) == [text.encode() for text in texts if text]
 
 
+def test_field_inside_of_an_object(tmp_path: Path) -> None:
+    lines_ = (b'{"meta": {"text": "in"}, "meta.n": "dotted"}', b'{"meta": "a string", "meta.n": "x"}')
+    path = write(tmp_path / "a.jsonl", *lines_)
+    assert documents(JsonLines(path, "meta.n")) == [b"dotted", b"x"]
+    assert documents(JsonLines(path, "meta.text", tolerance=Tolerance(1))) == [b"in"]
+
+
 @given(text=st.text("a\n", max_size=30).map(str.encode), read=st.integers(1, 9))
 def test_lines_and_where_they_begin(text: bytes, read: int) -> None:
     found = list(lines((text[i : i + read], i) for i in range(0, len(text), read)))

@@ -47,6 +47,13 @@ both = pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 
 
 @both
+def test_field_of_a_struct(suffix: str, tmp_path: Path) -> None:
+    meta = pa.array([{"n": 1, "text": "one"}, None, {"n": 3, "text": "three"}])
+    path = write(tmp_path / f"a{suffix}", ["a", "b", "c"], 2, meta=meta)
+    assert documents(TableFile(path, "meta.text")) == ["one", "three"]
+
+
+@both
 @settings(max_examples=examples(30))
 @given(
     texts=st.lists(st.none() | hostile_text, max_size=8),
