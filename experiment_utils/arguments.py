@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from experiment_utils.errors import UserError
@@ -97,8 +96,24 @@ def root_of(runs_dir: str | None = None) -> Path:
 
 
 def run_folders(runs_dir: str | None = None) -> list[Path]:
-    """Folders of all runs under `root_of(runs_dir)`."""
-    return list(_run_folders(root_of(runs_dir)))
+    """Folders of all runs under `root_of(runs_dir)`, also behind links: those with a file of a run. Hidden
+    folders and folders inside a run are no runs.
+    """
+    found, seen = [], set[tuple[int, int]]()
+    for place, folders, files in os.walk(root_of(runs_dir), followlinks=True):
+        try:
+            status = Path(place).stat()
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above would never end
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        if _RUN_FILES & set(files):
+            found.append(Path(place))
+            folders.clear()
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return found
 
 
 def _kind(path: Path) -> int | None:
@@ -120,29 +135,3 @@ def _no_permission(path: Path) -> str:
         f"{path}: may not be read by this user. Expected a run that you may read: ask its owner for "
         "`chmod -R a+rX` of its folder and of those above it, or ask as its owner"
     )
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    """Folders below `root` with a file of a run, also behind links. Hidden folders and folders inside a run
-    are no runs.
-    """
-    seen: set[tuple[int, int]] = set()
-    for place, folders, files in os.walk(root, followlinks=True):
-        here = _place(place)
-        if here is None or here in seen:  # a link to a folder above would never end
-            folders.clear()
-            continue
-        seen.add(here)
-        if _RUN_FILES & set(files):
-            yield Path(place)
-            folders.clear()
-        folders[:] = [name for name in folders if not name.startswith(".")]
-
-
-def _place(folder: str) -> tuple[int, int] | None:
-    """Device and inode of a folder; None if it does not exist."""
-    try:
-        stat = Path(folder).stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino

@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiment_utils.student_t import critical, upper_tail
 from memory import Host, LeakMonitor, LeakReport, LeakWatch, Process, Snapshot, find_leak, record_to, stage
 from memory.leak_words import in_words, leak_words
-from memory.leaks import Leak
+from memory.leaks import Leak, critical, upper_tail
 from tests.golden_text import Golden
 from tests.memory.leak_traces import ALSO_SEEN, CLEAN, clean, leaking
 from tests.searched import examples
