@@ -29,23 +29,16 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
             "RUN is empty: expected a run's folder, its name, or part of its identity", code="no-such-run"
         )
     path = path_of(given)
-    kind = _kind(path)
-    folder = path if is_folder(path) else None if kind is None else path.parent
-    if folder is not None:
-        for name in sorted(_FILES_TO_READ):
-            file = folder / name
+    if _mode(path):
+        folder = path if is_folder(path) else path.parent
+        for file in (folder / name for name in sorted(_FILES_TO_READ)):
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
                 raise UserError(_no_permission(file), code="not-readable")
         return folder
-    root, folders = root_of(runs_dir), run_folders(runs_dir)
-    named = sorted(
-        folder for folder in folders if folder.name == given or str(folder.relative_to(root)) == given
-    )
-    found = named or sorted(
-        folder
-        for folder in folders
-        if len(given) >= 4 and folder.name.rpartition("-")[2].startswith(given[:8])
-    )
+    root, folders = root_of(runs_dir), sorted(run_folders(runs_dir))
+    found = [folder for folder in folders if given in (folder.name, str(folder.relative_to(root)))]
+    if not found and len(given) >= 4:
+        found = [path for path in folders if path.name.rpartition("-")[2].startswith(given[:8])]
     if len(found) == 1:
         return found[0]
     if found:
@@ -82,8 +75,7 @@ def is_folder(path: Path) -> bool:
     Raises:
         UserError: permissions do not allow to look into it.
     """
-    kind = _kind(path)
-    if kind is None or not stat.S_ISDIR(kind):
+    if not stat.S_ISDIR(_mode(path)):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
         raise UserError(_no_permission(path), code="not-readable")
@@ -116,8 +108,8 @@ def run_folders(runs_dir: str | None = None) -> list[Path]:
     return found
 
 
-def _kind(path: Path) -> int | None:
-    """st_mode of a file; None if it does not exist.
+def _mode(path: Path) -> int:
+    """st_mode of a file; 0 if it does not exist.
 
     Raises:
         UserError: permissions do not allow to look.
@@ -127,7 +119,7 @@ def _kind(path: Path) -> int | None:
     except PermissionError:
         raise UserError(_no_permission(path), code="not-readable") from None
     except (OSError, ValueError):  # a name that no file can have, too
-        return None
+        return 0
 
 
 def _no_permission(path: Path) -> str:

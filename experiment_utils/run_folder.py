@@ -142,11 +142,6 @@ class RunFolder:
         return self.file("outcome.json").value
 
     @property
-    def lock(self) -> dict[str, Any]:
-        """run.lock: the process that works in the folder."""
-        return self.file("run.lock").value
-
-    @property
     def holder(self) -> lock_file.Holder | None:
         """The process that holds the lock, on any machine; None without one, or if the lock is damaged."""
         try:

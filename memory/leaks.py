@@ -23,6 +23,7 @@ from typing import Any
 
 ALPHA = 0.025
 """Probability of calling a clean trace a leak, all looks of a run together."""
+TOO_EARLY, LEVELLING_OFF = "too early", "levelling off"
 BLOCKS = 10
 FLOORS = 5
 """Wider blocks, whose lowest sample counts."""
@@ -69,8 +70,8 @@ class Leak:
         if self.is_significant:
             return "leak"
         if not self.is_known:
-            return "too early"
-        return "levelling off" if self.levels_off else "no leak"
+            return TOO_EARLY
+        return LEVELLING_OFF if self.levels_off else "no leak"
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
