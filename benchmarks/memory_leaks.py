@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.harness import ROOT, benchmark
 from benchmarks.processes import run
-from experiment_utils.student_t import upper_tail
 from memory import LeakWatch, find_leak
+from memory.leaks import upper_tail
 from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
 
 LOOK_EVERY = 20

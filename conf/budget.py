@@ -57,6 +57,7 @@ def batch_of_rank(training: Training, ranks: int) -> int:
             "training.effective_batch",
             f"a step of {counted(batch, 'window')} does not divide over {ranks} ranks. Start the run on "
             f"{', '.join(fitting)} of them; or set training.effective_batch={batches}, which is another run",
+            "step-not-over-ranks",
         )
     )
 
@@ -80,6 +81,7 @@ def micro_batch(training: Training, ranks: int = 1, device: str = "cpu") -> int:
                 "training.micro_batch",
                 f"each of {ranks} ranks reads {counted(batch, 'window')} of a step, no whole number of "
                 f"micro-batches of {size}. Choices: {', '.join(fitting)}, or {AUTO}",
+                "micro-batch-not-a-divisor",
             )
         )
     return size

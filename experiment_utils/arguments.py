@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from experiment_utils.errors import UserError
@@ -30,23 +29,16 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
             "RUN is empty: expected a run's folder, its name, or part of its identity", code="no-such-run"
         )
     path = path_of(given)
-    kind = _kind(path)
-    folder = path if is_folder(path) else None if kind is None else path.parent
-    if folder is not None:
-        for name in sorted(_FILES_TO_READ):
-            file = folder / name
+    if _mode(path):
+        folder = path if is_folder(path) else path.parent
+        for file in (folder / name for name in sorted(_FILES_TO_READ)):
             if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
                 raise UserError(_no_permission(file), code="not-readable")
         return folder
-    root, folders = root_of(runs_dir), run_folders(runs_dir)
-    named = sorted(
-        folder for folder in folders if folder.name == given or str(folder.relative_to(root)) == given
-    )
-    found = named or sorted(
-        folder
-        for folder in folders
-        if len(given) >= 4 and folder.name.rpartition("-")[2].startswith(given[:8])
-    )
+    root, folders = root_of(runs_dir), sorted(run_folders(runs_dir))
+    found = [folder for folder in folders if given in (folder.name, str(folder.relative_to(root)))]
+    if not found and len(given) >= 4:
+        found = [path for path in folders if path.name.rpartition("-")[2].startswith(given[:8])]
     if len(found) == 1:
         return found[0]
     if found:
@@ -83,8 +75,7 @@ def is_folder(path: Path) -> bool:
     Raises:
         UserError: permissions do not allow to look into it.
     """
-    kind = _kind(path)
-    if kind is None or not stat.S_ISDIR(kind):
+    if not stat.S_ISDIR(_mode(path)):
         return False
     if not os.access(path, os.R_OK | os.X_OK):
         raise UserError(_no_permission(path), code="not-readable")
@@ -97,12 +88,28 @@ def root_of(runs_dir: str | None = None) -> Path:
 
 
 def run_folders(runs_dir: str | None = None) -> list[Path]:
-    """Folders of all runs under `root_of(runs_dir)`."""
-    return list(_run_folders(root_of(runs_dir)))
+    """Folders of all runs under `root_of(runs_dir)`, also behind links: those with a file of a run. Hidden
+    folders and folders inside a run are no runs.
+    """
+    found, seen = [], set[tuple[int, int]]()
+    for place, folders, files in os.walk(root_of(runs_dir), followlinks=True):
+        try:
+            status = Path(place).stat()
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above would never end
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        if _RUN_FILES & set(files):
+            found.append(Path(place))
+            folders.clear()
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return found
 
 
-def _kind(path: Path) -> int | None:
-    """st_mode of a file; None if it does not exist.
+def _mode(path: Path) -> int:
+    """st_mode of a file; 0 if it does not exist.
 
     Raises:
         UserError: permissions do not allow to look.
@@ -112,7 +119,7 @@ def _kind(path: Path) -> int | None:
     except PermissionError:
         raise UserError(_no_permission(path), code="not-readable") from None
     except (OSError, ValueError):  # a name that no file can have, too
-        return None
+        return 0
 
 
 def _no_permission(path: Path) -> str:
@@ -120,29 +127,3 @@ def _no_permission(path: Path) -> str:
         f"{path}: may not be read by this user. Expected a run that you may read: ask its owner for "
         "`chmod -R a+rX` of its folder and of those above it, or ask as its owner"
     )
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    """Folders below `root` with a file of a run, also behind links. Hidden folders and folders inside a run
-    are no runs.
-    """
-    seen: set[tuple[int, int]] = set()
-    for place, folders, files in os.walk(root, followlinks=True):
-        here = _place(place)
-        if here is None or here in seen:  # a link to a folder above would never end
-            folders.clear()
-            continue
-        seen.add(here)
-        if _RUN_FILES & set(files):
-            yield Path(place)
-            folders.clear()
-        folders[:] = [name for name in folders if not name.startswith(".")]
-
-
-def _place(folder: str) -> tuple[int, int] | None:
-    """Device and inode of a folder; None if it does not exist."""
-    try:
-        stat = Path(folder).stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino

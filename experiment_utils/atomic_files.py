@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.json_values import parse_json
 
 on_point: Callable[[str], None] | None = None
 """Called at each named point of a write; kill tests put their SIGKILL here."""
@@ -95,10 +96,7 @@ def read_object(path: str | Path) -> dict[str, Any] | None:
             content = Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        found = json.loads(content)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    found = parse_json(content)
     if not isinstance(found, dict):
         raise ValueError(f"expected an object, found {type(found).__name__}")
     return found

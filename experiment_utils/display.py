@@ -63,14 +63,15 @@ class ProgressLine:
 
     def clear(self) -> None:
         """Remove the line, so that another one can be printed."""
-        if self._is_shown:
-            self._write(_CLEAR_LINE)
-        self._is_shown = False
+        self._end(_CLEAR_LINE)
 
     def leave(self) -> None:
         """Keep the line as it is and end it."""
+        self._end("\n")
+
+    def _end(self, text: str) -> None:
         if self._is_shown:
-            self._write("\n")
+            self._write(text)
         self._is_shown = False
 
     def _write(self, text: str) -> None:

@@ -145,21 +145,6 @@ def _remove_stale(path: Path, holder: Holder, what: str) -> None:
             path.unlink()
 
 
-def break_lock(path: Path, holder: Holder, what: str) -> None:
-    """Remove the lock of a holder on another machine that is known to have ended, and of no other.
-
-    The file is renamed first: if several processes try, on any machine, one gets it. A lock of another holder
-    is put back.
-    """
-    aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
-    with suppress(FileNotFoundError):
-        path.rename(aside)
-        if read_holder(aside, what) != holder:
-            with suppress(FileExistsError):
-                os.link(aside, path)
-        aside.unlink()
-
-
 def _started_at(pid: int) -> int:
     """Start of the process in clock ticks after boot (proc(5), field 22 of stat); 0 when it is gone."""
     try:

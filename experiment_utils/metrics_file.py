@@ -116,16 +116,6 @@ def read_columns(path: str | Path, names: Iterable[str] | None = None, *, rows: 
     return Columns(columns, dict(zip(places, found, strict=True)), torn)
 
 
-def last_value(path: str | Path, column: str) -> float | None:
-    """The last value of a column that is blank in most rows, such as that of an evaluation.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    values = read_columns(path, [column]).values.get(column, [])
-    return next((value for value in reversed(values) if not math.isnan(value)), None)
-
-
 def _fields(line: bytes) -> tuple[str, ...]:
     text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
     try:

@@ -117,14 +117,6 @@ def format_bytes(n: float) -> str:
     return f"{byte_digits(n, exponent, is_fine=True)} {BYTE_UNITS[exponent]}"
 
 
-def format_change(n: int) -> str:
-    """`+35 MB`, `-1.2 GB`: never in less than megabytes, which is noise."""
-    if abs(n) < 0.05 * (1 << 20):
-        return "+0 MB"
-    exponent = max(MB_EXPONENT, byte_exponent(n))
-    return f"{'+' if n > 0 else '-'}{byte_digits(abs(n), exponent, is_fine=True)} {BYTE_UNITS[exponent]}"
-
-
 def byte_digits(n: float, exponent: int, *, is_fine: bool = False) -> str:
     """Three digits at most: one decimal from GB on, and in a fine number below ten also in KB and MB."""
     value = n / 1024**exponent
@@ -151,32 +143,23 @@ def parse_duration(text: str | int) -> float | None:
     given = str(text).strip()
     if given.upper() in UNLIMITED:
         return None
-    seconds = _clock_seconds(given)
-    if seconds is None:
-        seconds = _amounts_seconds(given.lower())
-    if seconds is None or seconds <= 0:
+    seconds = _seconds(given.lower())
+    if not seconds:
         raise ValueError(f"expected {EXPECTED}, got `{given}`")
     return seconds
 
 
-def _clock_seconds(text: str) -> float | None:
-    match = _CLOCK.fullmatch(text)
-    if match is None:
-        return None
-    days, first, second, third = (None if part is None else int(part) for part in match.groups())
-    assert first is not None
-    if days is not None:
-        return days * 86400 + first * 3600 + (second or 0) * 60 + (third or 0)
-    if second is None:
-        return first * 60
-    return first * 60 + second if third is None else first * 3600 + second * 60 + third
-
-
-def _amounts_seconds(text: str) -> float | None:
+def _seconds(text: str) -> float | None:
+    if match := _CLOCK.fullmatch(text):
+        days, *others = match.groups()
+        parts = [int(part) for part in others if part is not None]
+        if days is None and len(parts) < 3:  # minutes, or minutes:seconds
+            parts.insert(0, 0)
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
     if re.sub(_AMOUNTS_OF_TIME, "", text).strip():
         return None
-    found = _AMOUNTS_OF_TIME.findall(text)
-    return sum(float(count) * _TIME_UNITS[unit] for count, unit in found) if found else None
+    return sum(float(count) * _TIME_UNITS[unit] for count, unit in _AMOUNTS_OF_TIME.findall(text))
 
 
 def format_limit(seconds: float) -> str:

@@ -15,15 +15,6 @@ from experiment_utils.exit_status import exit_status
 EXIT_STATUS = "exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted"
 
 
-def room_parser(room: str, names: Sequence[str], **texts: Any) -> argparse.ArgumentParser:
-    """Parser of these commands. texts: more arguments of `ArgumentParser`."""
-    result = argparse.ArgumentParser(prog=f"python -m {room}", **{"epilog": EXIT_STATUS, **texts})
-    subparsers = result.add_subparsers(metavar="COMMAND", required=True)
-    for name in names:
-        importlib.import_module(f"{room}.commands.{name.replace('-', '_')}").add_parser(subparsers)
-    return result
-
-
 def run_room(
     room: str,
     names: Sequence[str],
@@ -31,11 +22,17 @@ def run_room(
     parse: Callable[..., argparse.Namespace] = argparse.ArgumentParser.parse_args,
     **texts: Any,
 ) -> int:
-    """Run a command of a room and return its exit status. The modules of others are not loaded for it."""
+    """Run a command of a room and return its exit status. The modules of others are not loaded for it.
+
+    texts: more arguments of `ArgumentParser`.
+    """
 
     def command() -> int:
-        only = [name for name in given[:1] if name in names]
-        options = parse(room_parser(room, only or names, **texts), given)
+        parser = argparse.ArgumentParser(prog=f"python -m {room}", **{"epilog": EXIT_STATUS, **texts})
+        subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+        for name in [name for name in given[:1] if name in names] or names:
+            importlib.import_module(f"{room}.commands.{name.replace('-', '_')}").add_parser(subparsers)
+        options = parse(parser, given)
         return int(options.run(options))
 
     return exit_status(command)

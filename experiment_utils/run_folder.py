@@ -6,25 +6,24 @@ a queued run no file at all. The layout is in docs/run-folder.md. Unknown keys a
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from experiment_utils import lock_file
 from experiment_utils.atomic_files import Unreadable, reading
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import at_path, finite, is_number, mappings, parse_json
-from experiment_utils.metrics_file import read_columns
-from experiment_utils.safe_read import MOST_BYTES, plain_only
+from experiment_utils.metrics_file import Tail, read_columns, read_tail
+from experiment_utils.safe_read import plain_only, read_plain
 
 WHOLE, ABSENT, DAMAGED, UNREADABLE = "whole", "absent", "damaged", "unreadable"
 ATTEMPTS = "attempts"
 """Folder for the files of earlier attempts: RUN/attempts/N."""
+_T = TypeVar("_T")
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
 _MOST_BYTES = 16 << 20
 """A longer line is no record: a file without line ends is not kept in memory."""
@@ -43,8 +42,6 @@ class FileContent:
     """The object that the file holds. Of a damaged file what can be read of it, often nothing."""
     why: str = ""
     """The reason why it is not whole."""
-    changed_s: float | None = None
-    """Time of its last change (Unix time of the file system), None if it was not read."""
     error: OSError | None = None
 
     def readable(self) -> FileContent:
@@ -61,11 +58,7 @@ class FileContent:
 def read_file(path: str | Path) -> FileContent:
     """Read a file that holds one object: YAML if its name ends in .yaml, else JSON. Never raises."""
     try:
-        with open(path, "rb", buffering=0, opener=plain_only) as file:
-            status = os.fstat(file.fileno())
-            if status.st_size > MOST_BYTES:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-            content = file.read()
+        content = read_plain(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         return FileContent(path, ABSENT, why=error.strerror or str(error), error=error)
     except OSError as error:
@@ -79,7 +72,7 @@ def read_file(path: str | Path) -> FileContent:
         value = _despite_bytes(content, parse)
     if not isinstance(value, dict):
         state, why, value = DAMAGED, why or "no keys in it", {}
-    return FileContent(path, state, value, why, status.st_mtime)
+    return FileContent(path, state, value, why)
 
 
 def _despite_bytes(content: bytes, parse: Callable[[bytes], Any]) -> Any:
@@ -149,11 +142,6 @@ class RunFolder:
         return self.file("outcome.json").value
 
     @property
-    def lock(self) -> dict[str, Any]:
-        """run.lock: the process that works in the folder."""
-        return self.file("run.lock").value
-
-    @property
     def holder(self) -> lock_file.Holder | None:
         """The process that holds the lock, on any machine; None without one, or if the lock is damaged."""
         try:
@@ -217,15 +205,30 @@ class RunFolder:
     @cached_property
     def metrics(self) -> dict[str, list[float]]:
         """metrics.csv by column, all of one length; a blank is nan."""
-        try:
-            found = read_columns(f"{self.path}/metrics.csv")
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self.note_damage(f"metrics.csv cannot be read: {error.strerror}")
+        found = self._of_metrics(read_columns)
+        if found is None:
             return {}
         self._note_lines("metrics.csv", found.torn)
         return found.values
+
+    @cached_property
+    def metrics_tail(self) -> Tail:
+        """The end of metrics.csv."""
+        found = self._of_metrics(read_tail)
+        if found is None:
+            return Tail((), None)
+        if found.torn:
+            self.note_damage(f"metrics.csv: {found.torn} of its last lines passed over, torn or not numbers")
+        return found
+
+    def _of_metrics(self, read: Callable[[str], _T]) -> _T | None:
+        try:
+            return read(f"{self.path}/metrics.csv")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.note_damage(f"metrics.csv cannot be read: {error.strerror}")
+            return None
 
     def column(self, name: str) -> list[float]:
         """A column of metrics.csv; empty if the file lacks it."""

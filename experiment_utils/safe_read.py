@@ -22,13 +22,9 @@ def is_copy(folder: str | os.PathLike[str], recorded: object) -> bool:
     that is mounted twice can have two device numbers.
     """
     try:
-        return isinstance(recorded, str) and _inode(recorded) != _inode(folder)
+        return isinstance(recorded, str) and os.stat(recorded).st_ino != os.stat(folder).st_ino
     except (OSError, ValueError):
         return False
-
-
-def _inode(path: str | os.PathLike[str]) -> int:
-    return os.stat(path).st_ino
 
 
 def changed_s(path: str | os.PathLike[str]) -> float:

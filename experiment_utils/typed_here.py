@@ -92,10 +92,6 @@ class TypedHere:
     def write(self, text: str) -> int:
         return int(self._stream.write(as_typed_here(text)))
 
-    def writelines(self, lines: Any) -> None:
-        for line in lines:
-            self.write(line)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

@@ -13,12 +13,19 @@ from experiment_utils.quantities import (
     byte_digits,
     byte_exponent,
     format_bytes,
-    format_change,
 )
 from memory.snapshots import Snapshot
 
 _LABEL_WIDTH = 22
 _WORTH_TELLING_BYTES = 1 << 20
+
+
+def format_change(n: int) -> str:
+    """`+35 MB`, `-1.2 GB`: never in less than megabytes, which is noise."""
+    if abs(n) < 0.05 * (1 << 20):
+        return "+0 MB"
+    exponent = max(MB_EXPONENT, byte_exponent(n))
+    return f"{'+' if n > 0 else '-'}{byte_digits(abs(n), exponent, is_fine=True)} {BYTE_UNITS[exponent]}"
 
 
 def stage_label(name: str, facts: Mapping[str, Any], depth: int, thread: str | None) -> str:

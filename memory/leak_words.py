@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from memory.leaks import Leak
+from memory.leaks import LEVELLING_OFF, TOO_EARLY, Leak
 
 _UNITS = (("KB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30))
 
@@ -21,7 +21,7 @@ def leak_words(leak: Leak, holder: str | None = None, unit: str = "step") -> str
     rate = f"{_signed(slope / size)} {name}/{unit}"
     if not leak.is_significant:
         rate += f" (+-{_plain((high - slope) / size)})"
-        told = {"too early": ", too early to tell", "levelling off": ", levelling off: no leak"}
+        told = {TOO_EARLY: ", too early to tell", LEVELLING_OFF: ", levelling off: no leak"}
         return rate + told.get(leak.verdict, ": no leak")
     where = f" in {holder}" if holder else ""
     when = f", limit in {in_words(leak.eta_s)}" if leak.eta_s is not None else ""

@@ -16,14 +16,14 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Any
 
-from experiment_utils.student_t import critical, upper_tail
-
 ALPHA = 0.025
 """Probability of calling a clean trace a leak, all looks of a run together."""
+TOO_EARLY, LEVELLING_OFF = "too early", "levelling off"
 BLOCKS = 10
 FLOORS = 5
 """Wider blocks, whose lowest sample counts."""
@@ -70,8 +70,8 @@ class Leak:
         if self.is_significant:
             return "leak"
         if not self.is_known:
-            return "too early"
-        return "levelling off" if self.levels_off else "no leak"
+            return TOO_EARLY
+        return LEVELLING_OFF if self.levels_off else "no leak"
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
@@ -378,3 +378,32 @@ def _rate(grown: Sequence[tuple[float, float]]) -> float:
 
 def _whole(number: float | None) -> int | None:
     return None if number is None or not math.isfinite(number) else round(number)
+
+
+def upper_tail(t: float, freedom: int) -> float:
+    """Probability above `t` of Student's t distribution with `freedom` degrees of freedom, at least 1.
+
+    Exact to 1e-15. Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    if math.isinf(t):
+        return 0.0 if t > 0 else 1.0
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine, 0.0) if odd else (1.0, 0.0)
+    for number in range(1 + odd, freedom, 2):
+        total += term
+        term *= cosine * cosine * number / (number + 1)
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    outside = max(0.0, (1 - inside) / 2)
+    return outside if t >= 0 else 1 - outside
+
+
+@lru_cache(maxsize=1024)
+def critical(tail: float, freedom: int) -> float:
+    """The t above which Student's t distribution has a probability of `tail` (0 to 0.5), within rounding."""
+    low, high = 0.0, 1e9
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if upper_tail(middle, freedom) > tail else (low, middle)
+    return high

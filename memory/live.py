@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.run_folder import RunFolder
-from experiment_utils.safe_read import is_copy
 from memory.kernel_files import exists
 from memory.ring import read_head
 from memory.supervision.census import started_at
@@ -37,13 +36,11 @@ def find_live(folder: Path) -> Live | None:
             return found
     else:
         found = None
-    lock, status = RunFolder(folder).lock, RunFolder(folder).status
-    if is_copy(folder, lock.get("folder")):
-        return None
-    if lock:
-        return (
-            _live(lock.get("pid"), lock.get("host"), status.get("attempt"), lock.get("started_at")) or found
-        )
+    run = RunFolder(folder)
+    holder, status = run.holder, run.status
+    if holder is not None:
+        own = _live(holder.pid, holder.host, status.get("attempt"), holder.started_at)
+        return None if holder.is_copied else own or found
     return found or _live(status.get("pid"), status.get("host"), status.get("attempt"), None)
 
 

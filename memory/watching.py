@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiment_utils.json_values import parse_json
 from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import read_end
 from memory.kernel_files import list_folder, read_file, read_long_file
@@ -74,7 +74,8 @@ def of_run(folder: Path) -> Source:
         ring = read_ring(folder / "memory.ring")
         facts = {} if ring is None else ring.facts
         samples = () if ring is None else ring.samples
-        polled = _polled_limit(folder, facts)
+        run = RunFolder(folder)
+        polled = _polled_limit(run, facts)
         if polled is not None:
             samples = tuple(_as_polled(sample, polled) for sample in samples)
         pid = _left_alone(folder, facts)
@@ -88,9 +89,11 @@ def of_run(folder: Path) -> Source:
                 stage=_stage(folder / "memory.jsonl"),
                 ended=None,
             )
-        ended = _how_it_ended(folder, facts, samples[-1].time_s if samples else None)
+        ended = _how_it_ended(run, facts, samples[-1].time_s if samples else None)
         if ended == _ALL_KILLED:
-            ended = _in_its_own_words(folder, facts) or (_UNKNOWN_END if unwatched else _ALL_KILLED)
+            ended = _in_its_own_words(RunFolder(folder), facts) or (
+                _UNKNOWN_END if unwatched else _ALL_KILLED
+            )
         return View(
             title=str(folder),
             sample=samples[-1] if samples else None,
@@ -205,8 +208,8 @@ def _lives(pid: Any, began: Any) -> bool:
     return isinstance(pid, int) and began is not None and started_at(pid) == began
 
 
-def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> str | None:
-    outcome = RunFolder(folder).outcome
+def _how_it_ended(run: RunFolder, facts: dict[str, Any], last_s: float | None) -> str | None:
+    outcome = run.outcome
     if outcome and outcome.get("supervisor_pid") == facts.get(
         "supervisor_pid", outcome.get("supervisor_pid")
     ):
@@ -221,20 +224,18 @@ def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> 
     return f"no sample for {silent_s:.0f} s from {facts.get('host')}" if silent_s > _SILENT_S else None
 
 
-def _in_its_own_words(folder: Path, facts: dict[str, Any]) -> str | None:
+def _in_its_own_words(run: RunFolder, facts: dict[str, Any]) -> str | None:
     """Where a run wrote how it ended, though its supervisor could not."""
-    status = RunFolder(folder).status
-    state, reason = status.get("state"), status.get("reason")
-    if state in (None, "running") or status.get("attempt") != facts.get("attempt"):
+    state, reason = run.status.get("state"), run.status.get("reason")
+    if state in (None, "running") or run.status.get("attempt") != facts.get("attempt"):
         return None
     return f"it has ended: {state}{f', {reason}' if reason else ''}; its supervisor had been killed before"
 
 
-def _polled_limit(folder: Path, facts: dict[str, Any]) -> int | None:
+def _polled_limit(run: RunFolder, facts: dict[str, Any]) -> int | None:
     """What the run wrote of it, in this attempt."""
-    status = RunFolder(folder).status
-    limit = status.get("polled_limit_bytes")
-    is_of_this = status.get("attempt") == facts.get("attempt")
+    limit = run.status.get("polled_limit_bytes")
+    is_of_this = run.status.get("attempt") == facts.get("attempt")
     return limit if is_of_this and isinstance(limit, int) and limit > 0 else None
 
 
@@ -260,7 +261,7 @@ def _stage(path: Path) -> str | None:
     ended: dict[tuple[Any, Any], int] = {}
     for line in reversed(lines):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             place = record["stage"], record.get("depth")
             if record["event"] == "end":
                 ended[place] = ended.get(place, 0) + 1
@@ -269,6 +270,6 @@ def _stage(path: Path) -> str | None:
             else:
                 step = (record.get("facts") or {}).get("step")
                 return f"{record['stage']} step {step:,}" if isinstance(step, int) else str(record["stage"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return None

@@ -47,6 +47,9 @@ def test_no_bar_has_a_logarithmic_axis(name: str) -> None:
             assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
 
 
+MET = {"yes", "no", "not measured"}
+
+
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
 def test_goals_of_a_section_are_met_or_not(section: str) -> None:
     prose = "\n".join(line for line in section.splitlines() if not line.startswith("|"))
@@ -55,7 +58,7 @@ def test_goals_of_a_section_are_met_or_not(section: str) -> None:
     for rows in section.split(GOALS)[1:]:
         of_goals = rows.partition("\n\n")[0].strip().splitlines()[1:]
         assert of_goals
-        assert {row.split(" | ")[-1].removesuffix(" |") for row in of_goals} <= {"yes", "no", "not measured"}
+        assert {row.split(" | ")[-1].removesuffix(" |") for row in of_goals} <= MET
 
 
 @pytest.mark.parametrize("saved", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)

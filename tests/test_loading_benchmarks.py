@@ -19,6 +19,7 @@ from benchmarks.loading_peers import LOADERS
 from benchmarks.processes import BENCHMARKS, LeftOut
 from data_loading import StreamingDataset
 
+OFFLINE = "no network"
 TOKENS, SEQ_LEN, BATCH = 20_000, 16, 4
 
 
@@ -131,13 +132,13 @@ def test_peer_that_fails_is_left_out_and_ours_must_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_pip(requirements: str) -> Path:
-        raise LeftOut("no network")
+        raise LeftOut(OFFLINE)
 
     monkeypatch.setattr(loading, "peers_python", no_pip)
     monkeypatch.setattr(loading.Bench, "_prepare", lambda *_: None)
     flags: dict[str, Any] = {"folder": Path, "templar": Path, "tokens": (14, 14)}
     bench = loading.Bench(harness.options("", ["--folder", str(tmp_path)], **flags))
-    assert bench.left_out["Grain"] == "no network"
+    assert bench.left_out["Grain"] == OFFLINE
     assert bench.left_out["templar"] == "no --templar CHECKOUT"
     assert bench.call("nanoGPT", "measure", tmp_path / "missing", "{}") is None
     assert "nanoGPT" not in bench.there()

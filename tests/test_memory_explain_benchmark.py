@@ -27,6 +27,7 @@ def row(job: str, state: str, max_rss: str = "", exit_code: str = "0:0") -> dict
     }
 
 
+NO_ROOT = "no root"
 SWALLOWED = [row("7", "COMPLETED"), row("7.batch", "COMPLETED", "3904K"), row("7.0", "OUT_OF_MEMORY", "22M")]
 MAPPED = [row("8", "COMPLETED"), row("8.0", "COMPLETED", "700M")]
 
@@ -72,7 +73,7 @@ def test_a_log_sees_the_children_of_a_process(monkeypatch: pytest.MonkeyPatch) -
 def asked(kind: str, verdict: str, *, right: bool | None, memory: bool | None, **said: bool | None) -> Asked:
     case = Case(name=verdict, program=Path("x.py"), what="", kind=kind, verdict=(verdict,))
     told = {name: Said("", answer) for name, answer in said.items()}
-    return Asked(case, right=right, memory=memory, peers=told, note="no root" if right is None else "")
+    return Asked(case, right=right, memory=memory, peers=told, note=NO_ROOT if right is None else "")
 
 
 def test_sums() -> None:
@@ -84,7 +85,7 @@ def test_sums() -> None:
     ]
     found = score(group)
     assert (found["deaths"], found["deaths_right"], found["healthy"], found["false_alarms"]) == (2, 1, 1, 0)
-    assert found["not_judged"] == {"other": "no root"}
+    assert found["not_judged"] == {"other": NO_ROOT}
     of = found["died_of_the_limit"]
     assert of["explain"] == {"asked": 3, "right": 2, "missed": 0, "false_alarms": 1}
     assert of["psutil"] == {"asked": 3, "right": 1, "missed": 1, "false_alarms": 1}

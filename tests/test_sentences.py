@@ -22,6 +22,8 @@ from tests.sentences import LIMITS, count, sentences
         ("raises(UserError, match='file')", 0),
         ("assert out['state'] == 'done'", 0),
         ("assert train('a text to read') == 3, 'no such file'", 0),
+        ("assert parts['page tables'] == 4096", 0),
+        ("assert 'python -m slurm status' in out and '--format parquet' in out", 0),
         ("with golden.refused('no-such-file'): load('no such file')", 0),
     ],
 )

@@ -33,6 +33,7 @@ for folder, line in json.loads(sys.argv[1]):
     told.append([folder, line, code, out.getvalue() + err.getvalue()])
 print(json.dumps(told))
 """
+RUN_FOLDER, LISTED = "run folder", "listed, not entered"
 CLOSED = "closed-lr0.003-seed0-4da9f7a7"
 WITH_A_ROW = (
     "slurm status s", "slurm cancel s --dry-run", "analysis table s",
@@ -67,16 +68,16 @@ def close(study: Path, form: str) -> None:
     closed = study / CLOSED
     if form == "study":
         study.chmod(0)
-    elif form == "run folder":
+    elif form == RUN_FOLDER:
         closed.chmod(0)
-    elif form == "listed, not entered":
+    elif form == LISTED:
         closed.chmod(0o400)
     else:
         for path in closed.iterdir():
             path.chmod(0)
 
 
-FORMS = ("run folder", "listed, not entered", "files", "study")
+FORMS = (RUN_FOLDER, LISTED, "files", "study")
 Answers = dict[str, tuple[int | str, str]]
 """Exit code and output of each command."""
 

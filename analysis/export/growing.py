@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from experiment_utils.json_values import parse_json
+from experiment_utils.safe_read import plain_only
 
 _AT_ONCE_BYTES = 1 << 20
 
@@ -25,7 +27,7 @@ class GrowingFile:
     def lines(self) -> Iterator[tuple[bool, str]]:
         """(whether it is the file's first, line without its end), of what is there at this call."""
         try:
-            file = open(self._path, "rb")  # noqa: SIM115
+            file = open(self._path, "rb", opener=plain_only)  # noqa: SIM115
         except FileNotFoundError:
             return iter(())
         status = os.fstat(file.fileno())
@@ -78,8 +80,8 @@ class GrowingRecords:
         """Those that came, of what is there at this call."""
         for _, line in self._file.lines():
             try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
+                found = parse_json(line.encode())
+            except ValueError:
                 continue
             if isinstance(found, dict):
                 yield found

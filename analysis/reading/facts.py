@@ -13,7 +13,7 @@ from typing import Any
 from conf.schema import Model
 from conf.sizes import size_name
 from experiment_utils.json_values import csv_number, leaves
-from experiment_utils.metrics_file import last_value, read_tail
+from experiment_utils.metrics_file import read_columns
 from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import codes_of
 
@@ -90,7 +90,8 @@ def _of_losses(run: RunFolder) -> dict[str, Any]:
     newest = run.evals[-1] if run.evals else {}
     val_loss = losses[-1] if losses else None
     if not losses and last["step"] is not None:  # of a version that had them in metrics.csv alone
-        val_loss = last_value(run.path / "metrics.csv", "val_loss")
+        column = read_columns(run.path / "metrics.csv", ["val_loss"]).values.get("val_loss", [])
+        val_loss = next((loss for loss in reversed(column) if not math.isnan(loss)), None)
     tokens, seconds = last["tokens"], last["seconds"]
     return {
         **last,
@@ -109,15 +110,7 @@ def _of_losses(run: RunFolder) -> dict[str, Any]:
 
 def _last_row(run: RunFolder) -> dict[str, float | None]:
     nothing: dict[str, float | None] = dict.fromkeys(_OF_METRICS)
-    try:
-        tail = read_tail(f"{run.path}/metrics.csv")
-    except FileNotFoundError:
-        return nothing
-    except OSError as error:
-        run.note_damage(f"metrics.csv cannot be read: {error.strerror}")
-        return nothing
-    if tail.torn:
-        run.note_damage(f"metrics.csv: {tail.torn} of its last lines passed over, torn or not numbers")
+    tail = run.metrics_tail
     if tail.row is None:
         return nothing
     found = dict(zip(tail.columns, tail.row, strict=True))

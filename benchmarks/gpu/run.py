@@ -30,6 +30,7 @@ TESTS = [
     "models/test_loss.py",
     "training/test_optimizers.py",
 ]
+NO_TIME = "no time left"
 PYTEST = ["-m", "pytest", "-q", "--maxfail=20", "-p", "no:cacheprovider", "-rs"]
 
 
@@ -120,7 +121,7 @@ class Session:
             started = {}
             for check in group:
                 if self.left_s() < check.least_s:
-                    self.checks.setdefault(check.name, {"exit": "no time left", "found": None})
+                    self.checks.setdefault(check.name, {"exit": NO_TIME, "found": None})
                 else:
                     started[check] = (self.start(check), time.time())
             while started:

@@ -12,13 +12,13 @@ from functools import cache
 
 from conf import AUTO
 from data_loading.readers.extents import Extents
+from data_loading.readers.file_systems import NETWORK_FILE_SYSTEMS, file_system_of
 from data_loading.readers.in_memory import InMemoryReader, room_bytes
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.read_plan import Plan
 from data_loading.readers.reader import Reader
 from experiment_utils.errors import UserError
-from experiment_utils.file_systems import NETWORK_FILE_SYSTEMS, file_system_of
 
 READERS = (AUTO, "mmap", "pread", "memory")
 VERIFY = ("set", "blocks")

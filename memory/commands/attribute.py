@@ -11,7 +11,7 @@ from typing import Any
 from experiment_utils.arguments import find_run
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import mapping, unsigned
-from experiment_utils.safe_read import read_plain_text
+from experiment_utils.run_folder import RunFolder
 from memory.attribute import Attribution, lines
 from memory.attribute.allocators import memray_sites
 
@@ -69,16 +69,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _chosen(folder: Path, when: str | None) -> Attribution:
-    try:
-        record = json.loads(read_plain_text(folder / FILE))
-        all_found = [Attribution.of_json(one) for one in record["attributions"]]
-    except OSError:
+    file = RunFolder(folder).file(FILE)
+    if file.error is not None:
         raise UserError(
             f"{folder} has no {FILE}: the run did not note who holds its memory. "
             "Run it with memory.attribute=true",
             code="no-attribution",
-        ) from None
-    except (*_NOT_AS_WRITTEN, RecursionError):
+        )
+    try:
+        all_found = [Attribution.of_json(one) for one in file.value["attributions"]]
+    except _NOT_AS_WRITTEN:
         raise _damaged(folder) from None
     if not all_found:
         raise _damaged(folder)

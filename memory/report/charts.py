@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment_utils.quantities import format_bytes, format_change
-from memory.format import duration
+from experiment_utils.quantities import format_bytes
+from memory.format import duration, format_change
 from memory.report.chart import Band, Chart, Level, Mark, Series
 from memory.report.colors import OF_PARTS, TINTS
 from memory.report.history import Track

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from experiment_utils import display
-from experiment_utils.quantities import format_bytes, format_change
+from experiment_utils.quantities import format_bytes
+from memory.format import format_change
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 

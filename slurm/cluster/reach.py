@@ -156,7 +156,7 @@ def _folders(plan: Plan) -> Iterator[tuple[str, Path]]:
 
 def local_kind(path: Path) -> str | None:
     """Why a path is of this machine alone, in words; None where nothing says so."""
-    from experiment_utils.file_systems import file_system_of
+    from data_loading.readers.file_systems import file_system_of
 
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     kind = file_system_of(there)

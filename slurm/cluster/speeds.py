@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.by_model import settle
-from experiment_utils.metrics_file import read_tail
 from experiment_utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -87,10 +86,10 @@ def _newest(runs_dir: Path) -> list[Path]:
 def _measured(folder: Path) -> _Measured | None:
     """Of one run; None where it tells nothing, or was damaged."""
     try:
-        run = RunFolder(folder).run
-        config, auto = run["config"], run["auto"]
+        run = RunFolder(folder)
+        config, auto = run.run["config"], run.run["auto"]
         ranks = int(auto.get("world_size") or 1)
-        row = read_tail(folder / "metrics.csv").last(("step", "tokens", "seconds"))
+        row = run.metrics_tail.last(("step", "tokens", "seconds"))
         if row is None or row["step"] < LEAST_STEPS or row["seconds"] <= 0:
             return None
         slurm = config.get("slurm") or {}

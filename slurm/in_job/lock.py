@@ -8,7 +8,6 @@ the dead. Its change is what counts, not its time: the clocks of two machines di
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from experiment_utils import atomic_files, lock_file
+from experiment_utils.run_folder import read_file
 from slurm.in_job.job import Job, has_ended
 from slurm.in_job.starts import is_over_in, read_starts
 
@@ -52,8 +52,8 @@ class Heartbeat:
     def _beat(self) -> None:
         while not self._over.wait(self._beat_s):
             for path in self._locks:
-                with suppress(OSError, ValueError, KeyError, TypeError):
-                    if json.loads(path.read_text(encoding="utf-8"))["host"] == socket.gethostname():
+                if read_file(path).value.get("host") == socket.gethostname():
+                    with suppress(OSError):
                         os.utime(path)
             self._also()
 
@@ -85,7 +85,7 @@ def living_holder(
         if is_touched(path, still_s):
             return holder
     say(f"{holder} is gone: taking over")
-    lock_file.break_lock(path, holder, what)
+    break_lock(path, holder, what)
     return None
 
 
@@ -98,7 +98,7 @@ def remove_lock_of_the_dead(folder: Path) -> None:
     if holder is None or holder.host == socket.gethostname() or holder.job_id is None or holder.is_copied:
         return
     if _has_noted_its_end(folder, holder):  # others may go on in that job
-        lock_file.break_lock(path, holder, what)
+        break_lock(path, holder, what)
     elif has_ended(holder.job_id):
         if was_touched_lately(path):
             log.info(
@@ -107,7 +107,22 @@ def remove_lock_of_the_dead(folder: Path) -> None:
             if is_touched(path, STILL_S):
                 return
         log.info("%s was held by %s, whose job has ended", folder.name, holder)
-        lock_file.break_lock(path, holder, what)
+        break_lock(path, holder, what)
+
+
+def break_lock(path: Path, holder: lock_file.Holder, what: str) -> None:
+    """Remove the lock of a holder on another machine that is known to have ended, and of no other.
+
+    The file is renamed first: if several processes try, on any machine, one gets it. A lock of another holder
+    is put back.
+    """
+    aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
+    with suppress(FileNotFoundError):
+        path.rename(aside)
+        if lock_file.read_holder(aside, what) != holder:
+            with suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
 
 
 def _has_noted_its_end(folder: Path, holder: lock_file.Holder) -> bool:

@@ -22,6 +22,7 @@ from experiment_utils import atomic_files
 from experiment_utils.json_values import at_path, integer, mapping, seconds
 from experiment_utils.lock_file import Holder
 from experiment_utils.run_folder import ABSENT, FileContent, RunFolder
+from experiment_utils.safe_read import changed_s
 from memory.ring import read_head
 from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, array_of, named_places, places
@@ -197,7 +198,7 @@ def _read_known(
         outcome = {}
     head = read_head(run.ring_path) if status.get("state") == "running" and not outcome else None
     silent_s, sampled, unheard_s = _silence(
-        status, run.file("status.json").changed_s, run.ring_path, head and head[1], now_s
+        status, changed_s(folder / "status.json"), run.ring_path, head and head[1], now_s
     )
     submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
     # of one that is done nothing more is asked than its job, which of workers no place tells
@@ -275,14 +276,14 @@ def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder:
 
 
 def _silence(
-    status: dict[str, Any], written_s: float | None, ring: Path, sample: Any, now_s: float
+    status: dict[str, Any], written_s: float, ring: Path, sample: Any, now_s: float
 ) -> tuple[float | None, bool, float | None]:
     """Seconds since the heartbeat, and since any sign of life. Clocks may be apart: the supervisor's last
     sample is on that of the run; else what is younger counts, what was noted on our clock or the file on the
     file server's.
     """
     beat = seconds(status.get("heartbeat_s"))
-    if beat is None or written_s is None:
+    if beat is None:
         return None, False, None
     by_files = max(0.0, min(now_s - beat, now_s - written_s))
     try:

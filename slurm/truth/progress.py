@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.json_values import integer
-from experiment_utils.metrics_file import read_tail
+from experiment_utils.metrics_file import Tail
+from experiment_utils.run_folder import RunFolder
 from memory.ring import Peak, read_peak
 
 _COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
@@ -44,7 +45,7 @@ class Progress:
 
 def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
     """Never raises. status, outcome: as they were read."""
-    tokens_per_s, seconds_per_step = _pace(folder / "metrics.csv")
+    tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
     highest = Peak(
         u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
         limit_bytes=integer(outcome.get("limit_bytes")),
@@ -66,12 +67,8 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     )  # fmt: skip
 
 
-def _pace(path: Path) -> tuple[float | None, float | None]:
+def _pace(tail: Tail) -> tuple[float | None, float | None]:
     """(tokens a second, seconds a step) of the last rows; seconds count through all attempts."""
-    try:
-        tail = read_tail(path)
-    except OSError:
-        return None, None
     first, last = tail.first(_COLUMNS), tail.last(_COLUMNS)
     if first is None or last is None:
         return None, None

@@ -110,7 +110,6 @@ def test_a_study_that_sweeps_needs_multirun(composer: Composer, golden: Golden) 
 def test_a_sweep_needs_multirun(composer: Composer, golden: Golden) -> None:
     sizes, notes = mistakes(composer, "model=32d,64d", "notes=a,b")
     assert (sizes.where, notes.where) == ("model", "notes")
-    assert "this command" in sizes.what
     assert "'notes=\"a,b\"'" in notes.what
     golden.text(as_text([sizes, notes]))
     assert request_of(composer, 'notes="a,b"').runs[0].config.notes == "a,b"
@@ -280,8 +279,9 @@ def test_interpolations(composer: Composer) -> None:
     assert (run.config.optimizer.lr, run.config.notes) == (0.1, "32d-0")
     (run,) = request_of(composer, "optimizer.grad_clip=${training.max_steps}").runs
     assert run.config.optimizer.grad_clip is None
-    (run,) = request_of(composer, "notes=costs ${5 (or so)").runs
-    assert run.config.notes == "costs ${5 (or so)"
+    notes = "costs ${5 (or so)"
+    (run,) = request_of(composer, f"notes={notes}").runs
+    assert run.config.notes == notes
 
 
 def test_rules_of_other_rooms_are_asked(composer: Composer) -> None:

@@ -102,7 +102,7 @@ def test_computed_tokens_are_not_read_from_files(refused: Refused) -> None:
 
 def test_tokenizer_path_without_use_is_refused(refused: Refused) -> None:
     found = refused("tokenizer.path", tokenizer={"name": "bytes", "path": "x"})
-    assert "tokenizer=custom tokenizer.path=x" in found
+    assert {"tokenizer=custom", "tokenizer.path=x"} <= {word.strip(".,`") for word in found.split()}
 
 
 @pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "a\0b", "x" * 300])

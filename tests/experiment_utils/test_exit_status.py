@@ -112,4 +112,4 @@ def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(lambda: 7) == 7
     assert exit_status(lambda: raises(KeyboardInterrupt()), "again") == 130
     assert exit_status(lambda: raises(UserError("wrong"))) == 2
-    assert capsys.readouterr().err == "again\nerror: wrong\n"
+    assert capsys.readouterr().err.splitlines() == ["again", UserError("wrong").render()]

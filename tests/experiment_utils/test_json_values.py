@@ -102,5 +102,5 @@ def test_other_bytes_raise_value_error_alone(content: bytes) -> None:
 
 
 def test_deep_nesting_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="nested too deeply"):
+    with pytest.raises(ValueError, match="nested"):
         parse_json(b"[" * 100_000)

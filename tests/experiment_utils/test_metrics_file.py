@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiment_utils.metrics_file import _TAIL_BYTES, Tail, last_value, read_columns, read_tail
+from experiment_utils.metrics_file import _TAIL_BYTES, Tail, read_columns, read_tail
 
 HEADER = "step,train_loss,val_loss\n"
 
@@ -75,11 +75,6 @@ def test_columns_by_name(tmp_path: Path) -> None:
     assert found.names == ("step", "train_loss", "val_loss")
     assert repr(found.values) == repr({"val_loss": [math.nan, 5.0], "step": [1.0, 2.0]})
     assert found.torn == 2
-
-
-def test_last_value_of_a_sparse_column(tmp_path: Path) -> None:
-    path = written(tmp_path, HEADER + "1,5.5,5.0\n2,5.25,\n3,5.2,4.8\n4,5.1,\n5,5.1,4.")
-    assert (last_value(path, "val_loss"), last_value(path, "lr")) == (4.8, None)
 
 
 @pytest.mark.parametrize(

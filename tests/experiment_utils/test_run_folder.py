@@ -44,7 +44,7 @@ def read_all(run: RunFolder) -> None:
     assert all({"step", "tokens", "loss"} <= record.keys() for record in run.evals)
     assert all(isinstance(record["snapshot"], dict) for record in run.last_stage_records)
     assert isinstance(run.attempts, list)
-    for read in (run.device, run.checkpoint_step, run.number("results.val_loss"), run.holder, run.lock):
+    for read in (run.device, run.checkpoint_step, run.number("results.val_loss"), run.holder):
         assert read is None or read is not None
 
 

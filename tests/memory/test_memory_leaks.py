@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiment_utils.student_t import critical, upper_tail
 from memory import Host, LeakMonitor, LeakReport, LeakWatch, Process, Snapshot, find_leak, record_to, stage
 from memory.leak_words import in_words, leak_words
-from memory.leaks import Leak
+from memory.leaks import LEVELLING_OFF, TOO_EARLY, Leak, critical, upper_tail
 from tests.golden_text import Golden
 from tests.memory.leak_traces import ALSO_SEEN, CLEAN, clean, leaking
 from tests.searched import examples
@@ -142,7 +141,7 @@ def test_units_and_origin_do_not_matter(
 def test_of_a_short_trace_nothing_is_told(length: int) -> None:
     leak = find_leak(range(length), [step * MB for step in range(length)])
     assert leak.is_known == (length >= 20)
-    assert leak.verdict == ("leak" if length >= 20 else "too early")
+    assert leak.verdict == ("leak" if length >= 20 else TOO_EARLY)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_shapes_that_are_no_leak(amounts: list[float]) -> None:
 def test_growth_that_levels_off_is_told_as_such() -> None:
     amounts = [MB * (100 + 300 * (1 - math.exp(-step / 100))) for step in range(400)]
     leak = find_leak(range(400), amounts)
-    assert leak.verdict == "levelling off"
+    assert leak.verdict == LEVELLING_OFF
 
 
 def test_a_leak_behind_warm_up_spikes_and_a_jump() -> None:
@@ -390,7 +389,7 @@ def test_a_monitor_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor.sample(1)
     monitor.sample(2)
     assert monitor.look(2).words() is None
-    assert LeakMonitor(pid=2**22 - 1).look(1).total.verdict == "too early"
+    assert LeakMonitor(pid=2**22 - 1).look(1).total.verdict == TOO_EARLY
     gone = LeakMonitor(pid=2**22 - 1)
     gone.sample(1)
     assert gone.look(1).words() is None

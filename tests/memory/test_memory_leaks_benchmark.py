@@ -13,7 +13,7 @@ import pytest
 from benchmarks.harness import ROOT
 from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, result
 from benchmarks.pictures import memory_leaks
-from experiment_utils.student_t import upper_tail
+from memory.leaks import upper_tail
 from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 
 

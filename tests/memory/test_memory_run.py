@@ -65,11 +65,10 @@ def memory(*arguments: str | Path, **options: object) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_run_is_the_command(tmp_path: Path, code: int) -> None:
-    done = memory(
-        "run", "--output", tmp_path / "new" / "mem", "--", "sh", "-c", f"cat; exit {code}", input="in"
-    )
+    command = ["sh", "-c", f"cat; exit {code}"]
+    done = memory("run", "--output", tmp_path / "new" / "mem", "--", *command, input="in")
     assert (done.returncode, done.stdout) == (code, "in")
-    assert outcome_in(tmp_path / "new" / "mem")["command"] == ["sh", "-c", f"cat; exit {code}"]
+    assert outcome_in(tmp_path / "new" / "mem")["command"] == command
     if code == 0:
         assert done.stderr == ""
     else:

@@ -223,7 +223,7 @@ def test_moments_of_another_shape_are_refused_with_what_can_be_taken(tmp_path: P
     done = run_here(copy_of(after(trunk, longer, what="optimizer"), tmp_path / "longer"))
     assert done.returncode == 2
     assert "positions.table.weight (16, 16) -> (32, 16)" in done.stderr
-    assert "restore.what=weights restore.strict=false" in done.stderr
+    assert all(change in done.stderr for change in ("restore.what=weights", "restore.strict=false"))
 
 
 def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ to be moved and is there until all is done, so that the next start finishes a mo
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -172,10 +171,8 @@ def is_to_be_moved(folder: Path) -> bool:
 
 def finish_beginning_again(folder: Path) -> None:
     """Do what a kill left undone of `begin_again`. The caller holds the lock of the run."""
-    try:
-        with atomic_files.reading(folder / PENDING):
-            pending = json.loads((folder / PENDING).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    pending = atomic_files.read_object(folder / PENDING)
+    if pending is None:
         return
     place = folder / ATTEMPTS / str(int(pending["attempt"]))
     place.mkdir(parents=True, exist_ok=True)

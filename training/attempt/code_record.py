@@ -8,7 +8,6 @@ HASH is that of `code_version`; `attempts[].code.hash` of run.json names it.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.json_values import mapping
 from experiment_utils.run_folder import WHOLE, read_file
 from training.attempt.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
 
@@ -95,11 +95,8 @@ def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | 
     if not isinstance(code, dict) or not isinstance(found, str):
         return None
     place = folder / FOLDER / f"{found}.json"
-    try:
-        kept = json.loads(place.read_text(encoding="utf-8"))
-        files = {str(path): str(digest) for path, digest in kept["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        kept, files = code, {}
+    kept = read_file(place).value or code
+    files = {path: str(digest) for path, digest in mapping(kept.get("files")).items()}
     diff = place.with_suffix(".diff")
     snapshot = kept.get("snapshot")
     return RecordedCode(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.run_folder import read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTED = (
@@ -182,10 +183,9 @@ def _cache_path() -> Path:
 
 def _read_cache() -> dict[str, str]:
     try:
-        found = json.loads(_cache_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: no home
+        return read_file(_cache_path()).value
+    except RuntimeError:  # no home
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _write_cache(known: dict[str, str]) -> None:

@@ -44,7 +44,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         why = " ".join(found.why.split())
         raise UserError(
             f"{found.path} cannot be read: {why}. The command that the run was started or submitted with, "
-            "typed again, writes it anew"
+            "typed again, writes it again",
+            code="config-unreadable",
         )
     return found.value
 
@@ -84,8 +85,9 @@ def read_run(folder: Path) -> dict[str, Any]:
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
             f"{path} was damaged ({why}). The checkpoints beside it are still good. Move it aside: {aside} "
-            "and type the command again: the run goes on from its newest checkpoint and writes the file "
-            "anew. Only the record of its earlier attempts is lost; every `auto` is settled anew"
+            "and type the command again: the run resumes from its newest checkpoint and writes the file "
+            "again. Only the record of its earlier attempts is lost; every `auto` is settled again",
+            code="run-json-damaged",
         )
     return found.value
 

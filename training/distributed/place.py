@@ -77,7 +77,7 @@ def place_of(run: str, environment: Mapping[str, str] | None = None) -> Place:
         return Place()
     if not 0 <= place.rank < place.world_size or not 0 <= place.local_rank < place.local_world_size:
         names = ", ".join(f"{name}={given.get(name)}" for name in (*_TORCHRUN, *_SLURM) if name in given)
-        raise UserError(f"{names}: ranks count from 0 and end below their number")
+        raise UserError(f"{names}: ranks count from 0 and end below their number", code="rank-out-of-range")
     return Place() if place.is_alone else place
 
 
@@ -87,7 +87,8 @@ def _torchruns(given: Mapping[str, str]) -> Place:
     if world > 1 and not (address and port):
         raise UserError(
             f"RANK={rank} WORLD_SIZE={world}, but not where rank 0 is: set MASTER_ADDR and MASTER_PORT too, "
-            "as torchrun does: torchrun --nproc-per-node 2 core.py RUN"
+            "as torchrun does: torchrun --nproc-per-node 2 core.py RUN",
+            code="no-master",
         )
     return Place(
         rank=rank,
@@ -139,7 +140,8 @@ def _first_host(given: Mapping[str, str]) -> str:
         (first, *_) = expand_hosts(hosts)
     except ValueError as error:
         raise UserError(
-            f"SLURM_STEP_NODELIST={hosts} does not tell where rank 0 is. Set MASTER_ADDR to its host"
+            f"SLURM_STEP_NODELIST={hosts} does not tell where rank 0 is. Set MASTER_ADDR to its host",
+            code="no-node-list",
         ) from error
     try:
         socket.getaddrinfo(first, None)
@@ -153,5 +155,5 @@ def _number(given: Mapping[str, str], name: str, default: int | None = None) -> 
     if text.isdigit():
         return int(text)
     if default is None or text:
-        raise UserError(f"{name}={text}: expected a number")
+        raise UserError(f"{name}={text}: expected a number", code="not-a-number")
     return default

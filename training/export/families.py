@@ -56,7 +56,9 @@ def family_of(arch: Arch) -> Family:
         if not missing[family.name]:
             return family
     told = "; ".join(f"{name} has no {', no '.join(lacks)}" for name, lacks in missing.items())
-    raise UserError(f"no model of transformers computes what arch={arch.name} does: {told}")
+    raise UserError(
+        f"no model of transformers computes what arch={arch.name} does: {told}", code="no-hf-model"
+    )
 
 
 def _lacks_everywhere(arch: Arch) -> list[str]:

@@ -41,7 +41,10 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
 
     their_logging.disable_progress_bar()  # a bar for each of two files, on what may be no terminal
     if output.exists():
-        raise UserError(f"{output} is there already: remove it, or give another folder with --output")
+        raise UserError(
+            f"{output} is there already: remove it, or give another folder with --output",
+            code="output-exists",
+        )
     config, tokenizer = saved.config, _tokenizer(saved)
     source = Source(
         config.arch,
@@ -122,7 +125,8 @@ def _difference(model: Any, folder: Path, source: Source) -> dict[str, Any]:
     if not found <= LARGEST_DIFFERENCE:
         raise UserError(
             f"the export would have other logits than the model, by up to {found:.3g}: this version of "
-            "transformers computes something else. Nothing was written"
+            "transformers computes something else. Nothing was written",
+            code="other-logits",
         )
     return {"compared_tokens": ids.numel(), "largest_difference": found}
 

@@ -72,7 +72,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         "signal": "USR2@60", "exclusive": True, "exclude": "n1", "comment": "a b",
     }  # fmt: skip
     assert (found.tasks, found.cpus, found.gpus) == (2, 10, 2)
-    assert found.setup[0].split(" || ") == ["module load x", "exit 1"]
+    assert found.setup[0].split() == ["module", "load", "x", "||", "exit", "1"]
     assert "HF_HUB_OFFLINE=1" in found.setup[1]
 
 

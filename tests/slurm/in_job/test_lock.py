@@ -14,7 +14,7 @@ import pytest
 from experiment_utils import lock_file
 from slurm.in_job import job as job_module
 from slurm.in_job.job import Answer, Job
-from slurm.in_job.lock import LOCK, Heartbeat, living_holder
+from slurm.in_job.lock import LOCK, Heartbeat, break_lock, living_holder
 
 ME = Job("42_1", "43", restart=1)
 
@@ -95,7 +95,7 @@ def test_a_lock_that_another_has_taken_meanwhile_goes_back(tmp_path: Path) -> No
     dead = lock_file.read_holder(path, "x")
     assert dead is not None
     lock_of(tmp_path, "third")
-    lock_file.break_lock(path, dead, "x")
+    break_lock(path, dead, "x")
     again = lock_file.read_holder(path, "x")
     assert again is not None
     assert again.host == "third"

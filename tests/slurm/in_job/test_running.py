@@ -78,7 +78,7 @@ class InJob:
         """Of scontrol, but for its configuration, which the run's memory report asks for."""
         path = self.bin / "asked"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in lines if line != "show config"]
+        return [line for line in lines if line.split() != ["show", "config"]]
 
     def ends(self) -> list[tuple[str | None, str | None, str | None]]:
         return [(start.end, start.state, start.signal) for start in read_starts(self.run)]

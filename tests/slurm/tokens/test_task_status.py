@@ -65,7 +65,8 @@ def test_done_running_and_waiting(huge: MadeSet, slurm: FakeSlurm) -> None:
 
 
 def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
-    huge.says(TASKS[0], "2027-01-15 08:00:00 job 4242_0, start 1\nerror: code-7\n")
+    error = "error: code-7"
+    huge.says(TASKS[0], f"2027-01-15 08:00:00 job 4242_0, start 1\n{error}\n")
     huge.status(TASKS[0], "failed", age_s=100)
     slurm.row("4242_0", "FAILED", "2:0")
     huge.status(TASKS[1], "running", age_s=100)
@@ -75,7 +76,7 @@ def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
     slurm.row("4242_2", "TIMEOUT")
     found = token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)
     assert [one.state for one in found] == ["failed", "oom", "timeout"]
-    assert found[0].reason == "error: code-7"
+    assert found[0].reason == error
 
 
 def test_a_task_that_was_killed(huge: MadeSet, slurm: FakeSlurm) -> None:

@@ -14,7 +14,7 @@ from conf.budget import AUTO_MICRO_BATCH_TOKENS
 from conf.budget import micro_batch as micro_batch_of
 from conf.schema import Training
 from data_loading import StreamingDataset
-from experiment_utils.errors import UserError
+from tests.golden_text import Golden, refused
 from tests.searched import examples
 from training.distributed.loader import PartOfStream, loader_of
 from training.distributed.place import Place
@@ -79,7 +79,7 @@ def test_a_rank_keeps_its_rows_of_a_stream() -> None:
 def test_micro_batches_of_a_rank_make_up_the_step(batch: int, ranks: int) -> None:
     training = Training(effective_batch=batch, seq_len=512)
     if batch % ranks:
-        with pytest.raises(UserError, match="does not divide over"):
+        with refused("step-not-over-ranks"):
             micro_batch_of(training, ranks)
         return
     micro = micro_batch_of(training, ranks)
@@ -87,7 +87,8 @@ def test_micro_batches_of_a_rank_make_up_the_step(batch: int, ranks: int) -> Non
     assert micro * 512 <= AUTO_MICRO_BATCH_TOKENS["cpu"]
 
 
-def test_a_micro_batch_that_does_not_divide_names_those_that_do() -> None:
+def test_a_micro_batch_that_does_not_divide_names_those_that_do(golden: Golden) -> None:
     training = Training(effective_batch=12, micro_batch=4)
-    with pytest.raises(UserError, match="Choices: 1, 2, 3, 6, or auto"):
+    with refused("micro-batch-not-a-divisor") as error:
         micro_batch_of(training, 2)
+    golden.text(str(error.value))

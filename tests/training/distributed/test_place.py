@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiment_utils.errors import UserError
+from tests.golden_text import refused
 from training.distributed.hostlist import expand_counts, expand_hosts
 from training.distributed.place import FIRST_PORT, PORTS, Place, place_of, port_of
 
@@ -45,13 +44,13 @@ def test_ranges_keep_their_width(numbers: list[int], width: int) -> None:
 
 @pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a-b]", "n[1-2-3]"])
 def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"brackets|expected numbers"):
+    with pytest.raises(ValueError, match=r"brackets|ranges"):
         expand_hosts(text)
 
 
 def test_tasks_on_each_node() -> None:
     assert expand_counts("2(x3),1") == [2, 2, 2, 1]
-    with pytest.raises(ValueError, match="expected a number of tasks"):
+    with pytest.raises(ValueError, match="2x3"):
         expand_counts("2x3")
 
 
@@ -106,16 +105,16 @@ def test_torchrun_inside_of_a_job_goes_before_slurm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "says"),
+    ("variables", "code"),
     [
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT too"),
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK=x: expected a number"),
-        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "ranks count from 0"),
-        ({**STEP, "SLURM_STEP_NODELIST": "n["}, "does not tell where rank 0 is"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "no-master"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "not-a-number"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "rank-out-of-range"),
+        ({**STEP, "SLURM_STEP_NODELIST": "n["}, "no-node-list"),
     ],
 )
-def test_variables_that_do_not_tell_are_refused(variables: dict[str, str], says: str) -> None:
-    with pytest.raises(UserError, match=re.escape(says)):
+def test_variables_that_contradict_are_refused(variables: dict[str, str], code: str) -> None:
+    with refused(code):
         place_of("run", variables)
 
 

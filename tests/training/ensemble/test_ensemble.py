@@ -50,6 +50,9 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 OPTIMIZERS["noisy"] = {"grad_noise": 0.01, "grad_clip": None}
 
+EVALUATED, SKIPPED = "val loss", " is skipped: "
+"""Marks of a line of log.txt."""
+
 
 def short_config(folder: Path, **training: Any) -> Config:
     """16 steps: two evaluations, and checkpoints at 5, 8, 10, 15 and 16."""
@@ -106,7 +109,7 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
         assert run["ensemble"] == {"members": names, "together": 4}
         assert set(read_run(other)) == set(run) - {"ensemble"}
         assert checkpoint_steps(folder / "checkpoints")[-1] == 16
-        assert (folder / "log.txt").read_text().count("val loss") == 2, "its own evaluations, not the others'"
+        assert (folder / "log.txt").read_text().count(EVALUATED) == 2, "its own evaluations, not the others'"
 
 
 @pytest.mark.slow
@@ -307,7 +310,7 @@ def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) 
     assert run_together(folders) == 1
     states = [read_status(folder) for folder in folders]
     assert [status["state"] for status in states] == ["done", "failed", "done"]
-    assert "no longer finite" in states[1]["reason"]
+    assert "finite:" in states[1]["reason"].split()
     assert len(metrics_without_clock(folders[1])) < 16
     for number in (0, 2):
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
@@ -354,7 +357,7 @@ def test_a_step_that_is_skipped_is_told_in_the_log_of_its_run_alone(tmp_path: Pa
     guarded = {"on_spike": "skip", "spike_window": 5, "spike_threshold": 1.5, "max_steps": 30}
     folders = [make_run(one) for one in ensemble(short_config(tmp_path, **guarded), seed=["0", "1", "2"])]
     assert run_together(folders) == 0
-    told = [(folder / "log.txt").read_text().count(" is skipped: ") for folder in folders]
+    told = [(folder / "log.txt").read_text().count(SKIPPED) for folder in folders]
     skipped = [read_run(folder)["results"]["skipped_steps"] for folder in folders]
     assert told == skipped
     assert any(skipped)

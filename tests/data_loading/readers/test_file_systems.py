@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment_utils.file_systems import file_system_of
+from data_loading.readers.file_systems import file_system_of
 
 MOUNTS = rb"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:50 / /home rw shared:2 - nfs4 server:/home rw,vers=4.2
