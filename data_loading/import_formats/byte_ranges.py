@@ -1,4 +1,4 @@
-"""Tokens in runs of bytes anywhere in files, and where documents start, as the files have it."""
+"""Tokens in runs of bytes anywhere in files, and document starts computed from what the files store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ _TAKEN_TOKENS = 1 << 17
 
 
 class Runs(LazyValues):
-    """Tokens of one dtype, little endian, in runs that are laid end to end.
+    """Tokens of one dtype, little endian, in runs that follow each other.
 
-    files: mapped whole. file, offset_bytes, lengths: `(runs,)` int64: run r is `lengths[r]` tokens from byte
-    `offset_bytes[r]` of `files[file[r]]` on. In RAM are 24 bytes a run.
+    Run r has `lengths[r]` tokens, from byte `offset_bytes[r]` of `files[file[r]]` on. A run takes 24 bytes of
+    RAM.
+
+    Args:
+        dtype: Of a token.
+        files: Files, each mapped whole.
+        file: `(runs,)` int64.
+        offset_bytes: `(runs,)` int64.
+        lengths: `(runs,)` int64.
     """
 
     def __init__(
@@ -42,7 +49,7 @@ class Runs(LazyValues):
 
     @classmethod
     def of_files(cls, dtype: np.dtype, files: Sequence[Path], header_bytes: int = 0) -> Runs:
-        """One run a file: all that follows its header."""
+        """Return one run a file: everything behind its header."""
         lengths = [(path.stat().st_size - header_bytes) // dtype.itemsize for path in files]
         return cls(
             dtype,
@@ -98,26 +105,22 @@ class Runs(LazyValues):
 
 
 def _map(path: Path) -> np.ndarray:
-    """As a plain array: slices of a np.memmap cost more than what is read here."""
+    """Map a file as a plain array, whose slices cost less than those of np.memmap."""
     return np.asarray(np.memmap(path, np.uint8, mode="r")) if path.stat().st_size else np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where items begin, as one file or a part of it says: value // unit + added is the first token.
-
-    values: 1-D integers, mapped or in memory.
-    """
+    """Starts of items in one file: value // unit + added is the first token of an item."""
 
     values: np.ndarray
+    """1-D integers, mapped or in memory."""
     unit: int
     added: int
 
 
 class Starts(LazyValues):
-    """Document starts, uint64, computed from the places that formats keep. A document without tokens starts
-    where the next one does.
-    """
+    """Document starts, uint64. A document without tokens starts at the next document's start."""
 
     dtype = START
 
@@ -148,7 +151,7 @@ class Starts(LazyValues):
 
     def search(self, wanted: np.ndarray) -> np.ndarray:
         found = np.zeros(len(wanted), np.int64)
-        parts = np.searchsorted(self._begin, wanted) - 1  # the last that has a value below it
+        parts = np.searchsorted(self._begin, wanted) - 1  # the last part that has a value below it
         for number in np.unique(parts[parts >= 0]):
             here, part = parts == number, self._parts[number]
             places = (wanted[here] - part.added) * part.unit

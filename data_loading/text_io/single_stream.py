@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from data_loading.text_io.byte_files import ByteFile, ByteStream
-from data_loading.tokens.set_files import SetFiles
-from data_loading.tokens.verification_cache import text_difference
+from data_loading.text_io.text_difference import text_difference
+
+if TYPE_CHECKING:
+    from data_loading.tokens.set_files import SetFiles
 
 
 class OfStream:

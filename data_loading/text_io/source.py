@@ -7,11 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from data_loading.text_io.chunks import Chunk, Mark
 from data_loading.text_io.content_hash import ContentHash
-from data_loading.tokens.set_files import SetFiles
+
+if TYPE_CHECKING:
+    from data_loading.tokens.set_files import SetFiles
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from data_loading.text_io.byte_files import SAMPLE_BYTES, ByteFile
 from data_loading.text_io.chunks import Chunk, Mark
 from data_loading.text_io.size_limits import LONGEST_BYTES, CellTooLong, too_long
 from data_loading.text_io.source import Pieces, Sample
+from data_loading.text_io.text_difference import text_difference
 from data_loading.text_io.text_file import check_errors
 from data_loading.tokens.set_files import SetFiles
-from data_loading.tokens.verification_cache import text_difference
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
 
