@@ -16,7 +16,7 @@ class Finding:
     """None if it cannot be checked here, such as without the text."""
     message: str
     fix: str = ""
-    """How to repair it, if it is wrong and the message does not say it."""
+    """Advice, if it is wrong and the message has none."""
 
     def to_json(self) -> dict[str, Any]:
         return {"what": self.what, "ok": self.ok, "told": self.message}

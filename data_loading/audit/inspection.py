@@ -50,13 +50,13 @@ class Inspection:
     used_ids: int
     """Ids of the vocabulary that occur."""
     entropy_bits: float
-    """Of the frequencies of ids, per token."""
+    """Entropy of the frequencies of ids, per token."""
     most_frequent: list[tuple[int, str | None, float]]
     """(id, its text, share of all tokens)."""
     documents: int | None
     lengths: Lengths | None
     text_bytes: int | None
-    """Of the text that was tokenized; None if a limit ended it, and for fields of lines and columns."""
+    """Bytes of the text that was tokenized; None if a limit ended it, and for fields of lines and columns."""
     bytes_per_token: float | None
     sources: list[dict[str, Any]]
     first_text: str | None

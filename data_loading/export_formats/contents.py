@@ -54,7 +54,7 @@ class Contents:
     splits: dict[str, Split]
     """`all`, or `train` and `val`."""
     tokenizer: dict[str, Any]
-    """As in the manifest."""
+    """Entry of the manifest."""
     val_apart: bool = False
     """Whether the held-out tokens are a set with an export of its own."""
 

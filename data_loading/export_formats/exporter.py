@@ -31,13 +31,13 @@ class Format(ABC):
     """One way to write tokens into files."""
 
     name: str
-    """As in `--format`."""
+    """Name in `--format`."""
     has_val: bool
     """Whether it keeps train and val apart."""
     kind: Kind
     """Reader of the same files."""
     dtype: str = AUTO
-    """Of the tokens, if the files do not name it."""
+    """Dtype of the tokens, if the files do not name it."""
 
     def problem(self, tokenizer: Tokenizer) -> str | None:
         """Return why tokens of this tokenizer cannot be written, None if they can."""

@@ -47,7 +47,7 @@ class ForeignSet(Tokens):
     """One split of a set."""
 
     path: Path
-    """As the user gave it."""
+    """Path that the user gave."""
     split: str
     """all, train or val."""
     asked: Asked

@@ -28,17 +28,17 @@ class DamagedSet(UserError):
 
     code = "foreign-set-damaged"
     reason: str = ""
-    """What is wrong, without path and advice."""
+    """The fault, without path and advice."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is known about a set besides its files."""
+    """Known facts about a set besides its files."""
 
     dtype: str = AUTO
     """`auto` or one of `DTYPES`."""
     vocab_size: int | None = None
-    """Of the run's tokenizer."""
+    """Vocabulary of the run's tokenizer."""
     is_checked: bool = False
     """Whether the files are unchanged since they were last opened with success."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
 from data_loading.import_formats.format import Asked, Kind, SplitLayout, first_gap, read_object
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
@@ -68,7 +68,7 @@ class HuggingFace(Kind):
             raise self.damaged(path, "there is no record in it")
         table = np.array(pieces, np.int64)
         runs = Runs(next(iter(kinds)), files, table[:, 0], table[:, 1], table[:, 2])
-        return {"all": SplitLayout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _files(self, folder: Path) -> list[Path]:
         state = read_object(folder / "state.json")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
 from data_loading.import_formats.format import Asked, Kind, SplitLayout, begins, read_object
 from experiment_utils.errors import UserError
 
@@ -72,7 +72,7 @@ class LitData(Kind):
             first += tokens
         files = [chunk.path for chunk in chunks]
         runs = Runs(dtype, files, *(np.concatenate(column) for column in zip(*pieces, strict=True)))
-        return {"all": SplitLayout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _dtype(self, path: Path, config: dict[str, Any]) -> np.dtype:
         for name in ("compression", "encryption"):

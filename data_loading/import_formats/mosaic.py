@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
 from data_loading.import_formats.format import Asked, Kind, SplitLayout, begins, read_object
 from data_loading.import_formats.mosaic_samples import Column, find_values
 from experiment_utils.errors import UserError
@@ -95,7 +95,7 @@ class Mosaic(Kind):
             files.append(file)
             first += int(lengths.sum())
         runs = Runs(column.dtype, files, *(np.concatenate(part) for part in zip(*pieces, strict=True)))
-        return {"all": SplitLayout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _shards(self, path: Path) -> list[_Shard]:
         index = read_object(path / "index.json")

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?:.*?_)?(train|val)(?:_(\d+))?\.bin")
 
 @dataclass(frozen=True)
 class FileKind:
-    """What the readers of one model expect of a file."""
+    """Kind of file that the readers of one model expect."""
 
     model: str
     magic: int

@@ -85,7 +85,7 @@ class _Index:
 
     path: Path
     dtype: np.dtype
-    """Of the tokens."""
+    """Dtype of the tokens."""
     lengths: np.ndarray
     """`(sequences,)` int32: tokens of each."""
     pointers: np.ndarray

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +90,24 @@ def _part(path: Path, first_token: int, dtype: str, facts: dict[str, Any]) -> Pa
 
 
 class Shards(LazyValues):
-    """1-D arrays of one dtype that follow each other, read in slices.
+    """1-D arrays that follow each other, read in slices: value // unit + added for each value of an array.
 
     Args:
-        parts: The arrays.
-        added: Number added to the values of each: document starts count from the first token of their shard.
+        parts: The arrays, of one dtype unless `dtype` is given.
+        added: Number for each array: document starts count from the first token of their shard.
+        units: Divisor for each array: some formats store byte offsets.
+        dtype: Of the result; None: that of the arrays.
     """
 
-    def __init__(self, parts: Sequence[np.ndarray], added: Sequence[int] | None = None) -> None:
-        self.parts, self.added = list(parts), added
-        self.dtype = self.parts[0].dtype
+    def __init__(
+        self,
+        parts: Sequence[np.ndarray],
+        added: Sequence[int] | None = None,
+        units: Sequence[int] | None = None,
+        dtype: np.dtype | None = None,
+    ) -> None:
+        self.parts, self.added, self.units = list(parts), added, units
+        self.dtype = self.parts[0].dtype if dtype is None else dtype
         self.first = np.cumsum([0, *map(len, self.parts)])
         """`(parts + 1,)`: index of the first value of each part, and the length of all."""
 
@@ -107,15 +116,11 @@ class Shards(LazyValues):
 
     def _slice(self, start: int, stop: int) -> np.ndarray:
         found = np.empty(stop - start, self.dtype)
-        part = int(np.searchsorted(self.first, start, side="right")) - 1
-        while start < stop:
-            first = int(self.first[part])
-            values = self.parts[part][start - first : stop - first]
-            here = found[len(found) - (stop - start) :][: len(values)]
-            here[:] = values
-            if self.added is not None:
-                here += np.asarray(self.added[part], self.dtype)
-            start, part = start + len(values), part + 1
+        at, part = start, int(np.searchsorted(self.first, start, side="right")) - 1
+        while at < stop:
+            first, last = int(self.first[part]), min(stop, int(self.first[part + 1]))
+            found[at - start : last - start] = self._values(part, slice(at - first, last - first))
+            at, part = last, part + 1
         return found
 
     def take(self, places: np.ndarray) -> np.ndarray:
@@ -123,18 +128,39 @@ class Shards(LazyValues):
         parts = np.searchsorted(self.first, places, side="right") - 1
         for part in np.unique(parts):
             here = parts == part
-            found[here] = self.parts[part][places[here] - self.first[part]]
-            if self.added is not None:
-                found[here] += np.asarray(self.added[part], self.dtype)
+            found[here] = self._values(part, places[here] - self.first[part])
         return found
 
     def search(self, wanted: np.ndarray) -> np.ndarray:
-        added = self.added if self.added is not None else [0] * len(self.parts)
+        numbers, begins = self._begins
         found = np.zeros(len(wanted), np.int64)
-        for part, more in zip(self.parts, added, strict=True):
-            # Values below the first of a part count none of it.
-            found += np.searchsorted(part, np.maximum(wanted - more, 0).astype(part.dtype))
+        nearest = np.searchsorted(begins, wanted) - 1  # the last part with a value below each
+        for place in np.unique(nearest[nearest >= 0]):
+            here, number = nearest == place, numbers[place]
+            part, unit, added = self.parts[number], *self._factors(number)
+            limits = (wanted[here] - added) * unit
+            most = min(np.iinfo(part.dtype).max, np.iinfo(np.int64).max)
+            below = np.searchsorted(part, np.minimum(limits, most).astype(part.dtype))
+            found[here] = self.first[number] + np.where(limits > most, len(part), below)
         return found
+
+    @cached_property
+    def _begins(self) -> tuple[list[int], np.ndarray]:
+        """Numbers of the parts that are not empty, and their first values, int64."""
+        numbers = [number for number, part in enumerate(self.parts) if len(part)]
+        begins = [int(self._values(number, slice(0, 1))[0]) for number in numbers]
+        return numbers, np.array(begins, np.int64)
+
+    def _values(self, part: int, key: slice | np.ndarray) -> np.ndarray:
+        values: np.ndarray = self.parts[part][key]
+        if self.added is None and self.units is None:
+            return values
+        unit, added = self._factors(part)
+        return values.astype(np.int64) // unit + added
+
+    def _factors(self, part: int) -> tuple[int, int]:
+        """Return (unit, added) of a part."""
+        return 1 if self.units is None else self.units[part], 0 if self.added is None else self.added[part]
 
 
 def open_parts(parts: Sequence[Part]) -> tuple[Values, Values]:

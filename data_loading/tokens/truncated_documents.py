@@ -122,7 +122,7 @@ def option_flags(options: dict[str, Any]) -> list[str]:
     for name, default in _OPTIONS.items():
         flag, value = f"--{name.replace('_', '-')}", str(options.get(name, default))
         if value != str(default):
-            flags += [f"{flag}={value}"] if value.startswith("-") else [flag, value]
+            flags += [f"{flag}={value}"] if value[0] == "-" and len(value) > 1 else [flag, value]
     return flags
 
 
