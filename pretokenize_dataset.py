@@ -182,8 +182,8 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         given: Arguments that the options were read from.
         overrides: `slurm.KEY=VALUE` of the command.
     """
-    from data_loading.export_formats.check_export import stale_beside
     from data_loading.export_formats.export import check_exports, export
+    from data_loading.export_formats.outdated import outdated_exports
     from data_loading.pretokenizer.inputs.leakage import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
@@ -236,10 +236,9 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
         exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
-        for folder, advice in [
-            stale for output in outputs if options.append for stale in stale_beside(output)
-        ]:
-            log(f"WARNING: {folder} is an export of the earlier set. {advice}")
+        for output in outputs if options.append else ():
+            for folder, remake in outdated_exports(output):
+                log(f"WARNING: {folder} is an export of the earlier set. {remake}")
     if options.json:
         import json
 
@@ -296,7 +295,8 @@ def _tokenizer_spec(
     from data_loading.pretokenizer.resume import refuse_before_training
     from data_loading.pretokenizer.train_bpe import check_size, train_tokenizer
     from data_loading.tokenizers.read_files import holds_tokenizer
-    from data_loading.tokens.set_files import SetFiles, disk_errors
+    from data_loading.tokens.disk_errors import disk_errors
+    from data_loading.tokens.set_files import SetFiles
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
     check_size(size)

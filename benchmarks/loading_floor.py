@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.loading_measure import bytes_read
 from data_loading.dataset.windows import Windows
+from data_loading.readers.extents import extents_of
 from data_loading.readers.mapped import MappedReader, map_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class AgainstFloor:
         """dataset: plain windows of tokens in one .npy, each read once."""
         self.dataset, self.batch_size = dataset, batch_size
         tokens, ranges = dataset.data.ranges_of(dataset.split)
-        self._windows, self._extents = Windows(ranges, dataset.seq_len), tokens.extents
+        self._windows, self._extents = Windows(ranges, dataset.seq_len), extents_of(tokens.tokens)
         (path,) = self._extents.paths
         assert path is not None
         self._path, self._floor = path, Floor(path, self._windows.width)

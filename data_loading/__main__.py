@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
         "data_loading",
         COMMANDS,
         given,
-        description="Datasets: which there are, and what a run would read of one.",
+        description="List, show, make and copy datasets.",
     )
 
 

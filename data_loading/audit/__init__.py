@@ -1,1 +1,4 @@
-"""Checks of a token set: its manifest, its ids against the reference tokenizer, and statistics of it."""
+"""Checks of a token set and of its exports, and statistics of it.
+
+check_set (files, checksums, documents, sources) -> --deep: encode_again; check_exports -> findings
+"""

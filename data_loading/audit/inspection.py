@@ -1,4 +1,4 @@
-"""What is in a token set: counts, how the vocabulary is used, lengths of documents, the first text."""
+"""Statistics of a token set: counts, use of the vocabulary, lengths of documents, the first text."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.lazy_array import take
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.token_set import TokenSet, open_token_set
+from memory import format_bytes
 
-MOST_FREQUENT = 10
-FIRST_TEXT_CHARACTERS = 400
+_MOST_FREQUENT = 10
+_FIRST_TEXT_CHARACTERS = 400
 _READ_IDS = 1 << 24
-_LENGTHS_LOOKED_AT = 1 << 20
+_MOST_LENGTHS = 1 << 20
 _QUANTILES = (0.05, 0.5, 0.95)
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens a document, end-of-text included. estimated: from a sample of 2^20 documents."""
+    """Tokens of a document, end-of-text included."""
 
     mean: float
     smallest: int
@@ -33,15 +34,12 @@ class Lengths:
     p95: int
     largest: int
     estimated: bool
+    """Whether they are of a sample of 2^20 documents."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """used_ids: how many ids of the vocabulary occur. most_frequent: (id, its text, share of all tokens).
-
-    entropy_bits: of the frequencies of ids, a token. text_bytes: of what was tokenized; None where that is
-    not known: with a limit, and for fields of lines and columns of tables. bytes_per_token: of it.
-    """
+    """Statistics of a set."""
 
     path: Path
     tokens: int
@@ -50,11 +48,15 @@ class Inspection:
     tokenizer: str
     vocab_size: int
     used_ids: int
+    """Ids of the vocabulary that occur."""
     entropy_bits: float
+    """Entropy of the frequencies of ids, per token."""
     most_frequent: list[tuple[int, str | None, float]]
+    """(id, its text, share of all tokens)."""
     documents: int | None
     lengths: Lengths | None
     text_bytes: int | None
+    """Bytes of the text that was tokenized; None if a limit ended it, and for fields of lines and columns."""
     bytes_per_token: float | None
     sources: list[dict[str, Any]]
     first_text: str | None
@@ -62,23 +64,49 @@ class Inspection:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
 
+    def to_text(self) -> str:
+        """Return a page for a user."""
+        used = f"{self.used_ids:,} ids ({self.used_ids / self.vocab_size:.1%})"
+        rows = [
+            ("tokens", f"{self.tokens:,} in {format_bytes(self.file_bytes)} ({self.dtype})"),
+            ("tokenizer", f"{self.tokenizer}, {self.vocab_size:,} ids"),
+            ("used", f"{used}, {self.entropy_bits:.2f} bits a token"),
+        ]
+        if self.bytes_per_token is not None and self.text_bytes is not None:
+            rows.append(
+                ("text", f"{format_bytes(self.text_bytes)}, {self.bytes_per_token:.2f} bytes a token")
+            )
+        if self.documents is not None:
+            rows.append(("documents", f"{self.documents:,}"))
+        if (found := self.lengths) is not None and self.documents != 1:
+            sample = " (of a sample)" if found.estimated else ""
+            rows.append((
+                "length",
+                f"{found.mean:,.1f} tokens on average, {found.smallest:,} to {found.largest:,}; 90% have "
+                f"{found.p5:,} to {found.p95:,}, half at most {found.median:,}{sample}",
+            ))  # fmt: skip
+        rows += [("made from", f"{one['path']}, {format_bytes(one['bytes'])}") for one in self.sources]
+        lines = [str(self.path), *(f"  {label:<10}{text}" for label, text in rows), "  most frequent"]
+        for number, text, share in self.most_frequent:
+            lines.append(f"    {share:6.2%}  {number:>6}" + ("" if text is None else f"  {text!r}"))
+        if self.first_text is not None:
+            lines += ["  begins with", *(f"    {line}" for line in self.first_text.split("\n"))]
+        return "\n".join(lines)
+
 
 def inspect(path: Path) -> Inspection:
     """Read a token set once, in constant memory.
 
     Raises:
-        UserError: there is none, or it is broken.
+        UserError: It does not exist, or is damaged.
     """
     found = open_token_set(path)
-    files = SetFiles(found.path)
-    tokenizer = (
-        read_tokenizer(files.tokenizer, found.tokenizer_name) if holds_tokenizer(files.tokenizer) else None
-    )
+    folder = SetFiles(found.path).tokenizer
+    tokenizer = read_tokenizer(folder, found.tokenizer_name) if holds_tokenizer(folder) else None
     counts = _counts(found)
     shares = counts / len(found.tokens)
     used = shares[shares > 0]
     manifest = found.manifest or {}
-    sources = manifest.get("sources", [])
     text_bytes = _text_bytes(manifest) if manifest else None
     return Inspection(
         path=found.path,
@@ -91,14 +119,14 @@ def inspect(path: Path) -> Inspection:
         entropy_bits=float(-(used * np.log2(used)).sum()),
         most_frequent=[
             (int(i), tokenizer.decode([int(i)]) if tokenizer else None, float(shares[i]))
-            for i in np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+            for i in np.argsort(-counts, kind="stable")[:_MOST_FREQUENT]
             if counts[i]
         ],
         documents=None if found.documents is None else len(found.documents),
         lengths=_lengths(found),
         text_bytes=text_bytes,
         bytes_per_token=text_bytes / len(found.tokens) if text_bytes else None,
-        sources=sources,
+        sources=manifest.get("sources", []),
         first_text=_first_text(found, tokenizer),
     )
 
@@ -124,11 +152,11 @@ def _counts(found: TokenSet) -> np.ndarray:
 
 
 def _lengths(found: TokenSet) -> Lengths | None:
-    """Quantiles of a sample evenly spread over the set, where there are many documents."""
+    """Return quantiles of all lengths, or of a sample evenly spread over the set."""
     if found.documents is None:
         return None
     starts, count = found.documents, len(found.documents)
-    step = -(-count // _LENGTHS_LOOKED_AT)
+    step = -(-count // _MOST_LENGTHS)
     at = np.arange(0, count, step)
     following = np.minimum(at + 1, count - 1)
     ends = np.where(at + 1 < count, take(starts, following), len(found.tokens)).astype(np.int64)
@@ -142,5 +170,5 @@ def _lengths(found: TokenSet) -> Lengths | None:
 def _first_text(found: TokenSet, tokenizer: Tokenizer | None) -> str | None:
     if tokenizer is None:
         return None
-    text = tokenizer.decode(found.tokens[:FIRST_TEXT_CHARACTERS])
-    return text if len(text) <= FIRST_TEXT_CHARACTERS else text[:FIRST_TEXT_CHARACTERS] + "..."
+    text = tokenizer.decode(found.tokens[:_FIRST_TEXT_CHARACTERS])
+    return text if len(text) <= _FIRST_TEXT_CHARACTERS else text[:_FIRST_TEXT_CHARACTERS] + "..."

@@ -1,1 +1,1 @@
-"""`python -m data_loading COMMAND`: a module for each."""
+"""Commands of `python -m data_loading` and `pretokenize_dataset.py`, one module each."""

@@ -1,4 +1,4 @@
-"""`python -m data_loading list`: which datasets there are, here and by name."""
+"""`python -m data_loading list`: datasets known by name, and token sets below Datasets/."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ examples:
   python -m data_loading list
   python -m data_loading list --json
 
-A dataset known by name is trained on with dataset=NAME: from its files below Datasets/ where they are
-there, else streamed from the hub.
+Train on a dataset known by name with dataset=NAME: from its files below Datasets/ if they exist, else
+streamed from the hub.
 """
 
 
 def add_parser(subparsers: Any) -> None:
-    """The arguments of the command."""
+    """Add the command to those of `python -m data_loading`."""
     parser = subparsers.add_parser(
         "list",
         help="datasets known by name, and the token sets below Datasets/",

@@ -13,13 +13,13 @@ examples:
   python -m data_loading materialize fineweb-edu --max-tokens 1B
   python -m data_loading materialize hf://ORG/NAME:CONFIG --output Datasets/mine.npy
 
-It may be interrupted: the same command goes on. pretokenize_dataset.py hf://... does the same with more
-choices (shards, cleaning, duplicates, other formats).
+If it is interrupted, the same command resumes. pretokenize_dataset.py hf://... does the same with more
+options (shards, cleaning, duplicates, other formats).
 """
 
 
 def add_parser(subparsers: Any) -> None:
-    """The arguments of the command."""
+    """Add the command to those of `python -m data_loading`."""
     parser = subparsers.add_parser(
         "materialize",
         help="tokenize a dataset of the hub once",
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tokenize and say what came out; returns the exit status."""
+    """Tokenize and print a summary; returns the exit status. Raises UserError."""
     from data_loading.hub.materializing import materialize
     from data_loading.pretokenizer.inputs.cli_flags import count_of
     from data_loading.pretokenizer.summary import facts_of, summary_of

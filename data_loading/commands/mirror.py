@@ -20,14 +20,14 @@ examples:
   python -m data_loading mirror https://host/sets/c4 Datasets/c4 --dry-run
 
 SOURCE and TARGET are a folder of shards, or a FILE.npy: a path, s3://BUCKET/PATH, r2://BUCKET/PATH, or
-https://HOST/PATH, which is read only. Every block is held against its checksum in the manifest, which is
-copied last. Typed again, the command copies what is missing or wrong at the target.
+https://HOST/PATH, which is read only. Every block is compared with its checksum in the manifest, which
+is copied last. The same command again copies what is missing or damaged at the target.
 
-Keys are taken from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+Keys come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
 AWS_ENDPOINT_URL; for r2:// R2_DATASET_ACCOUNT_ID, R2_DATASET_READ_ACCESS_KEY_ID,
 R2_DATASET_READ_SECRET_ACCESS_KEY, R2_DATASET_BUCKET_NAME, DATASET_BINS_PATH.
 
-Exit status: 0 the target has the set, or --dry-run has told what is missing; 2 it could not be copied.
+Exit status: 0 the target has the set, or --dry-run has listed what is missing; 2 it could not be copied.
 """
 
 
@@ -40,9 +40,9 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="SOURCE", help="the set that there is")
-    parser.add_argument("target", metavar="TARGET", help="where it is to be")
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be copied, and copy nothing")
+    parser.add_argument("source", metavar="SOURCE", help="the set to copy")
+    parser.add_argument("target", metavar="TARGET", help="where to copy it")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be copied, and copy nothing")
     parser.add_argument(
         "--workers", type=int, default=WORKERS, metavar="N", help="requests at a time (default: %(default)s)"
     )
@@ -61,7 +61,7 @@ def _size(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy the set, and tell of it; returns the exit status. Raises UserError."""
+    """Copy the set and print a summary; returns the exit status. Raises UserError."""
     from data_loading.remote.copy_set import mirror
     from experiment_utils.errors import UserError
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     source, target = parse(arguments.source), parse(arguments.target)
     options = DownloadOptions(arguments.workers, arguments.part_size)
     report = mirror(source, target, options, dry_run=arguments.dry_run)
-    there = f"{report.there_files:,} files ({report.there_bytes / 1e6:,.1f} MB) are there already"
+    there = f"{report.there_files:,} files ({report.there_bytes / 1e6:,.1f} MB) exist already"
     copied = f"{report.files:,} files ({report.bytes / 1e6:,.1f} MB)"
     if report.is_whole:
         print(f"{target.uri} has the whole set: {there}")

@@ -1,11 +1,10 @@
-"""`python -m data_loading show SET`: what a run would read of it, and a batch of that as text."""
+"""`python -m data_loading show SET`: what a run reads of a set, and a batch of it as text."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment_utils.errors import UserError
@@ -27,18 +26,16 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    """The arguments of the command."""
+    """Add the command to those of `python -m data_loading`."""
     parser = subparsers.add_parser(
         "show",
         help="splits, lengths and a decoded batch of a dataset",
-        description="Say what a run would read of a dataset, and print a batch of it as text.",
+        description="Show what a run reads of a dataset, and print a batch of it as text.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "source",
-        metavar="SET",
-        help="what dataset.path takes: a token set, or a text with one; hf://ORG/NAME",
+        "source", metavar="SET", help="as dataset.path: a token set, or a text with one; hf://ORG/NAME"
     )
     parser.add_argument("--batch", type=int, default=0, metavar="N", help="which of epoch 0 (default: 0)")
     parser.add_argument("--split", default="train", metavar="NAME", help="train (default), val or test")
@@ -60,137 +57,154 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; returns the exit status."""
+    """Print it; returns the exit status. Raises UserError."""
+    from data_loading.hub.hub_uri import PREFIX
+
     for name in ("seq_len", "batch_size", "rows", "val_tokens"):
-        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
+        given = getattr(arguments, name)
+        if given is not None and given < 1:
             raise UserError(
-                f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more",
+                f"--{name.replace('_', '-')} {given}: expected 1 or more",
                 code="flag-below-one",
             )
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: expected 0 or more", code="seed-negative")
+    is_stream = arguments.source.startswith(PREFIX) and arguments.split == "train"
+    facts, lines = _of_stream(arguments) if is_stream else _of_set(arguments)
+    if arguments.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join([*lines, *_batch_lines(facts)]))
+    return 0
+
+
+def _of_set(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return (facts, lines about the set) of tokens in files."""
     from data_loading.dataset.streaming_dataset import StreamingDataset
     from data_loading.hub.hub_uri import PREFIX
 
-    if arguments.source.startswith(PREFIX) and arguments.split == "train":
-        return _show_stream(arguments)
+    split, seq_len, batch_size = arguments.split, arguments.seq_len, arguments.batch_size
     dataset = StreamingDataset(
         arguments.source,
-        arguments.split,
-        arguments.seq_len,
+        split,
+        seq_len,
         arguments.seed,
         val=arguments.val_tokens,
         order=arguments.order,
         tokenizer=arguments.tokenizer if arguments.source.startswith(PREFIX) else None,
     )
-    batches = -(-len(dataset) // arguments.batch_size)
+    batches = -(-len(dataset) // batch_size)
     if not 0 <= arguments.batch < batches:
         raise UserError(
-            f"--batch {arguments.batch}: epoch 0 of {arguments.split} has {batches:,} batches of "
-            f"{arguments.batch_size}, counted from 0",
+            f"--batch {arguments.batch}: epoch 0 of {split} has {batches:,} batches of {batch_size}, counted "
+            "from 0",
             code="batch-out-of-range",
         )
-    first = arguments.batch * arguments.batch_size
-    batch = dataset.read(0, first, min(first + arguments.batch_size, len(dataset)))
-    found = _facts(dataset, arguments, batches)
-    found["rows"] = _rows(batch, arguments.rows, _tokenizer(dataset, arguments.tokenizer))
-    found["shape"] = list(batch["input_ids"].shape)
-    if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(_page(found)))
-    return 0
+    first, data = arguments.batch * batch_size, dataset.data
+    batch = dataset.read(0, first, min(first + batch_size, len(dataset)))
+    known = data.describe()
+    splits = {
+        name: {"tokens": data.tokens(name), "windows": data.windows(name, seq_len)} for name in data.splits
+    }
+    facts = {
+        **{name: known[name] for name in ("path", "tokens", "dtype", "documents", "tokenizer", "vocab_size")},
+        "splits": splits,
+        "split": split,
+        "seq_len": seq_len,
+        "batch_size": batch_size,
+        "order": arguments.order,
+        "epoch_windows": len(dataset),
+        "epoch_batches": batches,
+        "unread_tokens": data.tokens(split) - len(dataset) * seq_len,
+        "reader": dataset.reader,
+        **_batch_facts(arguments, batch, _tokenizer(dataset, arguments.tokenizer)),
+    }
+    documents = "" if known["documents"] is None else f", {known['documents']:,} documents"
+    lines = [
+        f"{known['path']}: {known['tokens']:,} tokens ({known['dtype']}){documents}, tokenizer "
+        f"{known['tokenizer']} of {known['vocab_size']:,} ids"
+    ]
+    for name, sizes in splits.items():
+        lines.append(f"{name:<8}{sizes['tokens']:,} tokens = {sizes['windows']:,} windows of {seq_len:,}")
+    lines.append(
+        f"epoch 0 {len(dataset):,} windows of {split}, each once, {arguments.order}: {batches:,} "
+        f"batch{'es' * (batches != 1)} of {batch_size}; {facts['unread_tokens']:,} tokens at the ends fill "
+        "no window"
+    )
+    return facts, [*lines, f"reader  {dataset.reader}"]
 
 
-def _show_stream(arguments: argparse.Namespace) -> int:
-    """What a run would read of hf://..., as far as it is known before its end."""
+def _of_stream(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return (facts, lines about the stream) of hf://..., as far as they are known before its end."""
     from data_loading.hub.stream import HubStream
 
     if arguments.batch < 0:
         raise UserError(f"--batch {arguments.batch}: batches are counted from 0", code="batch-negative")
-    given = {} if arguments.tokenizer is None else {"tokenizer": arguments.tokenizer}
     stream = HubStream(
         arguments.source,
         arguments.seq_len,
         arguments.seed,
         val_tokens=arguments.val_tokens,
         order=arguments.order,
-        **given,
+        **({} if arguments.tokenizer is None else {"tokenizer": arguments.tokenizer}),
     )
-    loader = stream.loader(arguments.batch_size)
-    batch = next(islice(loader, arguments.batch, None), None)
+    batch = next(islice(stream.loader(arguments.batch_size), arguments.batch, None), None)
     if batch is None:
         raise UserError(
             f"--batch {arguments.batch}: epoch 0 has fewer batches of {arguments.batch_size}",
             code="batch-out-of-range",
         )
-    found = {
+    tokenizer, own = stream.tokenizer, stream.val_split
+    facts = {
         "path": str(stream.name),
         "revision": stream.revision,
         "tokens": None,
-        "tokenizer": stream.tokenizer.name,
-        "vocab_size": stream.tokenizer.vocab_size,
-        "val_split": stream.val_split,
+        "tokenizer": tokenizer.name,
+        "vocab_size": tokenizer.vocab_size,
+        "val_split": own,
         "split": "train",
         "seq_len": arguments.seq_len,
         "batch_size": arguments.batch_size,
         "order": arguments.order,
+        **_batch_facts(arguments, batch, tokenizer),
+    }
+    return facts, [
+        f"{stream.name} at {stream.revision[:12]}: its number of tokens is known at its end, tokenizer "
+        f"{tokenizer.name} of {tokenizer.vocab_size:,} ids",
+        f"val     its split {own}" if own else "val     its first documents, which train skips",
+        f"reader  streamed, {arguments.order}; nothing of it is stored on this machine",
+    ]
+
+
+def _batch_facts(
+    arguments: argparse.Namespace, batch: dict[str, torch.Tensor], tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    rows = zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True)
+    return {
         "batch": arguments.batch,
-        "rows": _rows(batch, arguments.rows, stream.tokenizer),
+        "rows": [
+            {"input_ids": ids, "labels": labels, "text": tokenizer.decode(ids) if tokenizer else None}
+            for ids, labels in islice(rows, arguments.rows)
+        ],
         "shape": list(batch["input_ids"].shape),
     }
-    if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-        return 0
-    own = stream.val_split
-    print(
-        f"{stream.name} at {stream.revision[:12]}: how many tokens it has is known at its end, tokenizer ",
-        end="",
-    )
-    print(f"{stream.tokenizer.name} of {stream.tokenizer.vocab_size:,} ids")
-    print(f"val     its split {own}" if own else "val     its first documents, which train passes over")
-    print(f"reader  streamed, {arguments.order}; nothing of it is kept on this machine")
-    print("\n".join(_batch_lines(found)))
-    return 0
 
 
-def _facts(dataset: StreamingDataset, arguments: argparse.Namespace, batches: int) -> dict[str, Any]:
-    data = dataset.data
-    described = data.describe()
-    seq_len = arguments.seq_len
-    return {
-        "path": described["path"],
-        "tokens": described["tokens"],
-        "dtype": described["dtype"],
-        "documents": described["documents"],
-        "tokenizer": described["tokenizer"],
-        "vocab_size": described["vocab_size"],
-        "splits": {
-            split: {"tokens": data.tokens(split), "windows": data.windows(split, seq_len)}
-            for split in data.splits
-        },
-        "split": arguments.split,
-        "seq_len": seq_len,
-        "batch_size": arguments.batch_size,
-        "order": arguments.order,
-        "epoch_windows": len(dataset),
-        "epoch_batches": batches,
-        "unread_tokens": data.tokens(arguments.split) - len(dataset) * seq_len,
-        "reader": dataset.reader,
-        "batch": arguments.batch,
-    }
-
-
-def _rows(batch: dict[str, torch.Tensor], rows: int, tokenizer: Tokenizer | None) -> list[dict[str, Any]]:
-    shown = []
-    for ids, labels in zip(batch["input_ids"][:rows].tolist(), batch["labels"][:rows].tolist(), strict=True):
-        text = None if tokenizer is None else tokenizer.decode(ids)
-        shown.append({"input_ids": ids, "labels": labels, "text": text})
-    return shown
+def _batch_lines(facts: dict[str, Any]) -> list[str]:
+    lines = [
+        f"batch {facts['batch']} of {facts['split']}: input_ids and labels {tuple(facts['shape'])}, int64"
+    ]
+    for number, row in enumerate(facts["rows"]):
+        text = row["text"]
+        if text is not None and len(text) > CHARACTERS:
+            text = text[:CHARACTERS] + "..."
+        shown = f"{row['input_ids'][:20]}..." if text is None else repr(text)
+        lines.append(f"  row {number}  {shown}")
+    return lines
 
 
 def _tokenizer(dataset: StreamingDataset, given: str | None) -> Tokenizer | None:
-    """The one asked for, else the copy in the set; None where there is none."""
+    """Return the tokenizer of --tokenizer, else the copy in the set, None if there is none."""
     from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
     from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
     from data_loading.tokens.set_files import SetFiles
@@ -209,38 +223,4 @@ def _tokenizer(dataset: StreamingDataset, given: str | None) -> Tokenizer | None
     if not isinstance(tokens, TokenSet):
         return None
     folder = SetFiles(tokens.path).tokenizer
-    return read_tokenizer(folder, tokens.tokenizer_name) if holds_tokenizer(Path(folder)) else None
-
-
-def _page(found: dict[str, Any]) -> list[str]:
-    documents = "" if found["documents"] is None else f", {found['documents']:,} documents"
-    lines = [
-        f"{found['path']}: {found['tokens']:,} tokens ({found['dtype']}){documents}, tokenizer "
-        f"{found['tokenizer']} of {found['vocab_size']:,} ids"
-    ]
-    for split, sizes in found["splits"].items():
-        lines.append(
-            f"{split:<8}{sizes['tokens']:,} tokens = {sizes['windows']:,} windows of {found['seq_len']:,}"
-        )
-    batches = f"{found['epoch_batches']:,} batch" + ("es" if found["epoch_batches"] != 1 else "")
-    lines.append(
-        f"epoch 0 {found['epoch_windows']:,} windows of {found['split']}, each once, {found['order']}: "
-        f"{batches} of {found['batch_size']}; {found['unread_tokens']:,} tokens at the ends fill no window"
-    )
-    lines.append(f"reader  {found['reader']}")
-    return [*lines, *_batch_lines(found)]
-
-
-def _batch_lines(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"batch {found['batch']} of {found['split']}: input_ids and labels {tuple(found['shape'])}, int64"
-    ]
-    for number, row in enumerate(found["rows"]):
-        text = row["text"]
-        told = f"{row['input_ids'][:20]}..." if text is None else repr(_short(text))
-        lines.append(f"  row {number}  {told}")
-    return lines
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= CHARACTERS else text[:CHARACTERS] + "..."
+    return read_tokenizer(folder, tokens.tokenizer_name) if holds_tokenizer(folder) else None

@@ -24,7 +24,7 @@ from data_loading.find.open_source import open_for_reading
 from data_loading.find.prepared_data import Data, split_data
 from data_loading.hub.hub_uri import PREFIX as HUB
 from data_loading.loader.epochs import shared_epoch
-from data_loading.readers.choose_reader import ReaderOptions
+from data_loading.readers.choose_reader import ReaderOptions, reader_of
 from data_loading.readers.read_plan import Plan
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
@@ -167,7 +167,7 @@ class StreamingDataset(MapStyleDataset):
 
     def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
-        self._reader, self.reader = token_set.open_reader(self._reader_options)
+        self._reader, self.reader = reader_of(token_set, self._reader_options)
         self._batches.open(self._reader_options)
 
     @property

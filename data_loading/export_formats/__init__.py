@@ -1,6 +1,6 @@
-"""Token sets as other programs read them: one file a format, each with its writer and its reader.
+"""Write token sets in formats of other programs: one file a format, chosen by the name of the project.
 
-A format is chosen by its name, that of the project that reads it. What each needs is imported with it.
+The layouts are those of `import_formats`, whose readers read exports back.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ FORMATS = {
     "llm.c": "write_llm_c",
     "mypt": "write_mypt",
 }
-"""Name to the file of this package that holds it."""
+"""Module of this package by the name of the format."""
 
 
 def load_format(name: str) -> Format:
-    """The format of a name in `FORMATS`."""
+    """Return the format with a name in `FORMATS`."""
     return importlib.import_module(f"data_loading.export_formats.{FORMATS[name]}").FORMAT
 
 
 def formats_of(given: str | None) -> list[Format]:
-    """The formats of a list such as `megatron,nanogpt`, each once, in the order given; none for None.
+    """Return the formats of a list such as `megatron,nanogpt`, each once, in order; none for None.
 
     Raises:
-        UserError: names that are none, all at once, with the choices.
+        UserError: Unknown names, all in one error.
     """
     names = [] if given is None else [name.strip() for name in given.split(",")]
     unknown = [name for name in dict.fromkeys(names) if name not in FORMATS]

@@ -1,4 +1,4 @@
-"""Writing a set in another format: beside it, all at once, and only where it is not there already."""
+"""Write a set in another format: next to it, atomically, and only if the export is not up to date."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from data_loading.export_formats.export_files import ExportWriter
 from data_loading.export_formats.exporter import Format
 from data_loading.export_formats.record import RECORD, Record, read_record, record_of
 from data_loading.tokenizers.tokenizer import Tokenizer
-from data_loading.tokens.set_files import disk_errors
-from data_loading.tokens.token_set import TokenSet, open_token_set, read_manifest
-from data_loading.tokens.verification_cache import CHECKED
+from data_loading.tokens.disk_errors import disk_errors
+from data_loading.tokens.read_manifest import read_manifest
+from data_loading.tokens.token_set import TokenSet, open_token_set
+from data_loading.verification_cache import CHECKED
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
 from memory import format_bytes, stage
@@ -26,12 +27,14 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """made: False where the export was up to date. tokens: of each split, as the set has them."""
+    """Result of an export."""
 
     path: Path
     format: str
     made: bool
+    """False if it was up to date."""
     tokens: dict[str, int]
+    """By split, as the set has them."""
     files: list[str]
     bytes: int
 
@@ -39,7 +42,7 @@ class Exported:
         return {**asdict(self), "path": str(self.path)}
 
     def summary(self) -> str:
-        """One line for a user."""
+        """Return one line for a user."""
         parts = [f"{n:,} tokens{'' if name == 'all' else f' in {name}'}" for name, n in self.tokens.items()]
         files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
         done = "" if self.made else ", up to date: nothing to do"
@@ -50,12 +53,16 @@ class Exported:
 def check_exports(
     formats: Sequence[Format], sets: Sequence[Path], tokenizer: Tokenizer, *, append: bool = False
 ) -> None:
-    """Before anything is made: can these sets be written so, and is the place free?
+    """Check, before anything is made, that these sets can be exported and their folders are free.
 
-    append: more is to be appended to them.
+    Args:
+        formats: Formats to write.
+        sets: Paths of the sets.
+        tokenizer: Of the sets.
+        append: Whether more will be appended to them.
 
     Raises:
-        UserError: all problems at once.
+        UserError: All problems together.
     """
     problems: list[Problem] = []
     for format_ in formats:
@@ -83,15 +90,21 @@ def export(
     *,
     elsewhere: bool = True,
 ) -> list[Exported]:
-    """Write finished sets (one, or what is trained on and what is held out) in each format.
+    """Write finished sets in each format, in constant memory.
 
-    X.npy is written to X.FORMAT/; X_train.npy and X_validation.npy together to X.FORMAT/ where the
-    format knows train and val. In constant memory. elsewhere: whether the command can write to
-    another disk.
+    X.npy is written to X.FORMAT/. X_train.npy and X_validation.npy are written together to X.FORMAT/ if the
+    format keeps train and val apart.
+
+    Args:
+        formats: Formats to write.
+        sets: One set, or one to train on and one that is held out.
+        tokenizer: Of the sets.
+        log: Takes notes for a user.
+        elsewhere: Whether the command can write to another disk.
 
     Raises:
-        UserError: it cannot be written so, the place is taken, or the disk is full or read-only.
-        LockHeld: another process writes this export.
+        UserError: The format cannot hold it, the folder is taken, or the disk is full or read-only.
+        LockHeld: Another process writes this export.
     """
     check_exports(formats, sets, tokenizer)
     done = []
@@ -110,7 +123,7 @@ def export(
 
 
 def contents_of(format_: Format, sets: Sequence[TokenSet], folder: Path) -> Contents:
-    """What the export of these sets holds: all of one, two as train and val, or one divided as a run does."""
+    """Return the contents of an export: all of a set, one divided as by a run, or two as train and val."""
     first = sets[0]
     if not format_.has_val:
         splits = {"all": Split(first, 0, first.n_tokens)}
@@ -128,7 +141,7 @@ def contents_of(format_: Format, sets: Sequence[TokenSet], folder: Path) -> Cont
 
 
 def _places(format_: Format, sets: Sequence[Path]) -> Iterator[tuple[Path, Sequence[Path]]]:
-    """(folder of an export, the sets in it)."""
+    """Yield (folder of an export, the sets in it)."""
     for paths in [sets] if format_.has_val else [[path] for path in sets]:
         stem = paths[0].name.removesuffix(".npy")
         if len(paths) == 2:
@@ -137,19 +150,19 @@ def _places(format_: Format, sets: Sequence[Path]) -> Iterator[tuple[Path, Seque
 
 
 def _not_ours(folder: Path, sets: list[str]) -> list[Problem]:
-    """Why the folder cannot be replaced; empty if it can, or does not exist."""
+    """Return why the folder cannot be replaced; empty if it can, or does not exist."""
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return []
     except OSError as error:
         return [Problem("", f"{folder} cannot be read: {error.strerror}", "file-unreadable")]
-    away = f"Move it away, or remove it: {shlex.join(['rm', '-r', str(folder)])}"
+    away = f"Move it, or remove it: {shlex.join(['rm', '-r', str(folder)])}"
     try:
         record = read_record(folder)
     except UserError as error:
         return [Problem("", f"{error}. {away}", error.code)]
     if record is None:
-        what = f"{folder} is there and was not written by this program (it has no {RECORD}). {away}"
+        what = f"{folder} exists and was not written by this program (it has no {RECORD}). {away}"
         return [Problem("", what, "export-folder-taken")]
     made_from = [item["name"] for item in record.sets]
     if [Path(name).name for name in made_from] != sets:
@@ -160,39 +173,39 @@ def _not_ours(folder: Path, sets: list[str]) -> list[Problem]:
 
 def _export(format_: Format, contents: Contents, tokenizer: Tokenizer, folder: Path) -> Exported:
     partial, old = (folder.with_name(f".{folder.name}.{end}") for end in ("partial", "old"))
-    for left_by_a_kill in (partial, old):
-        shutil.rmtree(left_by_a_kill, ignore_errors=True)
-    wanted, there = record_of(format_, contents, folder, {}), read_record(folder)
-    is_there = there is not None and there.is_of(wanted) and _has_its_files(folder, there)
-    if not is_there:
-        if there is not None:
-            _refuse_others_files(folder, there)
+    for leftover in (partial, old):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    wanted, found = record_of(format_, contents, folder, {}), read_record(folder)
+    is_up_to_date = found is not None and found.is_of(wanted) and _has_its_files(folder, found)
+    if not is_up_to_date:
+        if found is not None:
+            _refuse_other_files(folder, found)
         try:
             with stage("export", format=format_.name):
-                there = _write(format_, contents, tokenizer, partial, folder)
+                found = _write(format_, contents, tokenizer, partial, folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         atomic_files.replace_folder(partial, folder, old, folder.name)
-    assert there is not None
+    assert found is not None
     return Exported(
         path=folder,
         format=format_.name,
-        made=not is_there,
+        made=not is_up_to_date,
         tokens={name: len(split) for name, split in contents.splits.items()},
-        files=list(there.files),
-        bytes=sum(fact["bytes"] for fact in there.files.values()),
+        files=list(found.files),
+        bytes=sum(fact["bytes"] for fact in found.files.values()),
     )
 
 
 def _has_its_files(folder: Path, record: Record) -> bool:
-    """Whether all files are there in their length; `verify` reads them."""
+    """Whether all files exist in their sizes; `verify` reads them."""
     paths = {folder / name: fact["bytes"] for name, fact in record.files.items()}
     return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
 
 
-def _refuse_others_files(folder: Path, record: Record) -> None:
-    """An export that is out of date is replaced, but never with what somebody else put into it."""
+def _refuse_other_files(folder: Path, record: Record) -> None:
+    """Refuse to replace an outdated export that holds files of another program."""
     own = {RECORD, CHECKED, *record.files}
     others = sorted(
         str(path.relative_to(folder))
@@ -209,7 +222,7 @@ def _refuse_others_files(folder: Path, record: Record) -> None:
 
 
 def _write(format_: Format, contents: Contents, tokenizer: Tokenizer, partial: Path, folder: Path) -> Record:
-    """Everything on the device when this returns; the record last."""
+    """Write the files and sync them to the device; the record last."""
     partial.mkdir()
     writer = ExportWriter(partial)
     format_.write(contents, tokenizer, writer)

@@ -1,4 +1,4 @@
-"""Writing an export's files in constant memory, hashed as they are written."""
+"""Write the files of an export in constant memory, hashed as they are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_loading.text_io.content_hash import ContentHash
 
 
 class HashedFile:
-    """Takes bytes and arrays."""
+    """A file that takes bytes and arrays."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -30,7 +30,7 @@ class HashedFile:
 
 
 class ExportWriter:
-    """Makes files in a folder that is its own. files: what was written, by name."""
+    """Write files into a new folder. `files`: bytes and content hash of each, by name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class ExportWriter:
 
     @contextmanager
     def file(self, name: str) -> Iterator[HashedFile]:
-        """A new file, on the device when the block ends."""
+        """Yield a new file; it is on the device when the block ends."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
@@ -50,7 +50,7 @@ class ExportWriter:
 
 
 def even_sizes(total: int, at_most: int) -> list[int]:
-    """Sizes that differ by one at most, as few as there can be: readers dislike a last one that is tiny."""
+    """Return the fewest sizes, which differ by one at most: readers refuse or overweight a tiny last file."""
     count = -(-total // at_most)
     return [total * (n + 1) // count - total * n // count for n in range(count)]
 
@@ -62,7 +62,15 @@ def write_parts(
     dtype: np.dtype,
     header: Callable[[int], bytes] = lambda tokens: b"",
 ) -> None:
-    """Spread a stream of tokens over files: (name, tokens) of each. header: of a file with so many tokens."""
+    """Write a stream of tokens into files.
+
+    Args:
+        writer: Where the files are written.
+        parts: (name, tokens) of each file.
+        slices: The tokens.
+        dtype: Of the tokens in the files.
+        header: Returns the header of a file from its number of tokens.
+    """
     rest = np.empty(0, dtype)
     for name, tokens in parts:
         with writer.file(name) as file:

@@ -1,4 +1,4 @@
-"""What every format can do."""
+"""Base class of the export formats."""
 
 from __future__ import annotations
 
@@ -9,68 +9,66 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.export_formats.contents import ArrayLike, Contents, Split
+from conf import AUTO
+from data_loading.export_formats.contents import Contents, Split
 from data_loading.export_formats.export_files import ExportWriter
+from data_loading.import_formats.format import Asked, Kind
 from data_loading.tokenizers.tokenizer import Tokenizer
-
-
-class NotThisFormat(Exception):
-    """Files are not what the format's own reader would take; the text says which and why."""
+from data_loading.tokens.lazy_array import Values
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Memory-mapped. tokens: of each split. documents: starts in the tokens of `all`, where they are kept."""
+    """An export that was read back, memory-mapped."""
 
-    tokens: dict[str, ArrayLike]
-    documents: ArrayLike | None = None
+    tokens: dict[str, Values]
+    """By split."""
+    documents: Values | None
+    """Starts in the tokens of `all`; None if the format does not keep them."""
 
 
 class Format(ABC):
-    """One way to lay tokens into files.
-
-    name: as in `--format`. has_val: whether it tells apart what is trained on and what is held out.
-    """
+    """One way to write tokens into files."""
 
     name: str
+    """Name in `--format`."""
     has_val: bool
+    """Whether it keeps train and val apart."""
+    kind: Kind
+    """Reader of the same files."""
+    dtype: str = AUTO
+    """Dtype of the tokens, if the files do not name it."""
 
     def problem(self, tokenizer: Tokenizer) -> str | None:
-        """Why tokens of this tokenizer cannot be written so; None where they can."""
+        """Return why tokens of this tokenizer cannot be written, None if they can."""
         return None
 
     def notes(self, contents: Contents) -> Iterator[str]:
-        """What a user of the export should know about it."""
+        """Yield what a user of the export should know about it."""
         yield from ()
 
     def stream(self, split: Split) -> Iterator[np.ndarray]:
-        """The tokens of a split in the order in which this format has them, in slices."""
+        """Yield the tokens of a split in the order of this format, in slices."""
         return split.slices()
 
     @abstractmethod
     def write(self, contents: Contents, tokenizer: Tokenizer, writer: ExportWriter) -> None:
         """Write the files. Raises OSError."""
 
-    @abstractmethod
     def read(self, folder: Path) -> Reading:
-        """Open what lies in a folder, looking only at what the format itself says, not at our record.
+        """Open the files in a folder as the format's own reader does, without our record.
 
         Raises:
-            NotThisFormat: it could not be read by those it is meant for.
-            OSError: it cannot be read at all.
+            UserError: That reader would refuse them.
+            OSError: They cannot be read.
         """
-
-
-def count(path: Path, dtype: np.dtype, offset_bytes: int = 0) -> int:
-    """Values in the rest of a file. Raises NotThisFormat, OSError."""
-    size = path.stat().st_size
-    if size < offset_bytes or (size - offset_bytes) % dtype.itemsize:
-        raise NotThisFormat(f"{path.name} has {size:,} bytes, which is no whole number of {dtype.name}")
-    return (size - offset_bytes) // dtype.itemsize
-
-
-def mapped(path: Path, dtype: np.dtype, offset_bytes: int = 0) -> np.ndarray:
-    """The rest of a file as an array, memory-mapped. Raises NotThisFormat, OSError."""
-    if count(path, dtype, offset_bytes) == 0:
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype, mode="r", offset=offset_bytes)
+        expected = ["train", "val"] if self.has_val else ["all"]
+        if self.kind.sign(folder) is None:
+            raise self.kind.damaged(folder, "no file shows it")
+        layouts = self.kind.open(folder, Asked(self.dtype))
+        if sorted(layouts) != expected:
+            raise self.kind.damaged(
+                folder, f"there is {' and '.join(layouts)}, expected {' and '.join(expected)}"
+            )
+        tokens: dict[str, Values] = {split: layout.tokens for split, layout in layouts.items()}
+        return Reading(tokens, None if self.has_val else layouts["all"].documents)

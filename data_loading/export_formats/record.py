@@ -1,4 +1,4 @@
-"""The record beside an export's files: of which set it was made, and what its files hold."""
+"""The record in the folder of an export: the sets it was made from, and the checksums of its files."""
 
 from __future__ import annotations
 
@@ -11,31 +11,42 @@ from typing import Any
 from data_loading.export_formats import FORMATS
 from data_loading.export_formats.contents import Contents
 from data_loading.export_formats.exporter import Format
+from data_loading.tokens.json_shape import ANY_KEY, shape_problem
 from experiment_utils.errors import UserError
 
 RECORD = "highwater.json"
 _KIND = "highwater export"
 _VERSION = 1
 _WRITER_VERSION = "1"
-"""Raised when the same set would give other bytes in an export."""
+"""Increased when the same set would give other bytes in an export."""
+
+_SHAPE = {
+    "kind": str,
+    "version": int,
+    "format": str,
+    "writer_version": str,
+    "sets": [{"name": str, "fingerprint": str, "tokens": int}],
+    "splits": {ANY_KEY: {"set": str, "start": int, "stop": int}},
+    "files": {ANY_KEY: {"bytes": int, "content_hash": str}},
+}
 
 
 @dataclass(frozen=True)
 class Record:
-    """format: a name of `FORMATS`. sets: name, fingerprint and tokens of each.
-
-    The name of a set is its path from the folder in which the export lies. splits: set, start and stop of
-    each split. files: bytes and content hash by name.
-    """
+    """Content of the record."""
 
     format: str
+    """A name in `FORMATS`."""
     sets: list[dict[str, Any]]
+    """name (path from the folder around the export), fingerprint and tokens of each set."""
     splits: dict[str, dict[str, Any]]
+    """set, start and stop of each split."""
     writer_version: str
     files: dict[str, dict[str, Any]]
+    """bytes and content_hash of each file."""
 
     def is_of(self, other: Record) -> bool:
-        """Whether an export with this record is what one with the other would be."""
+        """Whether both records describe the same export, apart from the files."""
         return {**asdict(self), "files": None} == {**asdict(other), "files": None}
 
     def to_json(self) -> dict[str, Any]:
@@ -43,7 +54,7 @@ class Record:
 
 
 def record_of(format_: Format, contents: Contents, folder: Path, files: dict[str, dict[str, Any]]) -> Record:
-    """The record of an export with these contents in this folder."""
+    """Return the record of an export with these contents in this folder."""
     names = {name: _seen_from(folder, split.tokens.path) for name, split in contents.splits.items()}
     found = {names[name]: split.tokens for name, split in contents.splits.items()}
     return Record(
@@ -66,10 +77,10 @@ def _seen_from(folder: Path, tokens: Path) -> str:
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of an export; None where the folder has none.
+    """Return the record of an export, None if the folder has none.
 
     Raises:
-        UserError: it is damaged, or of a later version.
+        UserError: It is damaged, or has a later version.
     """
     path = folder / RECORD
     try:
@@ -86,28 +97,16 @@ def read_record(folder: Path) -> Record | None:
             "export again",
             code="export-record-version",
         )
-    if not _is_whole(value):
-        raise UserError(f"{path} is damaged: it is no record of an export", code="export-record-damaged")
+    if (problem := shape_problem(value, _SHAPE) or _contradiction(value)) is not None:
+        raise UserError(f"{path} is damaged: {problem}", code="export-record-damaged")
     return Record(**{name: value[name] for name in Record.__dataclass_fields__})
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether everything that is read of a record is there, of the right kind."""
-    try:
-        return (
-            value["kind"] == _KIND
-            and isinstance(value["version"], int)
-            and value["format"] in FORMATS
-            and isinstance(value["writer_version"], str)
-            and all(isinstance(item[key], str) for item in value["sets"] for key in ("name", "fingerprint"))
-            and all(isinstance(item["tokens"], int) for item in value["sets"])
-            and all(isinstance(item["set"], str) for item in value["splits"].values())
-            and all(
-                isinstance(item[key], int) for item in value["splits"].values() for key in ("start", "stop")
-            )
-            and all(isinstance(item["bytes"], int) for item in value["files"].values())
-            and all(isinstance(item["content_hash"], str) for item in value["files"].values())
-            and {item["set"] for item in value["splits"].values()} == {item["name"] for item in value["sets"]}
-        )
-    except (KeyError, TypeError, AttributeError):
-        return False
+def _contradiction(value: dict[str, Any]) -> str | None:
+    if value["kind"] != _KIND:
+        return f"kind is {value['kind']!r}, expected {_KIND!r}"
+    if value["format"] not in FORMATS:
+        return f"format is {value['format']!r}, expected one of {', '.join(FORMATS)}"
+    if {split["set"] for split in value["splits"].values()} != {item["name"] for item in value["sets"]}:
+        return "its splits are not of its sets"
+    return None

@@ -12,9 +12,9 @@ from conf import schema
 from data_loading.find.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.tokens.npy import HEADER_BYTES
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
-from data_loading.tokens.token_set import read_manifest
 from experiment_utils.errors import UserError
 
 _GROUP = Path(__file__).resolve().parents[2] / "conf" / "dataset"

@@ -12,7 +12,8 @@ import numpy as np
 
 from data_loading.find.open_source import SCHEMES
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.readers.choose_reader import ReaderOptions
+from data_loading.readers.choose_reader import ReaderOptions, open_reader
+from data_loading.readers.extents import extents_of
 from data_loading.readers.reader import Reader
 from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 from data_loading.tokenizers.tokenizer import Tokenizer
@@ -52,11 +53,13 @@ class MemorySet(Tokens):
     def tokenizer_name(self) -> str:
         return self.tokenizer.name
 
-    def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        reader, told = super().open_reader(options)
+    def own_reader(self, options: ReaderOptions) -> tuple[Reader, str] | None:
+        if options.verify == "blocks":
+            return None
+        reader, why = open_reader(extents_of(self.tokens), options)
         if reader.name == "mmap":
-            told = f"in memory, {format_bytes(self.tokens.nbytes)} in each process"
-        return reader, told
+            why = f"in memory, {format_bytes(self.tokens.nbytes)} in each process"
+        return reader, why
 
 
 def tokens_of_text(text: str | Iterable[str], tokenizer: str | Path | Tokenizer) -> MemorySet:

@@ -12,8 +12,9 @@ from data_loading.hub.named_datasets import REGISTRY
 from data_loading.import_formats.format import begins_as_text
 from data_loading.import_formats.recognize import damaged_index, is_foreign, known_formats
 from data_loading.text_io.file_names import DEFAULT_FOLDER, tokens_for
+from data_loading.tokens.commit import settle
 from data_loading.tokens.npy import is_npy
-from data_loading.tokens.set_files import SetFiles, settle
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 
 _VAL_SUFFIXES = ("_validation", "_val")

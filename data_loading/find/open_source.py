@@ -10,10 +10,10 @@ from conf import AUTO, schema
 from data_loading.dataset.splits import Share
 from data_loading.find.locate import foreign_at, locate
 from data_loading.find.prepared_data import Data, NotTokenized, split_data
+from data_loading.find.train_val_files import refuse_dtype
 from data_loading.find.verify_set import verify_text
 from data_loading.import_formats.foreign_set import open_foreign
 from data_loading.import_formats.format import Asked
-from data_loading.import_formats.train_val_files import refuse_dtype
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_file
 from data_loading.pretokenizer.job import command_for
 from data_loading.pretokenizer.sources.json_lines import Tolerance

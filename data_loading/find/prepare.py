@@ -16,9 +16,9 @@ from data_loading.find.locate import Place, locate
 from data_loading.find.open_ids import ids_of, open_ids_alone
 from data_loading.find.open_source import open_uri, scheme_of
 from data_loading.find.prepared_data import Data, split_data
+from data_loading.find.train_val_files import foreign_paths, open_sides
 from data_loading.find.unused_keys import refuse_unused
 from data_loading.hub.hub_uri import PREFIX as HUB
-from data_loading.import_formats.train_val_files import foreign_paths, open_sides
 from data_loading.remote.address import is_remote
 from data_loading.remote.remote_set import RemoteSet
 from data_loading.remote.run_sets import open_for_run

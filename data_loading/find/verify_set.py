@@ -9,9 +9,9 @@ from data_loading.text_io.single_stream import text_encoding
 from data_loading.tokenizers.load import KNOWN
 from data_loading.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 from data_loading.tokens.set_files import SetFiles
+from data_loading.tokens.text_difference import text_difference
 from data_loading.tokens.token_set import TokenSet
 from data_loading.tokens.truncated_documents import refuse_cut
-from data_loading.tokens.verification_cache import text_difference
 from experiment_utils.errors import UserError
 
 

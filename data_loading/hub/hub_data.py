@@ -19,8 +19,8 @@ from data_loading.hub.materializing import materialize, usual_place
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.hub.stream import HubStream
 from data_loading.tokenizers.load import load_tokenizer, name_of
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
-from data_loading.tokens.token_set import read_manifest
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import Problem, UserError
 

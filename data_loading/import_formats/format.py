@@ -1,4 +1,4 @@
-"""What every kind of foreign file can say: that it is one, and where its tokens lie."""
+"""Common base of the formats: recognize a path, and find its tokens in its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from conf import AUTO
 from data_loading.import_formats.byte_ranges import Runs
 from data_loading.tokens.lazy_array import Values
@@ -15,80 +17,111 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
 DTYPES = ("uint16", "uint32", "int32", "int64")
-"""What a user may say of files that do not say it themselves."""
-_SELF_TOLD = ("uint8", "int8", "int16", "uint64")
-
-_LOOKED_AT_BYTES = 1 << 16
+"""Choices of dataset.dtype, for files that do not name their dtype."""
+_NAMED_IN_FILES = ("uint8", "int8", "int16", "uint64")
+_TEXT_SAMPLE_BYTES = 1 << 16
 _NOT_IN_TEXT = bytes(sorted({*range(32)} - set(b"\t\n\f\r")))
+
+
+class DamagedSet(UserError):
+    """Files that their format's own reader would refuse."""
+
+    code = "foreign-set-damaged"
+    reason: str = ""
+    """The fault, without path and advice."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is known beside the files.
-
-    dtype: auto, or of `DTYPES`. vocab_size: of the run's tokenizer, or None. is_checked: the files are as
-    they were when they were last opened with success.
-    """
+    """Known facts about a set besides its files."""
 
     dtype: str = AUTO
+    """`auto` or one of `DTYPES`."""
     vocab_size: int | None = None
+    """Vocabulary of the run's tokenizer."""
     is_checked: bool = False
+    """Whether the files are unchanged since they were last opened with success."""
 
     def __post_init__(self) -> None:
-        if self.dtype not in (AUTO, *DTYPES, *_SELF_TOLD):
+        if self.dtype not in (AUTO, *DTYPES, *_NAMED_IN_FILES):
             raise UserError(
                 f"dtype {self.dtype!r}: choices are {', '.join((AUTO, *DTYPES))}", code="dtype-unknown"
             )
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Tokens of one split.
-
-    documents: starts, where the format keeps items apart. files: all that decide tokens and documents, in
-    order. vocab_size, tokenizer: as the files name them. told: how the dtype was decided, where it was.
-    begin_ids: of which one is put before each document, where the format does that.
-    """
+class SplitLayout:
+    """Tokens of one split."""
 
     tokens: Runs
     documents: Values | None
+    """Document starts; None if the format does not keep documents apart."""
     files: tuple[Path, ...]
+    """Files that decide tokens and documents, in order."""
     vocab_size: int | None = None
     tokenizer: str | None = None
-    told: str | None = None
+    """Name of the tokenizer in the files."""
+    dtype_reason: str | None = None
+    """Why this dtype was chosen, if the files do not name it."""
     begin_ids: tuple[int, ...] = ()
+    """Ids of which the format puts one before each document."""
 
 
 class Kind(abc.ABC):
-    """One format. name: as messages call it."""
+    """One format."""
 
     name: str
+    """Name in messages."""
 
     @abc.abstractmethod
     def sign(self, path: Path) -> str | None:
-        """What in a file or folder shows that it is of this kind; None: nothing does. Reads a few bytes."""
+        """Return what shows that a path is of this format, None if nothing does. Reads a few bytes."""
 
     @abc.abstractmethod
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
-        """`all`, or `train` and `val`. Looks at indices and sizes, not at all tokens.
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
+        """Return the layout of `all`, or of `train` and `val`. Reads indices and sizes, not all tokens.
 
         Raises:
-            UserError: it is of this kind, but damaged, or not to be read as it lies; says what mends it.
+            UserError: It is damaged, or cannot be read in place.
         """
 
-    def damaged(self, path: Path, what: str) -> UserError:
-        return UserError(
-            f"{path} holds tokens as {self.name} has them, but {what}. Copy it again, or make it again with "
-            f"{self.name}",
-            code="foreign-set-damaged",
+    def damaged(self, path: Path, reason: str) -> DamagedSet:
+        error = DamagedSet(
+            f"{path} holds tokens as {self.name} has them, but {reason}. Copy it again, or make it again "
+            f"with {self.name}"
         )
+        error.reason = reason
+        return error
+
+
+def count_values(path: Path, dtype: np.dtype, header_bytes: int = 0) -> int:
+    """Return the number of values behind a header. Raises ValueError: a part of one; OSError."""
+    size = path.stat().st_size
+    if size < header_bytes or (size - header_bytes) % dtype.itemsize:
+        raise ValueError(f"{path.name} has {size:,} bytes, which is no whole number of {dtype.name}")
+    return (size - header_bytes) // dtype.itemsize
+
+
+def first_gap(numbers: list[str], first: int | None = None) -> str | None:
+    """Return the first number that is missing up to the largest, padded as they are; None if none is.
+
+    Args:
+        numbers: Numbers in file names.
+        first: The number that they must begin with.
+    """
+    found = {int(number) for number in numbers}
+    if not found:
+        return None
+    start = min(found) if first is None else first
+    gap = next((number for number in range(start, max(found)) if number not in found), None)
+    return None if gap is None else f"{gap:0{len(numbers[0])}d}"
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None if the file is absent or holds something else.
+    """Return a JSON object; None if the file is absent or holds something else.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: It cannot be read.
     """
     try:
         return atomic_files.read_object(path)
@@ -97,7 +130,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def begins(path: Path, count: int) -> bytes:
-    """The first bytes of a file; none where it cannot be read."""
+    """Return the first bytes of a file; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(count)
@@ -106,8 +139,8 @@ def begins(path: Path, count: int) -> bytes:
 
 
 def begins_as_text(path: Path) -> bool:
-    """Whether its first bytes are UTF-8 without control characters, which ids hardly ever are."""
-    head = begins(path, _LOOKED_AT_BYTES)
+    """Whether the first bytes are UTF-8 without control characters. Token ids hardly ever are."""
+    head = begins(path, _TEXT_SAMPLE_BYTES)
     if head.translate(None, _NOT_IN_TEXT) != head:
         return False
     try:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
-from data_loading.import_formats.format import Asked, Kind, Layout, read_object
-from data_loading.import_formats.numbered import missing_numbers
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
+from data_loading.import_formats.format import Asked, Kind, SplitLayout, first_gap, read_object
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
 from memory.file_kinds import not_expected
@@ -32,6 +31,8 @@ _INTEGERS = {"uint8": "u1", "int8": "i1", "uint16": "<u2", "int16": "<i2", "uint
 
 
 class HuggingFace(Kind):
+    """A folder of `save_to_disk`, or of chunk_000000/ ... that are such folders."""
+
     name = "Hugging Face save_to_disk"
 
     def sign(self, path: Path) -> str | None:
@@ -44,10 +45,10 @@ class HuggingFace(Kind):
             return f"{' and '.join(there)} in {folder}"
         return None
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         check_installed("pyarrow", "parquet", f"reading {path}")
         chunks = _chunks(path)
-        gap = missing_numbers([folder.name.removeprefix("chunk_") for folder in chunks], first=0)
+        gap = first_gap([folder.name.removeprefix("chunk_") for folder in chunks], first=0)
         if gap is not None:
             raise self.damaged(path, f"the folder chunk_{gap} is missing")
         files = [file for folder in chunks or [path] for file in self._files(folder)]
@@ -61,13 +62,13 @@ class HuggingFace(Kind):
                 parts.append(Places(starts[:-1], 1, first - int(starts[0])))
                 first += tokens
         if len(kinds) > 1:
-            told = " and ".join(f"{dtype.name} in {file}" for dtype, file in kinds.items())
-            raise self.damaged(path, f"its ids are {told}")
+            dtypes = " and ".join(f"{dtype.name} in {file}" for dtype, file in kinds.items())
+            raise self.damaged(path, f"its ids are {dtypes}")
         if not pieces:
             raise self.damaged(path, "there is no record in it")
         table = np.array(pieces, np.int64)
         runs = Runs(next(iter(kinds)), files, table[:, 0], table[:, 1], table[:, 2])
-        return {"all": Layout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _files(self, folder: Path) -> list[Path]:
         state = read_object(folder / "state.json")
@@ -83,7 +84,7 @@ class HuggingFace(Kind):
         return files
 
     def _batches(self, file: Path) -> Iterator[tuple[np.dtype, int, np.ndarray]]:
-        """(dtype, byte of the first value, offsets of the lists and the end) of each record batch."""
+        """Yield (dtype, byte of the first value, offsets of the lists and the end) of each record batch."""
         import pyarrow
 
         try:
@@ -95,7 +96,7 @@ class HuggingFace(Kind):
                     yield self._lists(file, mapped, batch.column(field))
             end = mapped[mapped.size - 8 :].to_pybytes() if mapped.size >= 8 else b""
             if end != b"\xff\xff\xff\xff\x00\x00\x00\x00":
-                raise self.damaged(file, "it does not end as an Arrow stream does: it was cut short")
+                raise self.damaged(file, "it has no end-of-stream mark: it was cut short")
         except pyarrow.ArrowException as error:
             if (other := not_expected(file, "an Arrow stream", ("arrow-stream",))) is not None:
                 raise UserError(other, code="other-kind-of-file") from None
@@ -115,8 +116,8 @@ class HuggingFace(Kind):
         if not is_list or str(kind.value_type) not in _INTEGERS:
             there = ", ".join(f"{field.name} ({field.type})" for field in schema)
             raise UserError(
-                f"{file} has the columns {there}; expected {_COLUMN}, a list of integers. Where the ids are "
-                f"called otherwise: dataset.rename_column('NAME', '{_COLUMN}').save_to_disk(OUT); where "
+                f"{file} has the columns {there}; expected {_COLUMN}, a list of integers. If the ids "
+                f"have another name: dataset.rename_column('NAME', '{_COLUMN}').save_to_disk(OUT). If "
                 "there is only text, tokenize it: python pretokenize_dataset.py FOLDER/*.arrow",
                 code="ids-column-missing",
             )

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
-from data_loading.import_formats.format import Asked, Kind, Layout, begins, read_object
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
+from data_loading.import_formats.format import Asked, Kind, SplitLayout, begins, read_object
 from experiment_utils.errors import UserError
 
 _TORCH = {11: "u1", 12: "i1", 13: "<i2", 14: "<i2", 15: "<i4", 16: "<i4", 17: "<i8", 18: "<i8", 20: "<u2"}
@@ -32,6 +32,8 @@ class _Chunk:
 
 
 class LitData(Kind):
+    """A folder with index.json and chunks."""
+
     name = "litdata"
 
     def sign(self, path: Path) -> str | None:
@@ -43,7 +45,7 @@ class LitData(Kind):
         )
         return "index.json with chunks" if is_one else None
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         index = read_object(path / "index.json")
         if index is None:
             raise self.damaged(path, "its index.json cannot be read")
@@ -70,7 +72,7 @@ class LitData(Kind):
             first += tokens
         files = [chunk.path for chunk in chunks]
         runs = Runs(dtype, files, *(np.concatenate(column) for column in zip(*pieces, strict=True)))
-        return {"all": Layout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _dtype(self, path: Path, config: dict[str, Any]) -> np.dtype:
         for name in ("compression", "encryption"):
@@ -86,8 +88,8 @@ class LitData(Kind):
         found = _CODES.get(name, {}).get(int(code)) if code.isdigit() else None
         if not isinstance(formats, list) or len(formats) != 1 or found is None:
             raise UserError(
-                f"{path} holds items of litdata with data_format {formats}; expected one 1-D tensor or "
-                "array of ids each (no_header_tensor or no_header_numpy of integers). Write the ids alone: "
+                f"{path} holds items of litdata with data_format {formats}; expected items of one 1-D "
+                "tensor or array of ids (no_header_tensor or no_header_numpy of integers). Write only ids: "
                 "litdata.optimize(fn=lambda i: OLD[i]['input_ids'], inputs=list(range(len(OLD))), "
                 "item_loader=TokensLoader(), ...)",
                 code="litdata-format",
@@ -95,11 +97,11 @@ class LitData(Kind):
         return np.dtype(found)
 
     def _chunk(self, path: Path, fact: dict[str, Any]) -> _Chunk:
-        """Its offsets, once they fit the index and the file."""
+        """Return the offsets of a chunk that fits the index and its file."""
         try:
             name, items, size = str(fact["filename"]), int(fact["chunk_size"]), int(fact["chunk_bytes"])
         except (KeyError, TypeError, ValueError):
-            raise self.damaged(path, f"index.json says of a chunk {fact}") from None
+            raise self.damaged(path, f"index.json describes a chunk as {fact}") from None
         file = path / name
         if Path(name).name != name or not file.is_file():
             raise self.damaged(path, f"{name}, which index.json names, is missing")
@@ -113,5 +115,5 @@ class LitData(Kind):
             )
         offsets = np.memmap(file, _INT, mode="r", offset=_INT.itemsize, shape=(items + 1,))
         if offsets[0] != header or offsets[-1] != there or (offsets[1:] < offsets[:-1]).any():
-            raise self.damaged(file, f"its items do not go on from byte {header:,} to the end at {there:,}")
+            raise self.damaged(file, f"its items do not fill bytes {header:,} to {there:,}, the end")
         return _Chunk(file, offsets)

@@ -12,23 +12,25 @@ _MOST_BYTES = 64 << 20
 
 
 class _Plain(pickle.Unpickler):
-    """Numbers, texts, lists and dicts need no import; whatever does is refused."""
+    """Unpickle numbers, texts, lists and dicts. Anything that needs an import is refused."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, and nothing in it is run")
+        raise pickle.UnpicklingError(
+            f"it imports {module}.{name}; only numbers, texts, lists and dicts are read"
+        )
 
 
 def read_vocab_size(path: Path) -> int | None:
-    """`vocab_size` of a meta.pkl; None where there is no such file.
+    """Return `vocab_size` of a meta.pkl, None if the file does not exist.
 
     Raises:
-        UserError: it is damaged, or holds more than plain values.
+        UserError: It is damaged, or holds more than plain values.
     """
-    mend = "Write it again with plain numbers and texts, or take it away"
+    fix = "Write it again with plain numbers and texts, or remove it"
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError(
-                f"{path} has {path.stat().st_size:,} bytes, which is no meta.pkl. {mend}",
+                f"{path} has {path.stat().st_size:,} bytes, which is no meta.pkl. {fix}",
                 code="meta-pickle-too-large",
             )
         with open(path, "rb") as file:
@@ -40,8 +42,8 @@ def read_vocab_size(path: Path) -> int | None:
     except UserError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise UserError(f"{path} cannot be read: {error}. {mend}", code="meta-pickle-unreadable") from None
+        raise UserError(f"{path} cannot be read: {error}. {fix}", code="meta-pickle-unreadable") from None
     found = meta.get("vocab_size") if isinstance(meta, dict) else None
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise UserError(f"{path} says no vocab_size. {mend}", code="meta-pickle-no-vocabulary")
+        raise UserError(f"{path} has no vocab_size. {fix}", code="meta-pickle-no-vocabulary")
     return found

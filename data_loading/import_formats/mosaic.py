@@ -8,6 +8,7 @@ log2 of the bytes of one, the dimensions, the values; `ndarray:DTYPE:SHAPE`: the
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
-from data_loading.import_formats.format import Asked, Kind, Layout, begins, read_object
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
+from data_loading.import_formats.format import Asked, Kind, SplitLayout, begins, read_object
 from data_loading.import_formats.mosaic_samples import Column, find_values
 from experiment_utils.errors import UserError
 
@@ -32,12 +33,13 @@ _TO_DECOMPRESS = {
 
 @dataclass(frozen=True)
 class _Shard:
-    """What index.json says of a shard. packed: its compressed file, or None."""
+    """Entry of a shard in index.json."""
 
     name: str
     bytes: int
     samples: int
     packed: str | None
+    """Name of the compressed file."""
     compression: str
     names: tuple[str, ...]
     encodings: tuple[str, ...]
@@ -45,7 +47,7 @@ class _Shard:
 
     @classmethod
     def of(cls, fact: dict[str, Any]) -> _Shard:
-        """Raises KeyError, TypeError, ValueError, AttributeError."""
+        """Read an entry. Raises KeyError, TypeError, ValueError, AttributeError: something is missing."""
         columns = zip(*(fact[f"column_{key}"] for key in ("names", "encodings", "sizes")), strict=True)
         names, encodings, sizes = zip(*columns, strict=True)
         return cls(
@@ -61,6 +63,8 @@ class _Shard:
 
 
 class Mosaic(Kind):
+    """A folder with index.json and MDS shards."""
+
     name = "mosaicml-streaming"
 
     def sign(self, path: Path) -> str | None:
@@ -68,7 +72,7 @@ class Mosaic(Kind):
         shards = index.get("shards") if index is not None else None
         return "index.json with shards" if isinstance(shards, list) and "version" in (index or {}) else None
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         shards = self._shards(path)
         columns = {_column(path, shard, asked) for shard in shards}
         if len(columns) > 1:
@@ -91,7 +95,7 @@ class Mosaic(Kind):
             files.append(file)
             first += int(lengths.sum())
         runs = Runs(column.dtype, files, *(np.concatenate(part) for part in zip(*pieces, strict=True)))
-        return {"all": Layout(runs, Starts(parts), tuple(files))}
+        return {"all": SplitLayout(runs, starts_at(parts), tuple(files))}
 
     def _shards(self, path: Path) -> list[_Shard]:
         index = read_object(path / "index.json")
@@ -112,7 +116,7 @@ class Mosaic(Kind):
             return [_Shard.of(fact) for fact in facts]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self.damaged(
-                path, f"index.json says of a shard what is not understood ({error!r})"
+                path, f"index.json describes a shard without a field or with a wrong one ({error!r})"
             ) from None
 
     def _file(self, path: Path, shard: _Shard) -> Path:
@@ -131,7 +135,7 @@ class Mosaic(Kind):
         return file
 
     def _offsets(self, file: Path, samples: int) -> np.ndarray:
-        """`(samples + 1,)` int64: byte at which each sample begins, and the end."""
+        """Return the byte at which each sample begins, and the end: `(samples + 1,)` int64."""
         header, size = (2 + samples) * _INT.itemsize, file.stat().st_size
         head = np.frombuffer(begins(file, _INT.itemsize), _INT)
         if len(head) == 0 or int(head[0]) != samples or size < header:
@@ -139,12 +143,12 @@ class Mosaic(Kind):
         mapped = np.memmap(file, _INT, mode="r", offset=_INT.itemsize, shape=(samples + 1,))
         offsets = mapped.astype(np.int64)
         if offsets[0] < header or offsets[-1] != size or (np.diff(offsets) < 0).any():
-            raise self.damaged(file, f"its samples do not go on to the end of the file, byte {size:,}")
+            raise self.damaged(file, f"its samples do not end at the end of the file, byte {size:,}")
         return offsets
 
 
 def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
-    """The column of ids, as a shard tells of it."""
+    """Return the column of ids of a shard."""
     names, encodings, sizes = shard.names, shard.encodings, shard.sizes
     usable = [name for name, encoding in zip(names, encodings, strict=True) if _is_usable(encoding)]
     chosen = [name for name in _NAMES if name in usable] or usable
@@ -164,7 +168,7 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
         name = asked.dtype
     else:
         raise UserError(
-            f"{path}: column {chosen[0]} is bytes, and nothing says of which dtype its ids are. Say it: "
+            f"{path}: column {chosen[0]} is bytes, and the files do not name the dtype of its ids. Set "
             "dataset.dtype=int64 (what LLM Foundry writes), or uint16, uint32, int32",
             code="mosaic-dtype-unknown",
         )
@@ -174,20 +178,11 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
 
 def _is_usable(encoding: str) -> bool:
     dtype = encoding.split(":")[1] if encoding.startswith("ndarray:") else None
-    return encoding == "bytes" or dtype in (
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-    )
+    return encoding == "bytes" or re.fullmatch("u?int(8|16|32|64)", dtype or "") is not None
 
 
 def _command(path: Path, compression: str, suffix: str) -> str:
-    """For bash. compression: as the writer was told, `zstd` or `zstd:7`."""
+    """Return a bash command that decompresses all shards. compression: such as `zstd` or `zstd:7`."""
     name = compression.split(":")[0]
     program = _TO_DECOMPRESS.get(name, f"({name}: decompress)")
     return f'for f in {shlex.quote(str(path))}/*.mds{suffix}; do {program} < "$f" > "${{f%{suffix}}}"; done'

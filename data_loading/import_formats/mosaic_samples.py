@@ -1,4 +1,4 @@
-"""Where the ids of each sample of an MDS shard lie, found for all samples at once."""
+"""Find the ids of each sample of an MDS shard, vectorized over all samples."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ _SIZE_BYTES = 4
 
 @dataclass(frozen=True)
 class Column:
-    """The ids' column. place: among the columns. sizes: bytes of each column, None where samples say it.
-    has_shape: an ndarray that begins with its own shape.
-    """
+    """The column of ids."""
 
     dtype: np.dtype
     place: int
+    """Index among the columns."""
     sizes: tuple[int | None, ...]
+    """Bytes of each column; None if each sample has its own size."""
     has_shape: bool
+    """Whether values follow their own shape."""
 
 
 def find_values(
     data: np.ndarray, offsets: np.ndarray, column: Column, *, trusting: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(byte at which the ids of each sample begin, their number), int64.
+    """Return (byte at which the ids of each sample begin, their number), int64.
 
-    data: the shard, 1-D uint8. offsets: `(samples + 1,)` int64. trusting: the shapes were read once, so that
-    lengths alone will do, and no page of the samples is touched for them.
+    Args:
+        data: The shard, 1-D uint8.
+        offsets: `(samples + 1,)` int64.
+        trusting: Shapes were checked before: derive them from lengths, without a read of any sample.
 
     Raises:
-        ValueError: a sample is not as the columns say; names the first one.
+        ValueError: A sample does not fit the columns; names the first one.
     """
     begin, length_bytes = _bodies(data, offsets, column)
     if column.has_shape:
@@ -44,20 +47,20 @@ def find_values(
 
 
 def _bodies(data: np.ndarray, offsets: np.ndarray, column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """(first byte, bytes) of the column in each sample."""
+    """Return (first byte, bytes) of the column in each sample."""
     start, stop = offsets[:-1], offsets[1:]
-    told = [number for number, size in enumerate(column.sizes) if size is None]
-    at = start + _SIZE_BYTES * len(told)
+    stored = [number for number, size in enumerate(column.sizes) if size is None]
+    at = start + _SIZE_BYTES * len(stored)
     _refuse(at > stop, "is shorter than its sizes")
     begin = length = np.zeros(len(start), np.int64)
     for number, size in enumerate(column.sizes):
         if size is not None:
             here = np.full(len(start), size, np.int64)
-        elif told == [number]:  # the only one: the rest of the sample
+        elif stored == [number]:  # the only one: the rest of the sample
             fixed = sum(other for other in column.sizes if other is not None)
             here = stop - start - _SIZE_BYTES - fixed
         else:
-            here = _numbers(data, start + _SIZE_BYTES * told.index(number))
+            here = _numbers(data, start + _SIZE_BYTES * stored.index(number))
         if number == column.place:
             begin, length = at, here
         at = at + here
@@ -66,7 +69,7 @@ def _bodies(data: np.ndarray, offsets: np.ndarray, column: Column) -> tuple[np.n
 
 
 def _shape_bytes(length_bytes: np.ndarray, itemsize: int) -> np.ndarray:
-    """Bytes of the number that says how many values follow: the fewest that hold it."""
+    """Return the width of the number of values, in bytes: the fewest that hold it."""
     found = np.zeros(len(length_bytes), np.int64)
     for width in (1, 2, 4):
         counts, rest = np.divmod(length_bytes - 1 - width, itemsize)
@@ -79,7 +82,7 @@ def _shape_bytes(length_bytes: np.ndarray, itemsize: int) -> np.ndarray:
 def _check_shapes(
     data: np.ndarray, begin: np.ndarray, length_bytes: np.ndarray, width: np.ndarray, itemsize: int
 ) -> None:
-    """The byte of dimensions, and the number behind it."""
+    """Check the byte of dimensions, and the number of values behind it."""
     kind = data[begin].astype(np.int64)
     _refuse(kind != (1 << 2 | np.log2(width).astype(np.int64)), "is no 1-D array of such a length")
     said = np.zeros(len(begin), np.int64)

@@ -1,9 +1,9 @@
-"""Folders of numbered .npy files: those of templar with the ids of their samples, and raw ones (OLMo).
+"""Folders of numbered .npy files: templar's, with the ids of their samples, and raw ones (OLMo).
 
 Source: github.com/tplr-ai/templar, src/tplr/sharded_dataset.py (reader: PREFIX_000000.npy with NumPy's
 header, 1-D; sample_ids_000000.bin, uint64, one for each slice of seqlen tokens, taken for raw) and
 scripts/dataset_prep/02_consolidate_shards.py (writer of the sample ids: np.save, so that they do have a
-header, which templar reads as 16 more samples). Their slices are no documents: they are cut anywhere.
+header, which templar reads as 16 more samples). Its slices are cut anywhere: they are not documents.
 """
 
 from __future__ import annotations
@@ -15,73 +15,58 @@ from pathlib import Path
 import numpy as np
 
 from data_loading.import_formats.byte_ranges import Runs
-from data_loading.import_formats.format import Asked, Kind, Layout, begins
-from data_loading.import_formats.numbered import missing_numbers
+from data_loading.import_formats.format import Asked, Kind, SplitLayout, begins, first_gap
 from data_loading.import_formats.raw_dtype import dtype_of
 from data_loading.tokens.npy import open_npy
 from experiment_utils.errors import UserError
 
 _TOKENS = re.compile(r"(?P<prefix>.*?)[-_.]?(?P<number>\d+)\.npy")
 _DIGITS = re.compile(r"(\d+)")
-_IDS = re.compile(r"sample_ids_(\d+)\.bin")
-_ID = np.dtype("<u8")
+_SAMPLE_IDS = re.compile(r"sample_ids_(\d+)\.bin")
+_SAMPLE_ID = np.dtype("<u8")
 _SPLITS = {"train": "train", "val": "val", "validation": "val", "eval": "val"}
 _NPY = b"\x93NUMPY"
 
 
 class Templar(Kind):
+    """A folder of shards with a file of sample ids for each."""
+
     name = "templar"
 
     def sign(self, path: Path) -> str | None:
-        ids = [file.name for file in path.glob("sample_ids_*.bin") if _IDS.fullmatch(file.name)]
-        return f"{min(ids)} beside .npy files" if ids and _tokens(path) else None
+        ids = [file.name for file in path.glob("sample_ids_*.bin") if _SAMPLE_IDS.fullmatch(file.name)]
+        return f"{min(ids)} next to .npy files" if ids and _tokens(path) else None
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         shards = _tokens(path)
-        told = "train" if "train" in shards else min(shards)
-        numbered = _numbered(shards[told])
-        for number, file in numbered.items():
-            if not (path / f"sample_ids_{number}.bin").is_file():
-                raise self.damaged(path, f"sample_ids_{number}.bin, which belongs to {file.name}, is missing")
-        for file in path.glob("sample_ids_*.bin"):
-            found = _IDS.fullmatch(file.name)
-            if found and found[1] not in numbered:
-                raise self.damaged(path, f"there is {file.name}, but no {told}_{found[1]}.npy")
+        split = "train" if "train" in shards else min(shards)
+        numbered = _numbered(shards[split])
+        ids = {
+            name[1]: file
+            for file in path.glob("sample_ids_*.bin")
+            if (name := _SAMPLE_IDS.fullmatch(file.name))
+        }
+        for number in sorted(ids.keys() ^ numbered.keys()):
+            missing = f"sample_ids_{number}.bin" if number in numbered else f"{split}_{number}.npy"
+            raise self.damaged(path, f"{missing} is missing")
         layouts = _layouts(self, path, shards, asked)
-        self._check_slices(path, numbered, (layouts.get(told) or layouts["all"]).tokens.dtype)
-        return layouts
-
-    def _check_slices(self, path: Path, numbered: dict[str, Path], dtype: np.dtype) -> None:
-        """All shards have slices of one length, and no more tokens than these."""
-        first: tuple[int, Path] | None = None
+        dtype = (layouts.get(split) or layouts["all"]).tokens.dtype
+        slices: dict[float, Path] = {}
         for number, file in numbered.items():
-            tokens = self._slice_tokens(path / f"sample_ids_{number}.bin", file, dtype)
-            first = first or (tokens, file)
-            if tokens != first[0]:
+            count, tokens = _count(ids[number], _SAMPLE_ID), _count(file, dtype)
+            slices[tokens / count if count else 0.5] = file
+            if len(slices) > 1 or not min(slices).is_integer():
                 raise self.damaged(
                     path,
-                    f"{first[1].name} has {first[0]:,} tokens for each of its sample ids, {file.name} has "
-                    f"{tokens:,}: one of them was cut short, or has the sample ids of another shard",
+                    f"the {int(count):,} sample ids of {ids[number].name} do not divide the {int(tokens):,} "
+                    f"tokens of {file.name} into slices of the same length as all. One of the files was cut "
+                    "short or is of another shard (remove the sample ids to read the tokens without them)",
                 )
-
-    def _slice_tokens(self, ids: Path, tokens: Path, dtype: np.dtype) -> int:
-        """One id for each slice: they divide the tokens evenly."""
-        size = ids.stat().st_size
-        count = len(open_npy(ids)) if begins(ids, len(_NPY)) == _NPY else size // _ID.itemsize
-        has_header = begins(tokens, len(_NPY)) == _NPY
-        length = len(open_npy(tokens)) if has_header else tokens.stat().st_size // dtype.itemsize
-        if size % _ID.itemsize or count == 0 or length % count:
-            raise self.damaged(
-                ids.parent,
-                f"the {count:,} sample ids of {ids.name} ({size:,} bytes) do not divide the {length:,} "
-                f"tokens of {tokens.name} into slices of one length: one of them was cut short or is of "
-                "another shard (move the sample ids away to read the tokens without them)",
-            )
-        return length // count
+        return layouts
 
 
 class NumpyFile(Kind):
-    """One array, whatever the file is called; one that is called .npy is a set of ours."""
+    """One array in a file of any other name than .npy, which is a set of ours."""
 
     name = "NumPy"
 
@@ -89,12 +74,12 @@ class NumpyFile(Kind):
         is_one = path.suffix != ".npy" and path.is_file() and begins(path, len(_NPY)) == _NPY
         return f"{path.name} begins with {_NPY!r}" if is_one else None
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         return {"all": _layout(path, [path], asked)}
 
 
 class NumpyShards(Kind):
-    """A weak sign: only names of files, and that some begin as NumPy's do or none does."""
+    """A folder of numbered .npy files. A weak sign: only their names show it."""
 
     name = "numbered .npy files"
 
@@ -105,12 +90,21 @@ class NumpyShards(Kind):
             return None
         return f"{min(map(min, found.values())).name}"
 
-    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+    def open(self, path: Path, asked: Asked) -> dict[str, SplitLayout]:
         return _layouts(self, path, _tokens(path), asked)
 
 
+def _count(path: Path, dtype: np.dtype) -> float:
+    """Return the number of values in a file with or without NumPy's header; not whole if it was cut."""
+    return len(open_npy(path)) if _has_header(path) else path.stat().st_size / dtype.itemsize
+
+
+def _has_header(path: Path) -> bool:
+    return begins(path, len(_NPY)) == _NPY
+
+
 def _tokens(path: Path) -> dict[str, list[Path]]:
-    """Token files of a folder by the split that their prefix names; `all` for any other, in order."""
+    """Return the token files of a folder by the split in their prefix, `all` for any other, in order."""
     found: dict[str, list[Path]] = {}
     if not path.is_dir():
         return found
@@ -122,7 +116,7 @@ def _tokens(path: Path) -> dict[str, list[Path]]:
 
 
 def _by_number(file: Path) -> list[int | str]:
-    """2 before 10, however many digits they have."""
+    """Sort key: 2 before 10."""
     return [int(part) if part.isdecimal() else part for part in _DIGITS.split(file.name)]
 
 
@@ -130,10 +124,10 @@ def _numbered(files: Sequence[Path]) -> dict[str, Path]:
     return {name["number"]: file for file in files if (name := _TOKENS.fullmatch(file.name))}
 
 
-def _layouts(kind: Kind, path: Path, shards: dict[str, list[Path]], asked: Asked) -> dict[str, Layout]:
+def _layouts(kind: Kind, path: Path, shards: dict[str, list[Path]], asked: Asked) -> dict[str, SplitLayout]:
     parts = {}
     for split, files in shards.items():
-        gap = missing_numbers(list(_numbered(files))) if len(_numbered(files)) == len(files) else None
+        gap = first_gap(list(_numbered(files))) if len(_numbered(files)) == len(files) else None
         if gap is not None:
             raise kind.damaged(path, f"of {files[0].name} to {files[-1].name} number {gap} is missing")
         parts[split] = _layout(path, files, asked)
@@ -148,11 +142,11 @@ def _layouts(kind: Kind, path: Path, shards: dict[str, list[Path]], asked: Asked
     return {"all": next(iter(parts.values()))}
 
 
-def _layout(path: Path, files: list[Path], asked: Asked) -> Layout:
-    have = [file for file in files if begins(file, len(_NPY)) == _NPY]
+def _layout(path: Path, files: list[Path], asked: Asked) -> SplitLayout:
+    have = [file for file in files if _has_header(file)]
     if not have:
-        dtype, told = dtype_of(files, asked)
-        return Layout(Runs.of_files(dtype, files), None, tuple(files), told=told)
+        dtype, reason = dtype_of(files, asked)
+        return SplitLayout(Runs.of_files(dtype, files), None, tuple(files), dtype_reason=reason)
     if len(have) < len(files):
         other = next(file for file in files if file not in have)
         raise UserError(
@@ -162,13 +156,13 @@ def _layout(path: Path, files: list[Path], asked: Asked) -> Layout:
     arrays = [open_npy(file) for file in files]
     dtypes = {array.dtype: file for array, file in zip(arrays, files, strict=True)}
     if len(dtypes) > 1:
-        told = " and ".join(f"{dtype.name} in {file.name}" for dtype, file in dtypes.items())
+        found = " and ".join(f"{dtype.name} in {file.name}" for dtype, file in dtypes.items())
         raise UserError(
-            f"{path}: its files are of different dtypes, {told}. Write them again, all of one",
+            f"{path}: its files have different dtypes, {found}. Write them again with one dtype",
             code="shards-dtypes-mixed",
         )
     offsets = [array.offset for array in arrays if isinstance(array, np.memmap)]
     runs = Runs(
         arrays[0].dtype, files, np.arange(len(files)), np.array(offsets), np.array([len(a) for a in arrays])
     )
-    return Layout(runs, None, tuple(files))
+    return SplitLayout(runs, None, tuple(files))

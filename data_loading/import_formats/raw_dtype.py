@@ -1,8 +1,7 @@
-"""The dtype of raw ids, which nothing in the file says: what each reading would make of them.
+"""The dtype of ids without a header, guessed from their values.
 
-Ids of a wider dtype, read as a narrower one, are every second (or fourth) a zero or nearly so; ids of a
-narrower one, read as a wider one, are beyond any vocabulary. So the widest reading that stays below the
-vocabulary is the right one, where there are enough ids to tell.
+Ids read as a narrower dtype have a zero at every second (or fourth) place; ids read as a wider one exceed any
+vocabulary. So the widest dtype that stays below the vocabulary is the right one, if there are enough ids.
 """
 
 from __future__ import annotations
@@ -20,16 +19,19 @@ from memory.file_kinds import KINDS_LIKE_IDS, not_expected
 READINGS = tuple(np.dtype(name) for name in ("<i8", "<u4", "<u2"))
 _BLOCK_IDS = 1 << 20
 _ENOUGH_IDS, _ENOUGH_KINDS = 1024, 16
-"""So many ids, of so many kinds, all with halves of zero behind them, are no accident."""
+"""This many ids of this many values, all with zeros in their upper halves, are no accident."""
 
 
 def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> tuple[np.dtype, str | None]:
-    """(dtype, how it was decided; None where the user said it) of files that hold nothing but ids.
+    """Return (dtype, reason for it; None if the user gave it) of files of ids only.
 
-    usual: what the program that wrote them takes, for files too short to tell.
+    Args:
+        paths: The files.
+        asked: Dtype and vocabulary that are known.
+        usual: Dtype of the program that writes such files, for files that are too short for a guess.
 
     Raises:
-        UserError: several are possible, or none, or nothing says how large a vocabulary is; names them.
+        UserError: Several dtypes are possible, or none, or the size of the vocabulary is not known.
     """
     names = " and ".join(map(str, paths))
     for path in paths:
@@ -45,7 +47,7 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
         return dtype, None
     if asked.vocab_size is None:
         raise UserError(
-            f"{names}: nothing says whether the ids are uint16 or uint32. Say which: dataset.dtype=uint16 or "
+            f"{names}: the ids may be uint16 or uint32. Name the dtype: dataset.dtype=uint16 or "
             "dataset.dtype=uint32, or name the tokenizer (in Python open_tokens(FILE, dtype='uint16'), or "
             "vocab_size=...)",
             code="dtype-needs-vocabulary",
@@ -56,18 +58,17 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
         sizes = ", ".join(f"{path} of {path.stat().st_size:,} bytes" for path in paths)
         raise UserError(
             f"{sizes}: read as uint16, as uint32 or as int64, not all ids are {below}. It was made with "
-            "another tokenizer (give the one it was made with, tokenizer=...), was cut short, or holds no "
-            "raw ids",
+            "another tokenizer (set tokenizer=...), was cut short, or holds no raw ids",
             code="dtype-fits-none",
         )
     widest = possible[0]
     if len(possible) == 1 or _is_no_accident(paths[0], widest):
         return widest, f"read as {widest.name}, all ids are {below}"
     if usual in [dtype.name for dtype in possible]:
-        return np.dtype(str(usual)).newbyteorder("<"), f"{usual} is what its program writes"
+        return np.dtype(str(usual)).newbyteorder("<"), f"its program writes {usual}"
     choices = [dtype.name for dtype in reversed(possible)]
     raise UserError(
-        f"{names} may be {' or '.join(choices)}: read as either, all ids are {below}. Say which: "
+        f"{names} may be {' or '.join(choices)}: read as either, all ids are {below}. Choose: "
         f"{' or '.join(f'dataset.dtype={name}' for name in choices)} (in Python open_tokens(FILE, "
         f"dtype={choices[0]!r}))",
         code="dtype-ambiguous",
@@ -85,7 +86,7 @@ def _check_length(path: Path, dtype: np.dtype) -> None:
 
 
 def _fits(path: Path, dtype: np.dtype, vocab_size: int) -> bool:
-    """Whether all ids of this reading are below the vocabulary; stops at the first that is not."""
+    """Whether all ids, read so, are below the vocabulary. Stops at the first that is not."""
     if path.stat().st_size % dtype.itemsize:
         return False
     ids = np.memmap(path, dtype, mode="r")

@@ -1,4 +1,4 @@
-"""Which format a path holds, by its content."""
+"""Find the format of a path by its content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from conf import AUTO
-from data_loading.import_formats.format import Asked, Kind, Layout, read_object
+from data_loading.import_formats.format import Asked, Kind, SplitLayout, read_object
 from experiment_utils.errors import UserError
 from memory.file_kinds import NOT_FETCHED, head_of, not_expected
 from memory.file_kinds import kind_of as file_kind
@@ -16,7 +16,7 @@ _VAL = ("val", "validation", "eval")
 
 @cache
 def _kinds() -> tuple[list[Kind], list[Kind]]:
-    """(those that content shows surely, those that are tried when none of these is there)."""
+    """Return (formats with a sure sign, formats that are tried if none of these shows)."""
     from data_loading.import_formats.hugging_face import HuggingFace
     from data_loading.import_formats.litdata import LitData
     from data_loading.import_formats.mosaic import Mosaic
@@ -33,22 +33,26 @@ def _kinds() -> tuple[list[Kind], list[Kind]]:
 
 
 def known_formats() -> list[str]:
-    """Their names."""
+    """Return the names of all formats."""
     return [kind.name for kinds in _kinds() for kind in kinds]
 
 
 def kind_of(path: Path, dtype: str = AUTO) -> Kind | None:
-    """The one format that shows; None where none does. dtype: other than auto: the file may be raw ids.
+    """Return the format that shows, None if none does.
+
+    Args:
+        path: File or folder.
+        dtype: Any but auto: a file without a sign holds raw ids.
 
     Raises:
-        UserError: several do.
+        UserError: Several formats show.
     """
     for kinds in _kinds():
         signs = {kind: sign for kind in kinds if (sign := kind.sign(path)) is not None}
         if len(signs) > 1:
-            told = ", and ".join(f"{sign} ({kind.name})" for kind, sign in signs.items())
+            shown = ", and ".join(f"{sign} ({kind.name})" for kind, sign in signs.items())
             raise UserError(
-                f"{path} holds {told}: it is not clear which is meant. Put each into its own folder",
+                f"{path} holds {shown}; expected one format. Put each into its own folder",
                 code="several-formats",
             )
         if signs:
@@ -59,15 +63,15 @@ def kind_of(path: Path, dtype: str = AUTO) -> Kind | None:
 
 
 def is_foreign(path: Path, dtype: str = AUTO) -> bool:
-    """Whether something here knows the format of this path, or of the folders train and val in it."""
+    """Whether the format of a path, or of the folders train and val in it, is known."""
     return kind_of(path, dtype) is not None or bool(_folders(path))
 
 
-def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
-    """`all`, or `train` and `val`, each with the format it is of.
+def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, SplitLayout]]:
+    """Return `all`, or `train` and `val`, each with its format.
 
     Raises:
-        UserError: none is known, or what is there is damaged.
+        UserError: The format is not known, or the files are damaged.
     """
     kind = kind_of(path, asked.dtype)
     if kind is not None:
@@ -97,8 +101,8 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
     return found
 
 
-def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
-    """As `Kind.open`. What is wrong may be that files were not fetched: then the error names one of them."""
+def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, SplitLayout]:
+    """Call `Kind.open`. If files are placeholders of Git LFS and the like, the error names one of them."""
     try:
         return kind.open(path, asked)
     except UserError:
@@ -107,13 +111,16 @@ def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
         for file in sorted(path.rglob("*")) if path.is_dir() else near:
             found = file_kind(head_of(file)) if file.is_file() else None
             if found is not None and found.id in NOT_FETCHED:
-                told = f"{file} is {found.name}; expected tokens as {kind.name} has them"
-                raise UserError(f"{told}. {found.advice_for(file)}", code="not-fetched") from None
+                raise UserError(
+                    f"{file} is {found.name}; expected tokens as {kind.name} has them. "
+                    f"{found.advice_for(file)}",
+                    code="not-fetched",
+                ) from None
         raise
 
 
 def damaged_index(path: Path) -> str:
-    """Said of a folder whose index.json, as litdata and mosaicml-streaming write it, cannot be read."""
+    """Return a note on an index.json (litdata, mosaicml-streaming) that cannot be read; empty otherwise."""
     index = path / "index.json"
     if not index.is_file() or read_object(index) is not None:
         return ""
@@ -125,15 +132,12 @@ def damaged_index(path: Path) -> str:
 
 
 def _folders(path: Path) -> dict[str, Path]:
-    """Folders train and val (or validation, eval) of a folder, each of a known format; `all`: only train.
-
-    A test part is left alone.
-    """
-    there = {
+    """Return the folders train and val (or validation, eval) of known formats; `all`: there is only train."""
+    found = {
         name: path / name
         for name in ("train", *_VAL)
         if (path / name).is_dir() and kind_of(path / name) is not None
     }
-    if "train" not in there or len(there) > 2:
+    if "train" not in found or len(found) > 2:
         return {}
-    return dict(zip(("train", "val") if len(there) == 2 else ("all",), there.values(), strict=True))
+    return dict(zip(("train", "val") if len(found) == 2 else ("all",), found.values(), strict=True))

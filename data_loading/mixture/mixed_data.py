@@ -17,7 +17,7 @@ from data_loading.find.locate import locate
 from data_loading.find.open_source import scheme_of
 from data_loading.find.prepare import prepare_data
 from data_loading.find.prepared_data import Data, NotTokenized
-from data_loading.tokens.token_set import read_manifest
+from data_loading.tokens.read_manifest import read_manifest
 from experiment_utils.errors import Problem, UserError
 
 _log = logging.getLogger("data_loading")

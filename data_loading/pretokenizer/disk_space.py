@@ -13,7 +13,8 @@ from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.token_forecast import forecast
 from data_loading.pretokenizer.writer import STARTS
 from data_loading.tokenizers.tokenizer import Tokenizer
-from data_loading.tokens.set_files import SetFiles, another_disk
+from data_loading.tokens.disk_errors import another_disk
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_duration
 from memory import format_bytes

@@ -27,7 +27,9 @@ from data_loading.text_io.chunks import Undecodable
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.checksums import note_content
-from data_loading.tokens.set_files import SetFiles, disk_errors, finish_commit
+from data_loading.tokens.commit import finish_commit
+from data_loading.tokens.disk_errors import disk_errors
+from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError

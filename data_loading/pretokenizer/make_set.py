@@ -42,7 +42,8 @@ from data_loading.pretokenizer.writer import SetWriter
 from data_loading.text_io.source import Pieces
 from data_loading.tokenizers.cutting.special_tokens import probes
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
-from data_loading.tokens.set_files import MANIFEST, SetFiles, staging
+from data_loading.tokens.commit import staging
+from data_loading.tokens.set_files import MANIFEST, SetFiles
 from data_loading.tokens.shard_layout import Layout
 from data_loading.tokens.truncated_documents import engine_note
 from experiment_utils import atomic_files

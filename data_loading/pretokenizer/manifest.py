@@ -15,10 +15,10 @@ from data_loading.text_io.content_hash import file_content_hash
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.lazy_array import Values
 from data_loading.tokens.npy import open_npy
+from data_loading.tokens.read_manifest import FORMAT, FORMAT_VERSION, SHARDS_VERSION, fingerprint_of
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shard_layout import Layout
 from data_loading.tokens.shards import Shards
-from data_loading.tokens.token_set import FORMAT, FORMAT_VERSION, SHARDS_VERSION, fingerprint_of
 from memory import format_bytes
 
 WRITER_VERSION = "1"

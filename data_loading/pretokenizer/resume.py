@@ -13,11 +13,12 @@ from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
 from data_loading.tokenizers.read_files import holds_tokenizer
 from data_loading.tokenizers.tokenizer import Tokenizer
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
-from data_loading.tokens.token_set import open_token_set, read_manifest
+from data_loading.tokens.text_difference import text_difference
+from data_loading.tokens.token_set import open_token_set
 from data_loading.tokens.truncated_documents import CutDocuments, engine_note, obeyed_truncation
-from data_loading.tokens.verification_cache import text_difference
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_count
 

@@ -13,8 +13,8 @@ from data_loading.pretokenizer.job import Result
 from data_loading.pretokenizer.manifest import is_limited, text_bytes_of
 from data_loading.text_io.file_names import TABLE_SUFFIXES
 from data_loading.tokenizers.load import KNOWN
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles, other_halves
-from data_loading.tokens.token_set import read_manifest
 from memory import format_bytes
 
 DTYPES = {"<u2": "uint16", "<u4": "uint32"}

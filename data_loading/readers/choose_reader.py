@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from conf import AUTO
-from data_loading.readers.extents import Extents
+from data_loading.readers.block_checks import CheckedReader
+from data_loading.readers.extents import Extents, extents_of
 from data_loading.readers.file_systems import NETWORK_FILE_SYSTEMS, file_system_of
 from data_loading.readers.in_memory import InMemoryReader, room_bytes
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.read_plan import Plan
 from data_loading.readers.reader import Reader
+from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
 
 READERS = (AUTO, "mmap", "pread", "memory")
@@ -49,6 +51,21 @@ class ReaderOptions:
                 f"max_resident {self.max_resident_bytes}: expected a number of bytes, at least 1",
                 code="max-resident-invalid",
             )
+
+
+def reader_of(tokens: Tokens, options: ReaderOptions) -> tuple[Reader, str]:
+    """Return the reader of tokens, and a line that says what it is and why.
+
+    Raises:
+        UserError: an unknown reader, or one that cannot serve these tokens.
+    """
+    own = tokens.own_reader(options)
+    if own is not None:
+        return own
+    reader, why = open_reader(extents_of(tokens.tokens), options)
+    if options.verify == "blocks":
+        reader = CheckedReader(reader, *tokens.checksums)
+    return reader, why
 
 
 def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:

@@ -36,13 +36,15 @@ class Extents:
 
 
 def extents_of(tokens: Values) -> Extents:
-    """Of one array, mapped or not, or of several laid end to end.
+    """Return the extents of one array, of several that follow each other, or of values that know theirs.
 
     Raises:
-        TypeError: values of another kind, which say themselves where they lie (`Tokens.extents`).
+        TypeError: values that are computed.
     """
+    if isinstance(known := getattr(tokens, "extents", None), Extents):
+        return known
     if not isinstance(tokens, np.ndarray | Shards):
-        raise TypeError(f"where do {type(tokens).__name__} lie?")
+        raise TypeError(f"{type(tokens).__name__} are not in files or arrays")
     parts: Sequence[np.ndarray] = tokens.parts if isinstance(tokens, Shards) else [tokens]
     lengths = [len(part) for part in parts]
     return Extents(

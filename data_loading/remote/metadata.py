@@ -11,7 +11,7 @@ from data_loading.remote.retry import Vanished
 from data_loading.remote.store import Store
 from data_loading.tokenizers.read_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
 from data_loading.tokenizers.tiktoken import RANKS_FILE, TIKTOKEN_FILE
-from data_loading.tokens.token_set import parse_manifest
+from data_loading.tokens.read_manifest import parse_manifest
 from experiment_utils.errors import UserError
 
 

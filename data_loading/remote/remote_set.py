@@ -119,7 +119,7 @@ class RemoteSet(Tokens):
     def file_borders(self) -> list[int]:
         return self.geometry.borders
 
-    def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
+    def own_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
         from data_loading.remote.stored_readers import ResidentReader, RotatingReader
 
         if options.reader == "memory":

@@ -59,7 +59,7 @@ class SyntheticSet(Tokens):
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
         return self.law.floor_loss(starts, seq_len, shift, masked=masked)
 
-    def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
+    def own_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
         """Raises UserError: anything is asked for that is done with files."""
         if options.reader not in READERS:
             raise UserError(

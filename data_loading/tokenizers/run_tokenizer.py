@@ -10,8 +10,8 @@ from data_loading.tokenizers.load import load_tokenizer
 from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
 from data_loading.tokenizers.tiktoken_names import PREFIX as TIKTOKEN
 from data_loading.tokenizers.tokenizer import Tokenizer, TokenizerNotFound
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
-from data_loading.tokens.token_set import read_manifest
 
 _log = logging.getLogger("data_loading")
 

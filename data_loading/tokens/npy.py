@@ -14,11 +14,11 @@ from experiment_utils.errors import UserError
 from memory.file_kinds import HEAD_BYTES, KINDS_LIKE_IDS, kind_of
 
 HEADER_BYTES = 128
-"""What NumPy itself writes for a 1-D array of any length."""
+"""Size of the header that NumPy writes for a 1-D array of any length."""
 
 
 def header(dtype: np.dtype, length: int) -> bytes:
-    """The first 128 bytes of the file, the same as `np.save` writes."""
+    """Return the first 128 bytes of the file, as `np.save` writes them."""
     buffer = io.BytesIO()
     facts = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     npy_format.write_array_header_1_0(buffer, facts)
@@ -28,9 +28,12 @@ def header(dtype: np.dtype, length: int) -> bytes:
 
 
 class NpyWriter:
-    """Appends to a 1-D array on disk whose length is known at the end.
+    """Append to a 1-D array on disk whose length is known at the end.
 
-    length: values that are there already; what stands behind them is cut off.
+    Args:
+        file: Open for reading and writing.
+        dtype: Of the values.
+        length: Values to keep; the file is cut behind them.
     """
 
     def __init__(self, file: IO[bytes], dtype: np.dtype, length: int = 0) -> None:
@@ -46,13 +49,13 @@ class NpyWriter:
         self.length += len(values)
 
     def finish(self) -> None:
-        """Write the true header; the caller flushes and syncs."""
+        """Write the header with the length; the caller flushes and syncs."""
         self._file.seek(0)
         self._file.write(header(self._dtype, self.length))
 
 
 def is_npy(path: Path) -> bool:
-    """Whether a file begins as an .npy does, or as something that `open_npy` has a word for."""
+    """Whether a file begins as an .npy, or as another kind of file that `open_npy` names."""
     try:
         with open(path, "rb") as file:
             begins = file.read(HEAD_BYTES)
@@ -66,13 +69,13 @@ def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
     """Memory-map a 1-D array of integers, read-only.
 
     Raises:
-        UserError: no such file, not an `.npy`, truncated, pickled, of another dtype, byte order or
-            number of dimensions.
+        UserError: It does not exist, is no `.npy`, is truncated or pickled, or has another dtype, byte order
+            or number of dimensions.
     """
     try:
         if stat.S_ISFIFO(Path(path).stat().st_mode):
             raise UserError(
-                f"{path} is a pipe, of which nothing can be mapped. Write it into a file first",
+                f"{path} is a pipe, which cannot be mapped. Write it into a file first",
                 code="npy-is-pipe",
             )
         with open(path, "rb") as file:
@@ -96,7 +99,7 @@ def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
         )
     if shape[0] == 0:
         if may_be_empty:
-            return np.empty(0, dtype)  # what cannot be mapped
+            return np.empty(0, dtype)  # an empty file cannot be mapped
         raise UserError(f"{path} holds no tokens", code="no-tokens")
     return np.memmap(path, dtype, mode="r", offset=start, shape=shape)
 
@@ -118,7 +121,7 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype
 
 
 def _what_it_is(path: Path, begins: bytes) -> str:
-    """What the first bytes of another file say, and what to do with it."""
+    """Describe another kind of file by its first bytes, and what to do with it."""
     if not begins:
         return ", it is empty. Copy or tokenize it again"
     if begins.startswith(b"\x93NUMPY"):

@@ -1,4 +1,4 @@
-"""Tokens: what splits are cut from, whatever holds them."""
+"""Base class of all token sets: in files, remote, computed or in memory."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ if TYPE_CHECKING:
     import numpy as np
 
     from data_loading.readers.choose_reader import ReaderOptions
-    from data_loading.readers.extents import Extents
     from data_loading.readers.reader import Reader
     from data_loading.tokens.shards import Part
 
 UNKNOWN = "unknown"
-"""The name of a tokenizer that nothing says."""
+"""Name of a tokenizer that is not known."""
 
 
 class Tokens(abc.ABC):
-    """Ids in one order.
-
-    tokens: 1-D integers. documents: uint64 starts in `tokens`, ascending from 0; None where nothing says.
-    vocab_size: ids are below it. fingerprint: of what decides the ids, never of where they lie.
-    """
+    """Ids in one order."""
 
     tokens: Values
+    """1-D integers."""
     documents: Values | None
+    """uint64 starts in `tokens`, ascending from 0; None if they are not known."""
     vocab_size: int
+    """Ids are below it."""
     fingerprint: str
+    """Hash of what decides the ids, independent of their place."""
 
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Where they are, as a user gave it: a path, a URI."""
+        """Path or URI, as the user gave it."""
 
     @property
     def n_tokens(self) -> int:
@@ -45,12 +44,12 @@ class Tokens(abc.ABC):
 
     @property
     def eot_id(self) -> int | None:
-        """Of the tokenizer they were made with; None where it has none or nothing says."""
+        """End-of-text id of the tokenizer; None if it has none or is not known."""
         return None
 
     @property
     def begin_ids(self) -> tuple[int, ...]:
-        """Ids of which one is put before each document, as their format says; empty where it says nothing."""
+        """Ids of which the format puts one before each document; empty if it puts none."""
         return ()
 
     @property
@@ -59,68 +58,62 @@ class Tokens(abc.ABC):
 
     @property
     def file_bytes(self) -> int:
-        """Of the token files; 0 where there is none."""
+        """Bytes of the token files; 0 without files."""
         return 0
 
     @property
     def held_out(self) -> tuple[range, ...] | None:
-        """What they were made with as val; None: nothing."""
+        """Ranges that the set itself holds out as val; None: a run decides."""
         return None
 
     @property
     def sources(self) -> list[tuple[int, int]]:
-        """Tokens and documents of each text they were made from; empty where nothing says."""
+        """Tokens and documents of each source text; empty if they are not known."""
         return []
 
     @property
     def file_borders(self) -> list[int]:
-        """The first token of each file that they lie in, and the number of all."""
+        """Position of the first token of each file, and the number of tokens."""
         return [0, self.n_tokens]
 
     @property
     def checksums(self) -> tuple[list[Part], int]:
-        """The token files with the checksums of their blocks, and bytes of a block.
+        """Token files with the checksums of their blocks, and bytes of a block.
 
         Raises:
-            UserError: there are none.
+            UserError: There are none.
         """
         raise UserError(
-            f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away",
+            f"{self.name} has no checksums to verify its blocks with. Remove verify=blocks",
             code="no-checksums",
         )
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
-        """The least expected loss (nats a label) of any model over the windows that begin at these tokens
-        (int64); None where nobody knows, as of all text. See `data_loading.dataset.baselines`.
+        """Return the least expected loss (nats a label) of any model; None if it is not known.
+
+        See `data_loading.dataset.baselines`.
+
+        Args:
+            starts: First token of each window, int64.
+            seq_len: Tokens of a window.
+            shift: Distance of a label from its input.
+            masked: Whether attention ends at document borders.
         """
         return None
 
     def overlaps(self, other: Tokens) -> bool:
-        """Whether it is known of both that they hold the same tokens in part, as sets of one rule do."""
+        """Whether both are known to share tokens, as two lengths of one computed set do."""
         return False
 
     @property
-    def beside(self) -> Path | None:
-        """A hidden folder, there or not, for what is made of them and can be made again; None: nowhere."""
+    def derived_folder(self) -> Path | None:
+        """Hidden folder for what is computed from the tokens and can be removed; None without files."""
         return None
 
-    @property
-    def extents(self) -> Extents:
-        """Where the tokens lie in files or memory."""
-        from data_loading.readers.extents import extents_of
-
-        return extents_of(self.tokens)
-
-    def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        """What reads them, and what it is and why, in a line.
+    def own_reader(self, options: ReaderOptions) -> tuple[Reader, str] | None:
+        """Return a reader and a line about it, for tokens that are not in files here; None for all others.
 
         Raises:
-            UserError: an unknown reader, or one that cannot serve these tokens.
+            UserError: Such tokens cannot be read with these options.
         """
-        from data_loading.readers.block_checks import CheckedReader
-        from data_loading.readers.choose_reader import open_reader
-
-        reader, told = open_reader(self.extents, options)
-        if options.verify == "blocks":
-            reader = CheckedReader(reader, *self.checksums)
-        return reader, told
+        return None

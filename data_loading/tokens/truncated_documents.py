@@ -1,8 +1,7 @@
-"""Sets in which an earlier version cut documents short, as the `truncation` of a tokenizer.json said.
+"""Sets in which an earlier version cut documents short, as `truncation` in a tokenizer.json says.
 
-Until the manifest noted `truncation`, the engine fastokens was given that part of the file and obeyed it. A
-set can be affected only if that engine made it, the file has a truncation, and a document is as long as it
-allows; every other set is as it should be.
+Before the manifest noted `truncation`, the engine fastokens obeyed that part of the file. A set is affected
+only if that engine made it, the file has a truncation, and a document is as long as it allows.
 """
 
 from __future__ import annotations
@@ -12,36 +11,34 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from data_loading.tokenizers.tokenizer import JsonTokenizer, Tokenizer
-from data_loading.tokens.lazy_array import Values
+from data_loading.tokens.lazy_array import Values, document_lengths
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 from experiment_utils.run_folder import WHOLE, read_file
 
-IGNORED = {"truncation": "ignored"}
-"""What the `engine` of a manifest says where the tokenizer.json has a truncation that was left out."""
+if TYPE_CHECKING:
+    from data_loading.tokenizers.tokenizer import Tokenizer
+
+_IGNORED = {"truncation": "ignored"}
 _ENGINE = "fastokens"
-_SET = re.compile(rb'"truncation"\s*:\s*\{')
-_READ_STARTS = 1 << 20
+_HAS_TRUNCATION = re.compile(rb'"truncation"\s*:\s*\{')
 _MOST_NAMED = 8
-_OPTIONS = (
-    ("--document-separator", None),
-    ("--encoding", "utf-8"),
-    ("--errors", "strict"),
-    ("--text-field", "text"),
-    ("--max-documents", None),
-    ("--max-tokens", None),
-    ("--clean", None),
-    ("--dedup", None),
-    ("--special-tokens", "text"),
-    ("--eos", None),
-    ("--bos", None),
-)
-"""Flags whose values a manifest keeps under their names, and the values that need no flag."""
+_OPTIONS = {
+    "document_separator": None,
+    "encoding": "utf-8",
+    "errors": "strict",
+    "text_field": "text",
+    "max_documents": None,
+    "max_tokens": None,
+    "clean": None,
+    "dedup": None,
+    "special_tokens": "text",
+    "eos": None,
+    "bos": None,
+}
+"""Options in a manifest that have a flag of the same name, with their defaults."""
 
 
 class CutDocuments(UserError):
@@ -51,13 +48,12 @@ class CutDocuments(UserError):
 
 
 def engine_note(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a manifest notes of the engine: that the truncation of the tokenizer.json was left out."""
-    is_left_out = isinstance(tokenizer, JsonTokenizer) and tokenizer.definition.get("truncation")
-    return IGNORED if is_left_out else {}
+    """Return the note for `engine` in a manifest if the truncation of the tokenizer.json was ignored."""
+    return _IGNORED if getattr(tokenizer, "definition", {}).get("truncation") else {}
 
 
 def obeyed_truncation(engine: dict[str, Any]) -> bool:
-    """Whether a truncation was obeyed, if there was one, by the `engine` of a manifest."""
+    """Whether the `engine` of a manifest would have obeyed a truncation."""
     return engine.get("name") == _ENGINE and "truncation" not in engine
 
 
@@ -102,16 +98,18 @@ def cut_at(
     earlier: Iterable[dict[str, Any]] = (),
     truncation: dict[str, Any] | None = None,
 ) -> int | None:
-    """Tokens from which on documents may have been cut; None if none was. Arguments as in `refuse_cut`."""
-    if not any(map(obeyed_truncation, (engine for one in (manifest, *earlier) for engine in _engines(one)))):
+    """Return the tokens at which documents were cut, None if none was. Arguments as in `refuse_cut`."""
+    engines = [engine for one in (manifest, *earlier) for engine in one.get("engines", [one.get("engine")])]
+    if not any(isinstance(engine, dict) and obeyed_truncation(engine) for engine in engines):
         return None
     copy = tokenizer / "tokenizer.json"
-    most = _most_tokens(_truncation_of(copy) if copy.is_file() else truncation)
-    return None if most is None or _longest(documents, manifest) < most else most
+    truncation = _truncation_of(copy) if copy.is_file() else truncation
+    most = truncation.get("max_length") if isinstance(truncation, dict) else None
+    return most if isinstance(most, int) and _longest(documents, manifest) >= most else None
 
 
 def earlier_manifests(files: SetFiles, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The manifests that a set of shards had before more was appended, as far as they can be read."""
+    """Yield the readable manifests that a set of shards had before more was appended."""
     for fingerprint in manifest.get("earlier", ()):
         found = read_file(files.earlier_manifest(fingerprint))
         if found.state == WHOLE:
@@ -119,13 +117,17 @@ def earlier_manifests(files: SetFiles, manifest: dict[str, Any]) -> Iterator[dic
 
 
 def option_flags(options: dict[str, Any]) -> list[str]:
-    """Flags of pretokenize_dataset.py that give the options of a manifest again."""
-    used = [(flag, options.get(flag[2:].replace("-", "_"), default), default) for flag, default in _OPTIONS]
-    return [word for flag, value, default in used if value != default for word in (flag, str(value))]
+    """Return the flags of pretokenize_dataset.py that give the options of a manifest."""
+    flags = []
+    for name, default in _OPTIONS.items():
+        flag, value = f"--{name.replace('_', '-')}", str(options.get(name, default))
+        if value != str(default):
+            flags += [f"{flag}={value}"] if value[0] == "-" and len(value) > 1 else [flag, value]
+    return flags
 
 
 def form_flags(manifest: dict[str, Any]) -> list[str]:
-    """Flags that give the shards and the held-out part of a set again."""
+    """Return the flags that give the shards and the held-out part of a set."""
     flags = []
     if manifest.get("shard_tokens") is not None:
         flags += ["--tokens-per-shard", str(manifest["shard_tokens"])]
@@ -135,7 +137,7 @@ def form_flags(manifest: dict[str, Any]) -> list[str]:
 
 
 def remake_command(name: str, manifest: dict[str, Any], tokenizer: Path) -> str:
-    """The command that makes a set again, from the inputs that its manifest names."""
+    """Return the command that makes a set again, from the inputs that its manifest names."""
     paths = list(dict.fromkeys(source["path"] for source in manifest["sources"]))
     texts = [path if "://" in path else str(Path(name).parent / path) for path in paths]
     if len(texts) > _MOST_NAMED:
@@ -148,31 +150,16 @@ def remake_command(name: str, manifest: dict[str, Any], tokenizer: Path) -> str:
     return shlex.join([*words, "--output", name, "--overwrite"])
 
 
-def _engines(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    found = manifest.get("engines", [manifest.get("engine")])
-    return [engine for engine in found if isinstance(engine, dict)]
-
-
 def _truncation_of(path: Path) -> dict[str, Any] | None:
-    """That of a tokenizer.json, which is parsed only where it seems to have one: it may be large."""
+    """Return the truncation of a tokenizer.json, which may be large: parsed only if it seems to have one."""
     try:
         data = path.read_bytes()
-        return json.loads(data).get("truncation") if _SET.search(data) else None
+        return json.loads(data).get("truncation") if _HAS_TRUNCATION.search(data) else None
     except (OSError, ValueError, AttributeError):
-        return None  # what is wrong with it is reported by those who need it
-
-
-def _most_tokens(truncation: dict[str, Any] | None) -> int | None:
-    found = truncation.get("max_length") if isinstance(truncation, dict) else None
-    return found if isinstance(found, int) else None
+        return None  # damage is reported when the tokenizer is loaded
 
 
 def _longest(documents: Values | Sequence[int], manifest: dict[str, Any]) -> int:
-    """Tokens of text in the longest document."""
-    longest = 0
-    for at in range(0, len(documents), _READ_STARTS):
-        starts = np.asarray(documents[at : at + _READ_STARTS + 1]).astype(np.int64)
-        if at + _READ_STARTS >= len(documents):
-            starts = np.append(starts, manifest["tokens"])
-        longest = max(longest, int(np.diff(starts).max(initial=0)))
+    """Return the tokens of text in the longest document."""
+    longest = max((int(part.max()) for part in document_lengths(documents, manifest["tokens"])), default=0)
     return longest - bool(manifest["tokenizer"]["eot_appended"])

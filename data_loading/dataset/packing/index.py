@@ -112,7 +112,7 @@ def packing_of(
         **({"is_before": True} if is_before else {}),
     }
     key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
-    places = (tokens.beside, cache_folder())
+    places = (tokens.derived_folder, cache_folder())
     folders = [place / f"packing-{key}" for place in places if place is not None]
     for folder in folders:
         if (found := _opened(folder, asked, check)) is not None:

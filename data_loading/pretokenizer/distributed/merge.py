@@ -19,17 +19,13 @@ from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import relative_source, text_bytes_of
 from data_loading.pretokenizer.resume import refuse_other_things
 from data_loading.tokens.checksums import note_content
-from data_loading.tokens.set_files import (
-    MANIFEST,
-    SetFiles,
-    disk_errors,
-    documents_of,
-    finish_commit,
-    staging,
-)
+from data_loading.tokens.commit import finish_commit, staging
+from data_loading.tokens.disk_errors import disk_errors
+from data_loading.tokens.read_manifest import fingerprint_of, read_manifest
+from data_loading.tokens.set_files import MANIFEST, SetFiles, documents_of
 from data_loading.tokens.shard_layout import Layout
-from data_loading.tokens.shards import Part, map_part, open_parts, parts_of
-from data_loading.tokens.token_set import fingerprint_of, open_token_set, read_manifest
+from data_loading.tokens.shards import Part, open_parts, parts_of
+from data_loading.tokens.token_set import open_token_set
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 
@@ -184,7 +180,7 @@ def _check_bad_lines(files: SetFiles, sources: Sequence[dict[str, Any]], allowed
 def _val(fraction: float | None, tokens: int, parts: Sequence[Part]) -> dict[str, Any]:
     if fraction is None:
         return {}
-    _, val = split_ranges(tokens, open_parts(parts, map_part)[1], fraction)
+    _, val = split_ranges(tokens, open_parts(parts)[1], fraction)
     return {"val": {"fraction": fraction, "ranges": [[val.start, val.stop]]}}
 
 

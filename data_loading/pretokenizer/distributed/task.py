@@ -20,7 +20,9 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.resume import up_to_date
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.tokenizer import Tokenizer
-from data_loading.tokens.set_files import SetFiles, disk_errors, settle
+from data_loading.tokens.commit import settle
+from data_loading.tokens.disk_errors import disk_errors
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 
 _UNEVEN = 1.5

@@ -10,8 +10,8 @@ from typing import Any
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.sources.wrapper import unwrapped
 from data_loading.text_io.byte_files import content_hash_of
+from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles, other_halves
-from data_loading.tokens.token_set import read_manifest
 from experiment_utils.errors import UserError
 
 

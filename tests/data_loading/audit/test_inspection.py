@@ -38,7 +38,7 @@ def test_counts_are_those_of_counting(documents: list[str], ids: int, looked_at:
     path = make(tmp_path, documents)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inspection, "_READ_IDS", ids)
-        patch.setattr(inspection, "_LENGTHS_LOOKED_AT", looked_at)
+        patch.setattr(inspection, "_MOST_LENGTHS", looked_at)
         found = inspect(path)
     tokens = np.load(path).tolist()
     assert found.tokens == len(tokens)

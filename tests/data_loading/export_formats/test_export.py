@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from forked import killed_at
 
+from data_loading.audit.check_exports import check_export
 from data_loading.export_formats import FORMATS, formats_of, load_format
-from data_loading.export_formats.check_export import audit_export
 from data_loading.export_formats.contents import val_border
 from data_loading.export_formats.export import Exported, check_exports, export
 from data_loading.export_formats.record import RECORD, read_record
@@ -44,7 +44,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def is_whole(folder: Path) -> bool:
-    return all(finding.ok for finding in audit_export(folder))
+    return all(finding.ok for finding in check_export(folder))
 
 
 def test_val_is_not_advised_where_it_was_given(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_held_out_set_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     sets = [tokenized(tmp_path / "x.txt", "one two"), tokenized(tmp_path / "far/y.txt", "three")]
     exported(sets, "nanogpt")
-    assert {finding.ok for finding in audit_export(tmp_path / "x.nanogpt")} == {True}
+    assert {finding.ok for finding in check_export(tmp_path / "x.nanogpt")} == {True}
     assert not exported(sets, "nanogpt")[0].made
 
 

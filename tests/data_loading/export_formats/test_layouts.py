@@ -21,8 +21,10 @@ from data_loading.export_formats import write_llm_c as llm_c
 from data_loading.export_formats import write_megatron as megatron
 from data_loading.export_formats import write_mypt as mypt
 from data_loading.export_formats.contents import GPT2_CONTENT, Split, is_start
+from data_loading.import_formats import read_megatron as megatron_reader
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens import lazy_array
 from tests.data_loading.export_formats.conftest import EOT, gpt2_set, set_of, written
 from tests.golden_text import Golden
 
@@ -67,8 +69,9 @@ def read_llm_c(folder: Path, split: str) -> tuple[int, list[list[int]]]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices and files so small that a few tokens need several; a disk that need not be waited for."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    for module in (contents, megatron):
-        monkeypatch.setattr(module, "SLICE_TOKENS", 3)
+    monkeypatch.setattr(contents, "SLICE_TOKENS", 3)
+    monkeypatch.setattr(lazy_array, "LENGTHS_READ", 3)
+    monkeypatch.setattr(megatron_reader, "_CHECKED_VALUES", 3)
     monkeypatch.setattr(llm_c, "TOKENS_PER_FILE", 7)
     monkeypatch.setattr(mypt, "TOKENS_PER_SHARD", 7)
 
@@ -267,16 +270,6 @@ def test_even_sizes(total: int, at_most: int) -> None:
 
 def test_every_format_says_its_own_name() -> None:
     assert [load_format(name).name for name in FORMATS] == list(FORMATS)
-
-
-def test_joined_is_one_array() -> None:
-    parts = [np.arange(0, 5), np.arange(5, 6), np.empty(0, np.int64), np.arange(6, 20)]
-    joined_parts = contents.Joined([*map(len, parts)], np.dtype(np.int64), parts.__getitem__)
-    whole = np.arange(20)
-    assert len(joined_parts) == 20
-    for start in range(22):
-        for stop in range(22):
-            assert joined_parts[start:stop].tolist() == whole[start:stop].tolist()
 
 
 def test_what_llm_c_puts_before_a_document_of_llama_3_is_said(tmp_path: Path, golden: Golden) -> None:

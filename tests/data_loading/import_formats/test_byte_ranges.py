@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading.import_formats.byte_ranges import Places, Runs, Starts
+from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
@@ -74,7 +74,7 @@ def test_starts(lengths: list[list[int]], unit: int, wanted: list[int]) -> None:
         parts.append(Places(inner * unit + number * unit, unit, first - number))
         expected += (inner.astype(int) + first).tolist()
         first += sum(part)
-    values = Starts(parts)
+    values = starts_at(parts)
     assert values[:].tolist() == expected
     assert search(values, np.array(wanted, np.int64)).tolist() == np.searchsorted(expected, wanted).tolist()
     places = np.arange(len(expected))[::-1]
@@ -98,6 +98,7 @@ def test_a_file_that_is_cut_under_a_reader_is_an_error(tmp_path: Path, golden: G
 
 def test_starts_beyond_what_a_format_counts_to() -> None:
     """Offsets of uint32, and a place that they cannot hold."""
-    values = Starts([Places(np.array([0, 2**32 - 1], "<u4"), 1, 0), Places(np.array([0], "<u4"), 1, 2**33)])
+    parts = [Places(np.array([0, 2**32 - 1], "<u4"), 1, 0), Places(np.array([0], "<u4"), 1, 2**33)]
+    values = starts_at(parts)
     wanted = [0, 1, 2**32 - 1, 2**32, 2**33, 2**33 + 1]
     assert search(values, np.array(wanted)).tolist() == [0, 1, 1, 2, 2, 3]

@@ -22,7 +22,7 @@ from data_loading.import_formats.foreign_set import ForeignSet, open_foreign
 from data_loading.import_formats.format import Asked
 from data_loading.import_formats.hugging_face import HuggingFace
 from data_loading.import_formats.recognize import kind_of
-from data_loading.readers.choose_reader import ReaderOptions
+from data_loading.readers.choose_reader import ReaderOptions, reader_of
 from data_loading.tokens.lazy_array import search, take
 from experiment_utils.errors import UserError
 from experiment_utils.extras import install_command
@@ -91,7 +91,7 @@ def test_tokens_and_documents(made: tuple[ForeignSet, list[np.ndarray]]) -> None
 def test_windows_are_slices_by_each_reader(made: tuple[ForeignSet, list[np.ndarray]], reader: str) -> None:
     opened, items = made
     whole = np.concatenate(items)
-    read, _ = opened.open_reader(ReaderOptions(reader))
+    read, _ = reader_of(opened, ReaderOptions(reader))
     for width in (1, 2, min(17, len(whole)), min(500, len(whole)), len(whole)):
         starts = np.random.default_rng(2).integers(0, len(whole) - width + 1, 30)
         found = read.gather(starts, width)
@@ -247,7 +247,7 @@ def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
     _, val = open_foreign(tmp_path / "s", Asked())
     assert len(val.tokens) == 300
     for reader in ("mmap", "pread", "memory"):
-        assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
+        assert reader_of(val, ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
 
 
 @settings(max_examples=examples(20))
@@ -299,7 +299,7 @@ def test_what_we_export_is_read_as_the_set_itself(name: str, tmp_path: Path) -> 
         moved = 1 if name == "llm.c" else 0  # the end-of-text id that stands behind a document there
         expected = np.asarray(source.tokens[split.start : split.stop]).tolist()
         assert one.tokens[:].tolist() == ([256] * moved + expected)[: len(expected)]
-        read, _ = one.open_reader(ReaderOptions("pread"))
+        read, _ = reader_of(one, ReaderOptions("pread"))
         assert read.gather(np.array([37]), 90)[0].tolist() == one.tokens[37:127].tolist()
     if name == "megatron":
         assert opened[0].documents is not None

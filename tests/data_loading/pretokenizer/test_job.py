@@ -25,7 +25,8 @@ from data_loading.text_io.content_hash import file_content_hash
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer, Tokenizer
-from data_loading.tokens.set_files import SetFiles, another_disk
+from data_loading.tokens.disk_errors import another_disk
+from data_loading.tokens.set_files import SetFiles
 from experiment_utils import lock_file
 from memory import record_to
 from tests.data_loading.conftest import FRAGMENTS, training_text

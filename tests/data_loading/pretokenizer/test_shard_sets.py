@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.find.open_source import open_for_reading
 from data_loading.find.prepared_data import split_data
 from data_loading.pretokenizer import make_set as making
@@ -81,7 +81,7 @@ class TestOneSet:
         assert [s["tokens"] for s in made.manifest["sources"]] == [
             s["tokens"] for s in one.manifest["sources"]
         ]  # type: ignore[index]
-        assert all(found.ok is not False for found in audit(folder / "several", deep=True))
+        assert all(found.ok is not False for found in check_set(folder / "several", deep=True))
         sizes = [part.tokens for part in parts_of(SetFiles(folder / "several"), made.manifest)]
         assert sizes[:-1] == [shard_tokens] * (len(sizes) - 1)
         for split in ("train", "val"):
@@ -132,8 +132,8 @@ class TestOneSet:
         data = bytearray(shard.read_bytes())
         data[300] ^= 1
         shard.write_bytes(bytes(data))
-        bad = [found for found in audit(tmp_path / "set") if found.ok is False]
-        assert "shard_00001.npy" in bad[0].told
+        bad = [found for found in check_set(tmp_path / "set") if found.ok is False]
+        assert "shard_00001.npy" in bad[0].message
         with golden.refused("tokens-changed"):
             open_token_set(tmp_path / "set")
         (tmp_path / "set" / "shard_00002.npy").unlink()
@@ -223,7 +223,7 @@ class TestAppend:
         assert {name: after[name] for name in before if name != "manifest.json"} == {
             name: data for name, data in before.items() if name != "manifest.json"
         }
-        assert all(found.ok is not False for found in audit(tmp_path / "set"))
+        assert all(found.ok is not False for found in check_set(tmp_path / "set"))
         assert longer.manifest["earlier"][0] == first.fingerprint
         assert len(longer.manifest["earlier"]) == 2
         # what was held out stays held out, and each addition holds out its own

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from conf.schema import Dataset
 from conf.schema import Tokenizer as Spec
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.audit.inspection import inspect
 from data_loading.find.prepare import prepare_data
 from data_loading.pretokenizer.engines.base import Engine
@@ -126,9 +126,9 @@ class TestSpecialTokens:
             made = pretokenize(TextFile(tmp_path / "a.txt"), choose(named("tiny_o200k"), how), output)
             assert made.manifest["options"]["special_tokens"] == how
             assert np.load(output).tolist().count(800) == count
-            findings = audit(output, deep=True)
+            findings = check_set(output, deep=True)
             assert [str(found) for found in findings if not found.ok] == []
-            assert {"text sample", "token sample"} <= {found.what for found in findings}
+            assert {"whole documents", "token sample"} <= {found.what for found in findings}
 
     def test_refused_where_it_would_not_be_exact_or_there_are_none(
         self, tiktoken_here: Path, golden: Golden
@@ -275,7 +275,7 @@ class TestSets:
         manifest.write_text(json.dumps({**made, "engine": {"name": engine, "version": "0.14.0"}}))
         again = pretokenize(TextFile(text), tokenizer, output)
         assert (again.made, again.manifest["fingerprint"]) == (False, made["fingerprint"])
-        assert [str(finding) for finding in audit(output, deep=True) if finding.ok is False] == []
+        assert [str(finding) for finding in check_set(output, deep=True) if finding.ok is False] == []
 
     def test_the_copy_in_the_set_is_all_that_reading_it_needs(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
@@ -287,9 +287,9 @@ class TestSets:
         assert (found.tokenizer, found.vocab_size) == ("tiktoken:tiny_r50k", 804)
         assert found.first_text is not None
         assert text.read_text().startswith(found.first_text.removesuffix("...")[:100])
-        assert [str(finding) for finding in audit(output) if finding.ok is False] == []
+        assert [str(finding) for finding in check_set(output) if finding.ok is False] == []
         (text.with_name("a.tokenizer") / "ranks.tiktoken").write_text("YQ== 1\n")
-        assert [finding.what for finding in audit(output) if finding.ok is False] == ["tokenizer"]
+        assert [finding.what for finding in check_set(output) if finding.ok is False] == ["tokenizer"]
 
     def test_a_run_takes_the_copy_and_needs_no_package(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden

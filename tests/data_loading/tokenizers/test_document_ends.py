@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pretokenize_dataset
 from conf import schema
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.find.prepare import prepare_data
 from data_loading.pretokenizer.distributed.merge import merge
 from data_loading.pretokenizer.distributed.task import pretokenize_task
@@ -70,7 +70,7 @@ def test_ids_are_around_each_document(
     assert ids == expected(texts, BYTES, tokenizer.bos_id, tokenizer.eot_id)
     assert made["documents"] == len(texts)
     assert made["tokenizer"].get("bos_id") == tokenizer.bos_id
-    assert [finding for finding in audit(folder / "a.npy", deep=True) if finding.ok is False] == []
+    assert [finding for finding in check_set(folder / "a.npy", deep=True) if finding.ok is False] == []
 
 
 def test_workers_and_engines_give_the_same(tmp_path: Path, tokenizer_folder: Folder) -> None:

@@ -13,7 +13,8 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
-from data_loading.tokens.set_files import SetFiles, finish_commit
+from data_loading.tokens.commit import finish_commit
+from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.token_set import open_token_set
 from experiment_utils import atomic_files, lock_file
 from tests.forked import killed_at

@@ -18,6 +18,7 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
+from data_loading.tokens import id_range
 from data_loading.tokens import token_set as module
 from data_loading.tokens.token_set import open_token_set
 from experiment_utils import atomic_files
@@ -115,7 +116,7 @@ class TestLoneFile:
     def test_every_id_is_looked_at(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
-        monkeypatch.setattr(module, "_SCAN_IDS", 7)
+        monkeypatch.setattr(id_range, "_BLOCK_IDS", 7)
         for place in range(30):
             ids = np.zeros(30, np.uint16)
             ids[place] = 500

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pretokenize_dataset
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.find.prepare import prepare_data
 from data_loading.hub.encode import encoder_of
 from data_loading.pretokenizer import make_set as making
@@ -111,7 +111,7 @@ def test_cut_set_is_refused_with_the_command_that_makes_it_again(
         open_token_set(tmp_path / "a.npy")
     with golden.refused("documents-cut"):
         make(text, cutting, tmp_path / "a.npy")
-    assert [f.what for f in audit(tmp_path / "a.npy") if f.ok is False] == ["engine"]
+    assert [f.what for f in check_set(tmp_path / "a.npy") if f.ok is False] == ["engine"]
     command = str(refused.value).rpartition("pretokenize_dataset.py ")[2]
     assert pretokenize_dataset.main(shlex.split(command)) == 0
     assert open_token_set(tmp_path / "a.npy").n_tokens > cut["tokens"]

@@ -163,7 +163,7 @@ def test_wrong_rows_are_an_error_where_nothing_told(
     name: str, value: int, tokens: TokenSet, golden: Golden
 ) -> None:
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
-    (folder,) = tokens.beside.glob("packing-*")
+    (folder,) = tokens.derived_folder.glob("packing-*")
     values = np.load(folder / name)
     values[1] = value
     with time_kept(folder / name):
@@ -178,7 +178,7 @@ def test_wrong_rows_are_an_error_where_nothing_told(
 
 def test_one_that_changes_under_a_reader_is_an_error_and_no_signal(tokens: TokenSet, golden: Golden) -> None:
     dataset = StreamingDataset(tokens, "train", 64, documents="separate")
-    (folder,) = tokens.beside.glob("packing-*")
+    (folder,) = tokens.derived_folder.glob("packing-*")
     dataset[0]
     os.truncate(folder / PIECES, 128)
     time.sleep(0.02)
@@ -200,16 +200,16 @@ def test_a_copy_is_trusted_once_it_was_read(tokens: TokenSet, caplog: pytest.Log
 
 
 def test_where_nothing_can_be_written_beside_the_tokens(tokens: TokenSet, cache: Path) -> None:
-    tokens.beside.write_text("no folder")
+    tokens.derived_folder.write_text("no folder")
     made = opened(tokens)
     assert made.folder.parent == cache / "highwater"
-    tokens.beside.unlink()
+    tokens.derived_folder.unlink()
     assert opened(tokens) == made, "one that is there is taken, wherever it lies"
-    assert not tokens.beside.exists()
+    assert not tokens.derived_folder.exists()
 
 
 def test_where_nothing_can_be_written_at_all(tokens: TokenSet, cache: Path, golden: Golden) -> None:
-    tokens.beside.write_text("no folder")
+    tokens.derived_folder.write_text("no folder")
     cache.write_text("no folder either")
     with golden.refused("packing-no-room"):
         opened(tokens)
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_nothing(tokens: TokenSet, cache: Path) -> None:
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert [path for place in (tokens.beside, cache / "highwater") for path in place.iterdir()] == []
+    assert [path for place in (tokens.derived_folder, cache / "highwater") for path in place.iterdir()] == []
 
 
 @pytest.mark.parametrize("damaged", [False, True])

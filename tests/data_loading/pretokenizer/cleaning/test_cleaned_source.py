@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.pretokenizer.blocks import make_blocks
 from data_loading.pretokenizer.cleaning import cleaned_source as cleaned_module
 from data_loading.pretokenizer.cleaning import cleaner
@@ -256,7 +256,7 @@ class TestSets:
         }  # fmt: skip
         golden.text("\n".join(said), numbers=False)
         assert not pretokenize(source, BytesTokenizer(), tmp_path / "a.npy").made
-        findings = audit(tmp_path / "a.npy", deep=True)
+        findings = check_set(tmp_path / "a.npy", deep=True)
         assert all(found.ok is not False for found in findings)
         assert [found.ok for found in findings if found.what == "whole documents"] == [True]
         for other in (TextFile(path, document_separator="<end>"), opened(path)):

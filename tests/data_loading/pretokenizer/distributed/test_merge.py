@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pretokenize_dataset
-from data_loading.audit.audit import audit
+from data_loading.audit.check_set import check_set
 from data_loading.dataset.streaming_dataset import StreamingDataset
 from data_loading.export_formats import formats_of
 from data_loading.export_formats.export import export
@@ -165,7 +165,7 @@ class TestMerged:
         assert {150} < set(lengths[:-1]), "a shard inside the set is shorter"
         assert {path.stat().st_ino for path in (tmp_path / "mix").glob("shard*.npy")} == inodes
         before = bytes_of(tmp_path / "mix")
-        assert all(found.ok for found in audit(tmp_path / "mix", deep=True))
+        assert all(found.ok for found in check_set(tmp_path / "mix", deep=True))
         whole = open_token_set(tmp_path / "mix")
         assert whole.held_out is not None
         for split, begin in (("train", 0), ("val", whole.held_out[0].start)):
@@ -174,7 +174,7 @@ class TestMerged:
             assert len(read) > 160, "over several shards"
             assert read == tokens_of(whole)[begin : begin + len(read)]
         export(formats_of("megatron,nanogpt"), [tmp_path / "mix"], BYTES)
-        assert all(found.ok is not False for found in audit(tmp_path / "mix"))
+        assert all(found.ok is not False for found in check_set(tmp_path / "mix"))
         pretokenize(sources(paths[3], document_separator="=="), BYTES, tmp_path / "mix", Options(append=True))
         pretokenize(sources(*paths, document_separator="=="), BYTES, tmp_path / "whole.npy")
         after = bytes_of(tmp_path / "mix")
@@ -364,7 +364,7 @@ class TestKilled:
         assert not merge(folder / "mix").made
         pretokenize(sources(*texts), BYTES, folder / "whole", OPTIONS)
         assert_same(folder / "mix", folder / "whole")
-        assert all(found.ok is not False for found in audit(folder / "mix"))
+        assert all(found.ok is not False for found in check_set(folder / "mix"))
 
     def test_a_second_process_on_a_task_is_refused(self, texts: list[Path], tmp_path: Path) -> None:
         task(sources(*texts), tmp_path / "mix", 2, 3)

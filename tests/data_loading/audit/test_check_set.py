@@ -1,4 +1,4 @@
-"""verify: whatever is wrong with a set is found, and nothing where all is well."""
+"""verify: every fault of a set is found, and a whole set has none."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading.audit import whole_documents as audit_documents
-from data_loading.audit.audit import audit
+from data_loading.audit import encode_again
+from data_loading.audit.check_set import check_set
 from data_loading.commands.set_commands import main
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
@@ -47,7 +47,7 @@ def made(tmp_path: Path, tokenizer_folder: Callable[[str], Path], monkeypatch: p
 
 
 def wrong(path: Path, *, deep: bool = False) -> dict[str, str]:
-    return {finding.what: finding.told for finding in audit(path, deep=deep) if finding.ok is False}
+    return {finding.what: finding.message for finding in check_set(path, deep=deep) if finding.ok is False}
 
 
 def edit(path: Path, index: int, value: int) -> None:
@@ -71,12 +71,12 @@ def edit_manifest(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     manifest.write_text(json.dumps(facts))
 
 
-def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
-    findings = audit(made, deep=True)
+def test_a_whole_set_has_no_fault(made: Path) -> None:
+    findings = check_set(made, deep=True)
     assert {finding.what: finding.ok for finding in findings} == dict.fromkeys([
         "tokens", "checksums", "ids", "documents", "document checksum", "document starts",
         "document ends", "source shares", "tokenizer",
-        "source", "whole documents", "text sample", "token sample",
+        "source", "whole documents", "token sample",
     ], True)  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit(p, 700, 5), {"checksums"}),
     (lambda p: edit(p, 700, 60_000), {"checksums", "ids"}),
     (lambda p: edit(p, -1, 5), {"checksums", "document ends"}),
-    (lambda p: np.save(p, np.load(p)[:-1]), {"tokens", "document ends"}),
+    (lambda p: np.save(p, np.load(p)[:-1]), {"tokens"}),
     (lambda p: np.save(p, np.load(p).astype("<u4")), {"tokens"}),
     (lambda p: move_start(p.with_name("a.docs.npy"), 3), {"document checksum", "document ends"}),
     (lambda p: edit(p.with_name("a.docs.npy"), 0, 1), {"document checksum", "document starts"}),
@@ -112,7 +112,7 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(eot_id=None)), {"tokenizer"}),
     (lambda p: p.with_name("a.tokenizer").joinpath("special_tokens_map.json").write_text("{"), {"tokenizer"}),
 ])  # fmt: skip
-def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> None:
+def test_a_fault_is_found(change: Change, found: set[str], made: Path) -> None:
     change(made)
     assert set(wrong(made)) == found
 
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> 
 @pytest.mark.parametrize(("name", "found"), [
     ("shard_00001.npy", {"tokens"}), ("shard_00001.docs.npy", {"documents"}),
 ])  # fmt: skip
-def test_what_else_is_wrong_is_found_where_a_shard_is_missing(
+def test_faults_of_other_shards_are_found_if_one_is_missing(
     name: str, found: set[str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("abc " * 100)
@@ -167,7 +167,7 @@ def test_the_copies_of_a_vocabulary_and_its_merges(name: str, made: Path, tmp_pa
 def test_a_manifest_of_a_later_version_is_no_damage(made: Path, golden: Golden) -> None:
     edit_manifest(made, lambda m: m.update(version=99))
     with golden.refused("version-too-new"):
-        audit(made)
+        check_set(made)
 
 
 def test_another_tokenizer_in_the_set(made: Path, golden: Golden) -> None:
@@ -186,11 +186,11 @@ def test_a_text_of_the_same_size_is_read(made: Path, golden: Golden) -> None:
     text.write_bytes(text.read_bytes()[:-1] + b"~")
     golden.text(wrong(made)["source"])
     text.unlink()
-    assert {finding.what: finding.ok for finding in audit(made)}["source"] is None
+    assert {finding.what: finding.ok for finding in check_set(made)}["source"] is None
 
 
 def rewrite(path: Path, tokens: np.ndarray) -> None:
-    """As a faulty engine would have written them: everything else agrees."""
+    """Write tokens as a faulty engine would have: everything else agrees."""
     np.save(path, tokens.astype("<u2"))
     data = tokens.astype("<u2").tobytes()
     blocks = [hashlib.sha256(data[i : i + 1000]).hexdigest() for i in range(0, len(data), 1000)]
@@ -198,12 +198,12 @@ def rewrite(path: Path, tokens: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("place", [60, -300])
-def test_deep_finds_a_word_that_is_not_in_the_text(place: int, made: Path) -> None:
+def test_deep_finds_words_that_are_not_in_the_text(place: int, made: Path) -> None:
     tokens = np.load(made)
     tokens[place : place + 5] = tokens[200:205]
     rewrite(made, tokens)
     assert wrong(made) == {}
-    assert "text sample" in wrong(made, deep=True)
+    assert "whole documents" in wrong(made, deep=True)
 
 
 def test_deep_finds_ids_that_the_tokenizer_would_not_give(made: Path) -> None:
@@ -220,14 +220,14 @@ def test_deep_finds_ids_that_the_tokenizer_would_not_give(made: Path) -> None:
     assert "token sample" in wrong(made, deep=True)
 
 
-def test_a_tokenizer_that_does_not_give_back_its_text_is_told(
+def test_a_tokenizer_that_does_not_give_back_its_text(
     tmp_path: Path, tokenizer_folder: Callable[[str], Path]
 ) -> None:
     (tmp_path / "a.txt").write_text("".join(training_text()[:50]))
     tokenizer = read_tokenizer(tokenizer_folder("wordpiece"), "wordpiece")
     pretokenize(TextFile(tmp_path / "a.txt"), tokenizer, tmp_path / "a.npy", Options())
-    found = {finding.what: finding.ok for finding in audit(tmp_path / "a.npy", deep=True)}
-    assert found["text sample"] is True
+    found = {finding.what: finding.ok for finding in check_set(tmp_path / "a.npy", deep=True)}
+    assert found["whole documents"] is True
     assert found["token sample"] is None
 
 
@@ -245,7 +245,7 @@ DOCUMENTS = [
 )
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("separator", ["<|end|>", "-", "", "\u4e2d" * 30, "two words"])
-def test_deep_tells_documents_from_what_stands_between_them(
+def test_deep_divides_documents_as_they_were_divided(
     count: int, separator: str, line_end: str, limit: int | None, shard_tokens: int | None, tmp_path: Path
 ) -> None:
     between = f"\n{separator}\n".join(DOCUMENTS[i % 5] for i in range(count))
@@ -253,9 +253,9 @@ def test_deep_tells_documents_from_what_stands_between_them(
     source = Inputs([TextFile(tmp_path / "a.txt", document_separator=separator)], max_documents=limit)
     output = tmp_path / ("a.npy" if shard_tokens is None else "a")
     pretokenize(source, BytesTokenizer(), output, Options(workers=0, shard_tokens=shard_tokens))
-    found = {finding.what: finding.ok for finding in audit(output, deep=True)}
+    found = {finding.what: finding.ok for finding in check_set(output, deep=True)}
     assert False not in found.values()
-    assert found.get("text sample") is (True if limit is None else None)
+    assert found["whole documents"] is True
 
 
 def test_deep_encodes_documents_of_every_kind_of_input_again(tmp_path: Path) -> None:
@@ -267,15 +267,13 @@ def test_deep_encodes_documents_of_every_kind_of_input_again(tmp_path: Path) -> 
     source = open_inputs([str(tmp_path / name) for name in names], InputOptions(skip_bad=1))
     pretokenize(source, BytesTokenizer(), tmp_path / "s.npy", Options(workers=0))
     (tmp_path / "c.txt").unlink()
-    found = audit(tmp_path / "s.npy", deep=True)
-    assert [f.ok for f in found if f.what == "text sample"] == [True, True]
+    found = check_set(tmp_path / "s.npy", deep=True)
     assert [f.ok for f in found if f.what == "whole documents"] == [True, True, None, True, True]
     tokens = np.load(tmp_path / "s.npy")
     tokens[8000:8040] = 32  # inside of b
     tokens[-5] = 32  # inside of e
     np.save(tmp_path / "s.npy", tokens)
-    found = audit(tmp_path / "s.npy", deep=True)
-    assert [f.ok for f in found if f.what == "text sample"] == [True, False]
+    found = check_set(tmp_path / "s.npy", deep=True)
     assert [f.ok for f in found if f.what == "whole documents"] == [True, False, None, True, False]
 
 
@@ -298,8 +296,7 @@ def test_deep_finds_a_document_that_was_cut(
     tokenizer_folder: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is lost is nowhere to be decoded: only the text tells. Long ones are looked at first."""
-    monkeypatch.setattr(audit_documents, "SMALL_BYTES", 0)
+    monkeypatch.setattr(encode_again, "SMALL_BYTES", 0)
     texts = [f"Document {number} has some words. " * (50 if number == 700 else 2) for number in range(1000)]
     lines = [json.dumps({"text": text}) for text in texts]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -329,7 +326,7 @@ def test_shares_that_one_source_lacks(tmp_path: Path, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("documents", [1, 300])
-def test_what_is_held_out(documents: int, tmp_path: Path) -> None:
+def test_held_out_ranges(documents: int, tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n--\n" * documents)
     form = Options(workers=0, shard_tokens=1000, val_fraction=0.2)
@@ -350,11 +347,20 @@ def test_what_is_held_out(documents: int, tmp_path: Path) -> None:
     assert wrong(tmp_path / "s") == {}
 
 
-def test_one_place_is_one(tmp_path: Path, golden: Golden) -> None:
-    (tmp_path / "a.txt").write_text("abc")
+def test_deep_finds_a_long_document_that_lost_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the bytes that are encoded again only the end of a document is compared."""
+    monkeypatch.setattr(encode_again, "ENCODED_BYTES", 1000)
+    (tmp_path / "a.txt").write_text("".join(f"word{number} " for number in range(300_000)))
     pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
-    told = {finding.what: finding.told for finding in audit(tmp_path / "a.npy", deep=True)}
-    golden.text(told["text sample"])
+    found = {finding.what: finding.ok for finding in check_set(tmp_path / "a.npy", deep=True)}
+    assert found["whole documents"] is True
+    tokens = np.load(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.append(tokens[:1_900_000], tokens[-1:]))
+    edit_manifest(tmp_path / "a.npy", lambda m: m.update(tokens=1_900_001))
+    edit_manifest(tmp_path / "a.npy", lambda m: m["sources"][0].update(tokens=1_900_001))
+    assert set(wrong(tmp_path / "a.npy", deep=True)) == {"checksums", "whole documents"}
 
 
 def test_a_text_that_is_empty_now(made: Path) -> None:
@@ -362,33 +368,31 @@ def test_a_text_that_is_empty_now(made: Path) -> None:
     assert set(wrong(made, deep=True)) == {"source"}
 
 
-def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path, golden: Golden) -> None:
+def test_a_lone_file_cannot_be_verified(tmp_path: Path, golden: Golden) -> None:
     np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
     with golden.refused("manifest-missing"):
-        audit(tmp_path / "a.npy")
+        check_set(tmp_path / "a.npy")
 
 
 class TestCommand:
-    def test_says_all_is_well(self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    def test_a_whole_set(self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
         assert main(["verify", str(made.with_suffix("")), "--deep"]) == 0
         golden.text(capsys.readouterr().out, numbers=False)
 
-    def test_or_what_is_not(self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    def test_a_damaged_set(self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
         edit(made, 700, 5)
         assert main(["verify", str(made), "--json"]) == 1
         printed = capsys.readouterr()
         assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["checksums"]
         golden.text(printed.err)
 
-    def test_a_missing_file_is_told_like_any_other(
-        self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden
-    ) -> None:
+    def test_a_missing_file(self, made: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
         made.unlink()
         assert main(["verify", str(made), "--json"]) == 1
         printed = capsys.readouterr()
         assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["tokens"]
         golden.text(printed.err)
 
-    def test_nothing_there(self, tmp_path: Path, golden: Golden) -> None:
+    def test_no_set(self, tmp_path: Path, golden: Golden) -> None:
         with golden.refused("no-token-set"):
             main(["verify", str(tmp_path / "a.txt")])

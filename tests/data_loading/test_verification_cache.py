@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from data_loading.tokens import verification_cache as checked
-from data_loading.tokens.verification_cache import one_reads, read_checked, write_checked
+from data_loading import verification_cache as checked
+from data_loading.verification_cache import one_reads, read_checked, write_checked
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def test_facts_of_a_read_only_set_are_kept_in_the_cache(
 ) -> None:
     refuse(place, monkeypatch)
     write_checked(place, {"a": 1})
-    monkeypatch.setattr(checked, "_known_here", {})  # as in another process
+    monkeypatch.setattr(checked, "_in_process", {})  # as in another process
     assert read_checked(place) == {"a": 1}
     assert not place.checked.exists()
     assert read_checked(Place(place.checked.with_name("other.json"))) == {}
@@ -63,7 +63,7 @@ def test_facts_that_came_with_a_copy_do_not_hide_later_ones(
     os.utime(place.checked, (1, 1))
     refuse(place, monkeypatch)
     write_checked(place, {"a": "here"})
-    monkeypatch.setattr(checked, "_known_here", {})
+    monkeypatch.setattr(checked, "_in_process", {})
     assert read_checked(place) == {"a": "here"}
 
 

@@ -1,4 +1,4 @@
-"""What is trained on and what is held out, where one of the two at least is of another program."""
+"""Open the train and val of a run if at least one of them was written by another program."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from experiment_utils.errors import UserError
 
 
 def foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:
-    """dataset.path and dataset.val_path, where they hold tokens of other programs.
+    """Return dataset.path and dataset.val_path, each None unless another program wrote its tokens.
 
     Raises:
-        UserError: dataset.dtype is given, and neither holds any.
+        UserError: dataset.dtype is given, and both are None.
     """
     given = (dataset.path, dataset.val_path) if dataset.source == "text" else (None, None)
     train, val = (foreign_at(path, dataset.dtype) if path else None for path in given)
@@ -28,9 +28,9 @@ def foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:
 
 
 def refuse_dtype(given: str, path: str) -> None:
-    """Raises UserError."""
+    """Refuse a dtype for a set that has its own. Raises UserError."""
     raise UserError(
-        f"{given}: it is said of raw ids that nothing else tells of, and {path} holds none. Leave it out",
+        f"{given}: it is for ids without a header, and {path} holds none. Leave it out",
         code="dtype-not-for-format",
     )
 
@@ -41,10 +41,16 @@ def open_sides(
     vocab_size: int | None,
     open_ours: Callable[[schema.Dataset], Sequence[Tokens]],
 ) -> list[Tokens]:
-    """One set, or train and val. foreign: as `foreign_paths` gives it. open_ours: sets of ours.
+    """Return one set, or train and val.
+
+    Args:
+        dataset: Of the configuration.
+        foreign: From `foreign_paths`.
+        vocab_size: Of the run's tokenizer.
+        open_ours: Opens sets of this program.
 
     Raises:
-        UserError: one of them cannot be opened, or dataset.val_path names two sets.
+        UserError: One of them cannot be opened, or dataset.val_path names two sets.
     """
     train_at, val_at = foreign
     asked = Asked(dataset.dtype, vocab_size)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_loading.audit.audit import audit
+from data_loading.audit.check_exports import check_export, export_folder_of
+from data_loading.audit.check_set import check_set
 from data_loading.commands.set_commands import main
 from data_loading.export_formats import FORMATS
-from data_loading.export_formats.check_export import audit_export, export_folder_of
 from data_loading.export_formats.record import RECORD
+from tests.data_loading.export_formats.conftest import made as made
 from tests.data_loading.export_formats.conftest import tokenized
 from tests.data_loading.export_formats.test_export import exported
 from tests.golden_text import Golden
@@ -32,8 +33,8 @@ LARGEST = {
 
 def wrong(folder: Path) -> dict[str, str]:
     return {
-        finding.what.removeprefix(f"{folder.name[2:]} export: "): finding.told
-        for finding in audit_export(folder)
+        finding.what.removeprefix(f"{folder.name[2:]} export: "): finding.message
+        for finding in check_export(folder)
         if finding.ok is False
     }
 
@@ -61,7 +62,7 @@ def folder(request: pytest.FixtureRequest, made: Path) -> Path:
 
 def test_a_whole_export_has_nothing_wrong(folder: Path) -> None:
     name = folder.name[2:]
-    assert {finding.what: finding.ok for finding in audit_export(folder)} == {
+    assert {finding.what: finding.ok for finding in check_export(folder)} == {
         f"{name} export: {part}": True for part in PARTS
     }
 
@@ -125,7 +126,7 @@ def test_another_set_under_the_same_name_is_told_with_both_sides(folder: Path, m
 def test_without_its_set_it_is_held_against_its_record_alone(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / folder.name
     shutil.copytree(folder, moved)
-    findings = {finding.what.split(": ")[1]: finding.ok for finding in audit_export(moved)}
+    findings = {finding.what.split(": ")[1]: finding.ok for finding in check_export(moved)}
     assert findings == {"files": True, "format": True, "set": None}
     flip(moved / LARGEST[folder.name[2:]], -1)
     assert "files" in wrong(moved)
@@ -134,17 +135,17 @@ def test_without_its_set_it_is_held_against_its_record_alone(folder: Path, tmp_p
 def test_a_damaged_set_is_no_fault_of_the_export(folder: Path, made: Path) -> None:
     flip(made, -1)
     assert wrong(folder) == {}
-    assert next(finding for finding in audit_export(folder) if finding.what.endswith("set")).ok is None
+    assert next(finding for finding in check_export(folder) if finding.what.endswith("set")).ok is None
 
 
 def test_verifying_a_set_verifies_its_exports(folder: Path, made: Path) -> None:
     tokenized(made.with_name("b.txt"), "not of this set")
     exported(made.with_name("b.npy"), folder.name[2:])
-    exports = [finding.what for finding in audit(made) if "export" in finding.what]
+    exports = [finding.what for finding in check_set(made) if "export" in finding.what]
     assert exports == [f"{folder.name[2:]} export: {part}" for part in PARTS]
     flip(folder / LARGEST[folder.name[2:]], -1)
-    assert any(finding.ok is False for finding in audit(made))
-    assert all(finding.ok for finding in audit(made.with_name("b.npy")))
+    assert any(finding.ok is False for finding in check_set(made))
+    assert all(finding.ok for finding in check_set(made.with_name("b.npy")))
 
 
 @pytest.mark.parametrize(("name", "change"), [
@@ -194,17 +195,17 @@ def test_document_starts_are_compared_too(made: Path, golden: Golden) -> None:
 def test_a_damaged_record_is_a_finding(made: Path) -> None:
     exported(made, "nanogpt")
     (made.with_name("a.nanogpt") / RECORD).write_text("{")
-    assert [finding.ok for finding in audit_export(made.with_name("a.nanogpt"))] == [False]
-    assert [f.what for f in audit(made) if not f.ok] == ["nanogpt export"]
+    assert [finding.ok for finding in check_export(made.with_name("a.nanogpt"))] == [False]
+    assert [f.what for f in check_set(made) if not f.ok] == ["nanogpt export"]
 
 
 def test_a_missing_record_is_told(made: Path, golden: Golden) -> None:
     exported(made, "nanogpt")
     (made.with_name("a.nanogpt") / RECORD).unlink()
     made.with_name("b.nanogpt").mkdir()
-    found = [finding for finding in audit(made) if "export" in finding.what]
+    found = [finding for finding in check_set(made) if "export" in finding.what]
     assert [finding.ok for finding in found] == [None]
-    golden.text(found[0].told)
+    golden.text(found[0].message)
 
 
 def test_what_names_an_export(made: Path) -> None:
