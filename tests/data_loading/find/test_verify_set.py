@@ -11,11 +11,11 @@ import pytest
 from conf import schema
 from data_loading.find.mixed_data import prepare_mixture
 from data_loading.find.prepare import prepare_data
+from data_loading.pretokenizer.inputs import discover as find_inputs
 from data_loading.pretokenizer.inputs.cli_flags import open_sources
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.sources import discover as find_inputs
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from pretokenize_dataset import parser
