@@ -243,7 +243,8 @@ def train(
 
     if run.ended_by == MAX_TIME:
         with run.last_stage("evaluate"):
-            fitted(started, partial(evaluate_run, run, model, val_sets, is_extra=True))
+            if val_sets:
+                fitted(started, partial(evaluate_run, run, model, val_sets, is_extra=True))
         raise tell_time_is_over(run)
     if run.attributions.is_on:
         with run.last_stage("attribute"):

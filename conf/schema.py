@@ -96,7 +96,7 @@ class Dataset:
         choices=(AUTO, "uint16", "uint32", "int32", "int64"),
         as_before=AUTO,
     )
-    val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
+    val_fraction: float = key(0.1, "share of the tokens held out as val; 0: none", at_least=0, below=1)
     val_tokens: int | None = key(
         None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
     )

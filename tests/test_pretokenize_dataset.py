@@ -349,7 +349,6 @@ class TestInputs:
         )
         golden.text(timeless(done.stdout), numbers=False)
         train, val = locate(Dataset(source="text", path=str(tmp_path / "D" / "wiki")))
-        assert val is not None
         assert (train.tokens.name, val.tokens.name) == ("wiki_train.npy", "wiki_validation.npy")
         facts = json.loads(run(tmp_path, *command, "--json").stdout)
         assert (facts["tokens"], facts["val"]["tokens"], facts["made"]) == (1201, 9, False)

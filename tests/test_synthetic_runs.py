@@ -116,3 +116,41 @@ def test_a_small_model_learns_a_chain_down_to_its_floor_and_no_further(tmp_path:
     # A label's cost has a standard deviation near 1: 0.003 over 100,000 of them.
     assert floor - 0.01 < results["best"]["val_loss"] <= results["val_loss"] < floor + 0.03
     assert math.log(16) - floor > 1, "there was something to learn"
+
+
+def without_val(folder: Path, **training: object) -> Config:
+    config = synthetic(folder, "synthetic:zipf:20:10K", **training)
+    return dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, val_fraction=0.0))
+
+
+def test_plan_without_val_trains_on_all(tmp_path: Path) -> None:
+    config = without_val(tmp_path)
+    plan = make_plan(config, tokenize=False)
+    assert plan.data is not None
+    assert plan.evaluations == []
+    assert {name: plan.data[f"{name}_tokens"] for name in ("train", "val", "test")} == {
+        "train": 10_000, "val": 0, "test": 0,
+    }  # fmt: skip
+    assert plan.data["train_windows"] == (10_000 - 1) // config.training.seq_len
+    assert plan.render()
+    held_out = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, val_fraction=0.1))
+    assert plan.identity != make_plan(held_out, tokenize=False).identity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mixed", [False, True])
+def test_run_without_val_has_no_val_loss(mixed: bool, tmp_path: Path) -> None:
+    config = without_val(tmp_path)
+    if mixed:
+        mix = Dataset(
+            name="mix", source="mix", sources=["synthetic:zipf:20:10K", "synthetic:uniform:20:10K"],
+            weights=["1/2", "1/2"], val_fraction=0.0,
+        )  # fmt: skip
+        config = dataclasses.replace(config, dataset=mix)
+    folder = make_run(config)
+    done = run_here(folder)
+    assert done.returncode == 0, done.stderr
+    results = read_run(folder)["results"]
+    assert results["val_loss"] is results["best"] is results["floor_loss"] is None
+    assert not (folder / "evals.jsonl").exists()
+    assert render_run(folder, color=False)

@@ -53,9 +53,14 @@ class HeldOut:
 
 
 def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut]:
-    """val or test of a run: one set, or of a mixture `SPLIT/NAME` of each source, with its first weight."""
+    """Return a split of a run: one set, or `SPLIT/NAME` of each source of a mixture, with its first weight.
+
+    Empty if the split has no tokens.
+    """
     from data_loading import MixedData, bytes_per_id, open_held_out
 
+    if split not in ("train", *data.splits):
+        return []
     names, weights = [split], [1.0]
     if isinstance(data, MixedData):
         names = [f"{split}/{name}" for name in data.names]

@@ -44,6 +44,8 @@ def _bigram_loss(config: Config, data: Data | MixedData) -> float | None:
     from data_loading import Data, bigram_loss
 
     plain_labels = (config.dataset.shift, config.dataset.documents) == (1, "across")
-    if not isinstance(data, Data) or not data.is_counted or data.vocab_size > 1024 or not plain_labels:
+    if not isinstance(data, Data) or not data.is_counted or "val" not in data.splits:
+        return None
+    if data.vocab_size > 1024 or not plain_labels:
         return None
     return bigram_loss(data, eval_tokens=config.training.eval_tokens, seq_len=config.training.seq_len)

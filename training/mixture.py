@@ -97,7 +97,7 @@ def mean_floor(config: Config, data: Data | MixedData) -> float | None:
     from data_loading import MixedData, floor_loss
 
     training, dataset = config.training, config.dataset
-    if dataset.documents == "separate":  # of whose rows nobody has worked it out
+    if dataset.documents == "separate" or "val" not in data.splits:  # unknown for packed rows
         return None
     floors = [
         floor_loss(

@@ -190,7 +190,9 @@ class Plan:
                 "val",
                 f"{counted(len(self.evaluations), 'evaluation')} of "
                 f"{counted(self.eval_tokens, 'token')}, the first after step {self.evaluations[0]:,}: "
-                f"{len(self.evaluations) * self.eval_tokens / budget.tokens:.0%} of what training reads",
+                f"{len(self.evaluations) * self.eval_tokens / budget.tokens:.0%} of what training reads"
+                if self.evaluations
+                else "nothing is held out, no evaluations",
             ),
             (
                 "disk",
@@ -380,7 +382,7 @@ def _plan(
         evaluations=[
             step
             for step in milestones_of(budget.steps, training.evals, training.eval_spacing)
-            if step > first_step
+            if step > first_step and (data is None or "val" in data.splits)
         ],
         checkpoint_bytes=checkpoint_bytes(config, vocab_size, positions),
         data=describe(config, data, budget) if data else None,

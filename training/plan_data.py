@@ -51,6 +51,8 @@ def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     full = {}
     for split in parts[0].splits:
+        if any(split not in part.splits for part in parts):
+            continue
         options = _options(config, split)
         counts = [options.count(part, split) for part in parts]
         packings = [options.packing(part, split) for part in parts]
@@ -58,6 +60,7 @@ def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
         known = [packing.efficiency for packing in packings if packing is not None]
         if known:
             full[split] = sum(map(operator.mul, known, counts)) / sum(counts)
+    facts.setdefault("val_windows", 0)
     return {**facts, **({"packing_efficiency": full} if full else {})}
 
 

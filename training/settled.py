@@ -116,7 +116,7 @@ def _prepared(
     """
     from data_loading import NotTokenized, prepare_run
     from data_loading.find.locate import NothingThere
-    from data_loading.find.open_source import scheme_of
+    from data_loading.find.open_tokens import scheme_of
     from data_loading.text_io.file_names import has_known_suffix, tokens_for
 
     data = before.get("data") or {}

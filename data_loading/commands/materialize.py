@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Tokenize and print a summary; returns the exit status. Raises UserError."""
-    from data_loading.hub.materializing import materialize
+    from data_loading.hub_stream.materializing import materialize
     from data_loading.pretokenizer.inputs.cli_flags import count_of
     from data_loading.pretokenizer.summary import facts_of, summary_of
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from data_loading.dataset.streaming_dataset import StreamingDataset
+    from data_loading.hub_stream.hub_stream import HubStream
     from data_loading.tokenizers.tokenizer import Tokenizer
 
 ROWS, CHARACTERS = 4, 240
@@ -84,14 +85,14 @@ def _of_set(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     from data_loading.hub.hub_uri import PREFIX
 
     split, seq_len, batch_size = arguments.split, arguments.seq_len, arguments.batch_size
+    is_stream = arguments.source.startswith(PREFIX)
     dataset = StreamingDataset(
-        arguments.source,
+        _stream(arguments).held_out_data() if is_stream else arguments.source,
         split,
         seq_len,
         arguments.seed,
-        val=arguments.val_tokens,
+        val=None if is_stream else arguments.val_tokens,
         order=arguments.order,
-        tokenizer=arguments.tokenizer if arguments.source.startswith(PREFIX) else None,
     )
     batches = -(-len(dataset) // batch_size)
     if not 0 <= arguments.batch < batches:
@@ -136,18 +137,9 @@ def _of_set(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 def _of_stream(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """Return (facts, lines about the stream) of hf://..., as far as they are known before its end."""
-    from data_loading.hub.stream import HubStream
-
     if arguments.batch < 0:
         raise UserError(f"--batch {arguments.batch}: batches are counted from 0", code="batch-negative")
-    stream = HubStream(
-        arguments.source,
-        arguments.seq_len,
-        arguments.seed,
-        val_tokens=arguments.val_tokens,
-        order=arguments.order,
-        **({} if arguments.tokenizer is None else {"tokenizer": arguments.tokenizer}),
-    )
+    stream = _stream(arguments)
     batch = next(islice(stream.loader(arguments.batch_size), arguments.batch, None), None)
     if batch is None:
         raise UserError(
@@ -174,6 +166,19 @@ def _of_stream(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]
         f"val     its split {own}" if own else "val     its first documents, which train skips",
         f"reader  streamed, {arguments.order}; nothing of it is stored on this machine",
     ]
+
+
+def _stream(arguments: argparse.Namespace) -> HubStream:
+    from data_loading.hub_stream.open_stream import open_stream
+
+    return open_stream(
+        arguments.source,
+        arguments.seq_len,
+        arguments.seed,
+        tokenizer=arguments.tokenizer or "gpt2",
+        val=arguments.val_tokens,
+        order=arguments.order,
+    )
 
 
 def _batch_facts(

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_loading.dataset.batch_kinds import NO_ROWS
+from data_loading.dataset.epochs import EpochDataset
 from data_loading.dataset.protocol import RankBatches
-from data_loading.loader.epochs import EpochDataset
-from data_loading.loader.loader import Loader
-from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import torch
 
+    from data_loading.loader.loader import Loader
+
     Batch = dict[str, torch.Tensor]
 
 
-class MapStyleDataset(EpochDataset[Loader]):
+class MapStyleDataset(EpochDataset["Loader"]):
     """A dataset with `ds[i]` and `ds.__getitems__(indices)`: windows at positions of the current epoch."""
 
     @abc.abstractmethod
@@ -64,21 +64,33 @@ class MapStyleDataset(EpochDataset[Loader]):
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
-        """Return the batch as it is: the collate_fn of a torch DataLoader. __getitems__ made it already."""
-        return batch
+        """Return the batch as it is: a collate_fn for loaders that do not use torch's default one."""
+        return dict(batch)
 
     def _loader_kind(self) -> type[Loader]:
+        from data_loading import Loader
+
         return Loader
 
 
 class WholeBatch(dict[str, Any]):
-    """A batch that refuses torch's default collate function, which is for lists of samples."""
+    """A batch that torch's default collate function returns as it is.
+
+    That function expects a list of samples, and looks at the first to choose how to join them.
+    """
 
     def __missing__(self, key: Any) -> Any:
-        if isinstance(key, int):
-            raise UserError(
-                "a DataLoader needs collate_fn=StreamingDataset.collate: the dataset reads whole batches "
-                "together, and torch's default collate function takes samples one by one",
-                code="collate-missing",
-            )
-        raise KeyError(key)
+        if key != 0:
+            raise KeyError(key)
+        from torch.utils.data._utils.collate import default_collate_fn_map
+
+        default_collate_fn_map.setdefault(_AnySample, _without_joining)
+        return _AnySample()
+
+
+class _AnySample:
+    """Placeholder for a sample of a batch that is joined already."""
+
+
+def _without_joining(batch: WholeBatch, *, collate_fn_map: Any = None) -> Batch:
+    return dict(batch)

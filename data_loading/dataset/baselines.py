@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from data_loading.dataset.split_data import Data
 from data_loading.dataset.windows import Windows, windows_in
-from data_loading.find.prepared_data import Data
 from experiment_utils.errors import UserError
 
 LARGEST_VOCABULARY = 1024

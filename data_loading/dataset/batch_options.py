@@ -18,7 +18,7 @@ from data_loading.dataset.windows import Windows
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
-    from data_loading.find.prepared_data import Data
+    from data_loading.dataset.split_data import Data
     from data_loading.tokens.tokens import Tokens
 
 KINDS = ("plain", "shifted", "streams")

@@ -65,25 +65,28 @@ def split_set(
     Raises:
         UserError: not enough tokens to hold out.
     """
-    check_share("val", val, may_be_none=False)
-    check_share("test", test, may_be_none=True)
+    check_share("val", val)
+    check_share("test", test)
     if n_tokens < 2:
         raise UserError(f"{n_tokens} tokens cannot be divided into train and val", code="too-few-tokens")
-    kept, held_out = hold_out(_strata(n_tokens, documents, sources), documents, tokens_of(val, n_tokens))
+    kept = _strata(n_tokens, documents, sources)
+    held_out: list[range] = []
     tested: list[range] = []
+    if val:
+        kept, held_out = hold_out(kept, documents, tokens_of(val, n_tokens))
     if test:
         kept, tested = hold_out(kept, documents, tokens_of(test, n_tokens))
     return Splits(_joined(kept), _joined(held_out), _joined(tested))
 
 
-def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
-    """Check a share. may_be_none: nothing can be held out (0). Raises UserError: it is no share."""
-    is_count = type(share) is int and share >= (0 if may_be_none else 1)
-    is_fraction = isinstance(share, float) and (0 < share < 1 or (share == 0 and may_be_none))
+def check_share(name: str, share: Share | None) -> None:
+    """Check a share. Raises UserError: it is neither a fraction below 1 nor a number of tokens."""
+    is_count = type(share) is int and share >= 0
+    is_fraction = isinstance(share, float) and 0 <= share < 1
     if share is not None and not is_count and not is_fraction:
         raise UserError(
-            f"{name}={share}: expected a share of the tokens as a fraction between 0 and 1 (0.05), or their "
-            "number as a whole one (1_000_000)",
+            f"{name}={share}: expected a share of the tokens as a fraction below 1 (0.05), their number as "
+            "a whole one (1_000_000), or 0 to hold nothing out",
             code="share-invalid",
         )
 

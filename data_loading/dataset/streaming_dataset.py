@@ -15,15 +15,13 @@ import numpy as np
 from conf import AUTO
 from data_loading.dataset.base import MapStyleDataset
 from data_loading.dataset.batch_options import BatchOptions, too_short
+from data_loading.dataset.epochs import shared_epoch
 from data_loading.dataset.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.dataset.packing.index import Packing
 from data_loading.dataset.protocol import RankBatches, unshifted
+from data_loading.dataset.split_data import Data, split_data
 from data_loading.dataset.splits import Share
 from data_loading.dataset.windows import Windows
-from data_loading.find.open_source import open_for_reading
-from data_loading.find.prepared_data import Data, split_data
-from data_loading.hub.hub_uri import PREFIX as HUB
-from data_loading.loader.epochs import shared_epoch
 from data_loading.readers.choose_reader import ReaderOptions, reader_of
 from data_loading.readers.read_plan import Plan
 from data_loading.tokens.tokens import Tokens
@@ -32,37 +30,30 @@ from experiment_utils.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.tokenizers.tokenizer import Tokenizer
-
     Batch = dict[str, torch.Tensor]
 
 
+HUB = "hf://"
 _AT_ONCE = 32
 """Most batches that are read together."""
 RANKS = ("distinct", "shared")
 
 
 class StreamingDataset(MapStyleDataset):
-    """Map-style dataset over a split.
+    """Map-style dataset over a split of tokens, which also returns resumable loaders (`loader`).
 
-    `ds[i]` and `ds.__getitems__(indices)` are the windows at these positions of the current epoch. A torch
-    DataLoader needs `collate_fn=StreamingDataset.collate`. `reader` is a line that says how the tokens are
-    read, and why.
+    `ds[i]` is a window and `ds.__getitems__(indices)` a batch of windows, at these positions of the current
+    epoch. torch's DataLoader, Lightning and accelerate use it as they use any map-style dataset.
 
-    `labels` are shifted already: labels[:, t] is the token after input_ids[:, t], so that the loss is
+    `labels` ARE SHIFTED ALREADY: labels[:, t] is the token after input_ids[:, t], so that the loss is
     cross_entropy(logits.view(-1, vocab_size), labels.view(-1)). Models of transformers shift labels
-    themselves: give them batches of `shift_labels=False`.
+    themselves: give `model(**batch)` batches of `shift_labels=False`.
 
-    The train split of `hf://...` is streamed: it is a `HubStream`, whose loader has the same interface.
+    A dataset of the hub that is streamed is a `HubStream`: see `open_stream`.
     """
 
-    def __new__(cls, source: Any = None, *args: Any, **options: Any) -> Any:
-        split = args[0] if args else options.get("split", "train")
-        if split == "train" and isinstance(source, str) and source.startswith(HUB):
-            from data_loading.hub.open_hub import open_stream
-
-            return open_stream(source, *args, **options)
-        return super().__new__(cls)
+    reader: str
+    """The way in which tokens are read, and the reason, in a line."""
 
     def __init__(
         self,
@@ -84,8 +75,6 @@ class StreamingDataset(MapStyleDataset):
         reader: str = AUTO,
         max_resident_bytes: int | None = None,
         verify: str = "set",
-        tokenizer: str | Tokenizer | None = None,
-        text_field: str | None = None,
         ranks: str = "distinct",
         shift_labels: bool = True,
         contiguous: bool = True,
@@ -93,31 +82,29 @@ class StreamingDataset(MapStyleDataset):
         """Open the split of a set.
 
         Args:
-            source: Tokens, or their place (X.npy, X.txt next to X.npy, X, a URI), or prepared data, which are
-                split already.
+            source: Tokens, as `open_tokens` returns them, or what it takes: a path, a name, a URI. Or data
+                that are split already, as `prepare_data` returns them.
             split: train, val or test.
             seq_len: Inputs of a window.
-            seed: Of the order.
-            val: Share held out of a set, as a fraction (float) or in tokens (int); None: as the set was
-                made, or a tenth.
+            seed: Seed of the order.
+            val: Share held out of a set as val, as a fraction (float) or in tokens (int). 0: nothing, so that
+                train is all of it. None: as the set was made, or a tenth.
             test: The same for a test split.
             order: shuffled, sequential, shuffled_blocks of `block_windows` neighbouring windows, or
                 shuffled_shards: one file after the other.
-            block_windows: Of shuffled_blocks.
-            shard_windows: Of shuffled_shards: windows of a file before the next one; None: all.
-            windows: The kind of batches (`batch_kinds`): plain; shifted or streams, which need step_windows.
+            block_windows: Windows of a block of shuffled_blocks.
+            shard_windows: Windows of a file before the next one, of shuffled_shards; None: all.
+            windows: Kind of batches (`batch_kinds`): plain; shifted or streams, which need step_windows.
             stride: Tokens from one window to the next; None: seq_len.
             shift: Tokens from an input to its label.
-            step_windows: Windows of a step over all ranks and micro-batches.
+            step_windows: Windows of an optimizer step over all ranks and micro-batches.
             documents: across: windows cross the borders of documents. masked: with position_ids,
                 cu_seqlens, and labels of -100 across borders. separate: the same, but each window is whole
                 documents, packed, and padding. That needs an index on disk, which is made once.
             reader: mmap, pread, memory, or auto, which looks at files, disk and cluster.
-            max_resident_bytes: Most that mmap adds to RSS.
+            max_resident_bytes: Most bytes that mmap adds to RSS.
             verify: set: checksums once, when a set is first opened. blocks: each block again before its first
                 use in this process.
-            tokenizer: Of `hf://...` (gpt2); tokens have been made with one.
-            text_field: Of `hf://...`: the field with the text.
             ranks: distinct: each rank reads its own part of a step. shared: all read the same windows.
             shift_labels: False: labels[:, t] is the token at input_ids[:, t], as `model(**batch)` of
                 transformers expects; the first label of each window, and of each document if borders
@@ -138,7 +125,7 @@ class StreamingDataset(MapStyleDataset):
             )
         if type(seed) is not int or seed < 0:
             raise UserError(f"seed {seed!r}: expected a whole number, 0 or more", code="seed-invalid")
-        data = source if isinstance(source, Data) else _open(source, val, test, tokenizer, text_field)
+        data = _split(source, val, test)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = shared_epoch()
@@ -252,23 +239,27 @@ class StreamingDataset(MapStyleDataset):
         self._open_reader()
 
 
-def _open(
-    source: str | Path | Tokens,
-    val: Share | None,
-    test: Share,
-    tokenizer: str | Tokenizer | None,
-    text_field: str | None,
-) -> Data:
-    if isinstance(source, str) and source.startswith(HUB):
-        from data_loading.hub.open_hub import held_out_data, open_stream
-
-        stream = open_stream(source, "val", val=val, test=test, tokenizer=tokenizer, text_field=text_field)
-        return held_out_data(stream)
-    for name, given in (("tokenizer", tokenizer), ("text_field", text_field)):
-        if given is not None:
+def _split(source: str | Path | Tokens | Data, val: Share | None, test: Share) -> Data:
+    if isinstance(source, Data):
+        if val is not None or test:
             raise UserError(
-                f"{name}: {source} holds tokens already; a {name} is for hf://...", code="option-of-streams"
+                f"val={val}, test={test}: {source.train.name} is split already. Give prepare_data the shares",
+                code="val-given-twice",
             )
-    if isinstance(source, Tokens):
-        return split_data(source, None, None, val, test)
-    return open_for_reading(str(source), val, test)
+        return source
+    if isinstance(source, str) and source.startswith(HUB):
+        raise UserError(
+            f"{source}: a dataset of the hub has no known number of tokens. Stream it: "
+            f"open_stream({source!r}, tokenizer=...); or tokenize it once (python -m data_loading "
+            f"materialize {source}) and read open_tokens({source!r})",
+            code="stream-not-indexed",
+        )
+    from data_loading import open_tokens
+
+    tokens = source if isinstance(source, Tokens) else open_tokens(source)
+    if tokens.val_set is not None and val is not None:
+        raise UserError(
+            f"val={val}: {source} has a val of its own, {tokens.val_set.name}. Remove val",
+            code="val-given-twice",
+        )
+    return split_data(tokens, tokens.val_set, None, val, test)

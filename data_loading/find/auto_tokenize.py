@@ -1,4 +1,4 @@
-"""The token set of a text: the one that is there, held against the text, or made now."""
+"""The token set of a text: the existing one, compared with the text, or made now."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from conf import schema
-from data_loading.find.locate import DEFAULT_FOLDER, Place
-from data_loading.find.prepared_data import NotTokenized
+from data_loading.find.locate import NotTokenized, Place
 from data_loading.find.verify_set import verify
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.sources.stdlib import StdlibSource, default_name
+from data_loading.text_io.file_names import DEFAULT_FOLDER
 from data_loading.text_io.source import Source
 from data_loading.tokenizers.load import KNOWN, name_of
 from data_loading.tokenizers.tokenizer import Tokenizer
@@ -30,14 +30,15 @@ _LONGEST_WAIT_S = 7 * 86400.0
 
 
 def stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
+    """Return the place of the tokens of dataset=stdlib. Raises UserError: dataset.path is a text."""
     if dataset.path is None:
         usual = SetFiles(DEFAULT_FOLDER / default_name(name_of(tokenizer)))
         return Place(None, usual.stem if SetFiles(usual.stem).exists else usual.tokens)
     path = Path(dataset.path).expanduser()
     if path.suffix != ".npy" and not SetFiles(path).exists:
         raise UserError(
-            f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy. To "
-            f"train on a text of yours: dataset=text dataset.path={dataset.path}",
+            f"dataset.path={dataset.path}: with dataset=stdlib it is the output, FILE.npy. To train on this "
+            f"text: dataset=text dataset.path={dataset.path}",
             code="stdlib-path-is-output",
         )
     return Place(None, path)
@@ -52,6 +53,12 @@ def token_set(
     tokenize: bool,
     log: Callable[[str], None],
 ) -> TokenSet:
+    """Return the verified set of a text; make it first if it is missing and `tokenize` allows it.
+
+    Raises:
+        NotTokenized: it is missing, and is not to be made now.
+        UserError: the text cannot be tokenized, or the set does not fit it.
+    """
     if not place.is_tokenized:
         source = _source(dataset, place)
         if not (tokenize and dataset.auto_tokenize):
@@ -83,7 +90,7 @@ def _tokenize_once(
             result = pretokenize(source, tokenizer, output, options, log)
             log(f"{output}: {result.manifest['tokens']:,} tokens in {result.seconds:.1f} s")
         except lock_file.LockHeld as held:
-            log(f"{held.what} is being made by {held.holder}; waiting for it")
+            log(f"{held.what} is being made by {held.holder}; waiting")
             files = SetFiles(output)
             with lock_file.lock(files.lock, f"token set {output}", wait_s=_LONGEST_WAIT_S):
                 pass
@@ -92,20 +99,20 @@ def _tokenize_once(
 def _command(
     dataset: schema.Dataset, place: Place, tokenizer: schema.Tokenizer, manifest: dict[str, Any] | None = None
 ) -> str:
-    """What makes this token file anew, with the options of its manifest where the configuration has none."""
+    """Return the command that makes this set again; options of its manifest fill in the defaults."""
     made = dict(manifest["options"]) if manifest else {}
     if dataset.source == "stdlib":
         return command_for("stdlib", _flag(tokenizer), "--output", str(place.tokens))
-    asked = {
+    requested = {
         "document_separator": dataset.document_separator,
         "encoding": dataset.encoding,
         "errors": dataset.errors,
     }
     default = schema.Dataset()
-    made |= {name: value for name, value in asked.items() if value != getattr(default, name)}
-    form = manifest or {}
-    options = [*option_flags(made), *form_flags(form)]
-    sources = form.get("sources", [])
+    made |= {name: value for name, value in requested.items() if value != getattr(default, name)}
+    recorded = manifest or {}
+    options = [*option_flags(made), *form_flags(recorded)]
+    sources = recorded.get("sources", [])
     texts = [str(place.text)] if place.text else [source["path"] for source in sources]
     if place.text is None:
         options += ["--output", str(place.tokens)]
@@ -113,7 +120,7 @@ def _command(
 
 
 def _flag(tokenizer: schema.Tokenizer) -> str:
-    """What `--tokenizer` takes for it."""
+    """Return the value of `--tokenizer` for it."""
     if tokenizer.path is not None:
         return tokenizer.path
     return tokenizer.name if tokenizer.name in KNOWN else tokenizer.repo or tokenizer.name

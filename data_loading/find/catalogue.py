@@ -1,4 +1,4 @@
-"""Which datasets there are: those known by name, and the token sets that lie here."""
+"""Lists of datasets: those known by name, and the token sets below Datasets/."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from conf import schema
-from data_loading.find.locate import DEFAULT_FOLDER, Place, locate
+from data_loading.find.locate import places_named
 from data_loading.hub.named_datasets import REGISTRY
-from data_loading.tokens.npy import HEADER_BYTES
+from data_loading.text_io.file_names import DEFAULT_FOLDER
+from data_loading.tokens.npy import HEADER_BYTES, open_npy
 from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
@@ -24,45 +25,49 @@ _NO_NAME = ("text", "hf")
 
 @dataclass(frozen=True)
 class Description:
-    """A dataset known by name.
-
-    hub: where it lies there, as `hf://...` names it; None: it is made here. size: the publisher's, in
-    words. tokenizer: what a run takes unless told otherwise. streaming: whether it can be read from the
-    hub as it comes. found: its files here. tokens: of these, where they are tokenized.
-    """
+    """A dataset known by name."""
 
     name: str
     what: str
     hub: str | None
+    """Its `hf://...`; None: it is made here."""
     size: str
+    """Size as its publisher gives it, as text."""
     licence: str | None
     splits: tuple[str, ...]
     tokenizer: str
+    """Tokenizer of a run that names no other."""
     streaming: bool
+    """Whether it can be streamed from the hub."""
     found: tuple[str, ...]
+    """Its files on this machine."""
     tokens: int | None
+    """Tokens in these; None if one is not tokenized."""
     needs: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class FoundSet:
-    """A token set below `Datasets/`. problem: why it cannot be used; counts are None where unknown."""
+    """A token set below `Datasets/`; counts are None if unknown."""
 
     path: str
     tokens: int | None
     documents: int | None
     tokenizer: str | None
     problem: str | None = None
+    """Reason why it cannot be used."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
         return asdict(self)
 
 
 def list_datasets() -> list[Description]:
-    """The datasets known by name, those of the hub first."""
+    """Return the datasets known by name, those of the hub first."""
     described = []
     for known in REGISTRY.values():
         found, tokens = _here(known.name)
@@ -87,7 +92,7 @@ def list_datasets() -> list[Description]:
 
 
 def _of_yaml(path: Path) -> tuple[str, str]:
-    """What its first line says, and the tokenizer that it asks for."""
+    """Return its first comment, and its tokenizer."""
     lines = path.read_text(encoding="utf-8").splitlines()
     tokenizers = [line.rsplit(":", 1)[1].strip() for line in lines if "/tokenizer@" in line]
     what = lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
@@ -95,23 +100,20 @@ def _of_yaml(path: Path) -> tuple[str, str]:
 
 
 def _here(name: str) -> tuple[tuple[str, ...], int | None]:
-    """The files that a run of `dataset=NAME` takes, and how many tokens they hold."""
+    """Return the files that a run of `dataset=NAME` reads, and the number of their tokens."""
     try:
-        places = [place for place in locate(schema.Dataset(name=name)) if place is not None]
+        places = places_named(name)
     except UserError:
         return (), None
     manifests = [_manifest(place.tokens) for place in places if place.is_tokenized]
     tokens = [found["tokens"] for found in manifests if isinstance(found, dict)]
     whole = len(tokens) == len(places)
-    return tuple(str(_file(place)) for place in places), sum(tokens) if whole else None
-
-
-def _file(place: Place) -> Path:
-    return place.tokens if place.is_tokenized or place.text is None else place.text
+    files = [place.tokens if place.is_tokenized else place.given for place in places]
+    return tuple(map(str, files)), sum(tokens) if whole else None
 
 
 def found_sets(folder: Path = DEFAULT_FOLDER) -> list[FoundSet]:
-    """The token sets of a folder, and of the folders in it."""
+    """Return the token sets of a folder, and of the folders in it."""
     found = []
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
@@ -137,25 +139,25 @@ def found_sets(folder: Path = DEFAULT_FOLDER) -> list[FoundSet]:
 
 
 def _not_whole(path: Path, manifest: dict[str, Any]) -> str | None:
-    """What of its files is not there, or not of the size that its manifest says; None: all of it is."""
+    """Return which of its files is missing or has another size than its manifest says; None: none."""
     size = np.dtype(manifest["dtype"]).itemsize
     for part in parts_of(SetFiles(path), manifest):
         try:
-            there = part.tokens_path.stat().st_size
+            found = part.tokens_path.stat().st_size
         except FileNotFoundError:
             return f"{part.tokens_path.name} is missing"
         except OSError as error:
             return f"{part.tokens_path.name} cannot be read: {error.strerror}"
         expected = HEADER_BYTES + part.tokens * size
-        if there != expected:
-            return f"{part.tokens_path.name} has {there:,} bytes, its manifest says {expected:,}"
+        if found != expected:
+            return f"{part.tokens_path.name} has {found:,} bytes, its manifest says {expected:,}"
         if not part.documents_path.exists():
             return f"{part.documents_path.name} is missing"
     return None
 
 
 def _manifest(path: Path) -> dict[str, Any] | str | None:
-    """None where there is none; why, where it cannot be read."""
+    """Return the manifest; None without one; the reason if it cannot be read."""
     try:
         return read_manifest(path)
     except UserError as error:
@@ -163,9 +165,7 @@ def _manifest(path: Path) -> dict[str, Any] | str | None:
 
 
 def _of_lone_file(path: Path) -> tuple[int | None, None, None, str | None]:
-    """Tokens, documents, tokenizer and problem of a file without a manifest."""
-    from data_loading.tokens.npy import open_npy
-
+    """Return tokens, documents, tokenizer and problem of a file without a manifest."""
     try:
         return len(open_npy(path)), None, None, None
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Tokens in memory: a text that is small enough to be tokenized where it is needed, without a file."""
+"""Tokens in memory: a small text that is tokenized without a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.find.open_source import SCHEMES
+from data_loading.find.open_tokens import SCHEMES
 from data_loading.pretokenizer.blocks import token_dtype
 from data_loading.readers.choose_reader import ReaderOptions, open_reader
 from data_loading.readers.extents import extents_of
@@ -26,7 +26,7 @@ _LONGEST_PATH = 4096
 
 @dataclass(frozen=True)
 class MemorySet(Tokens):
-    """tokens: `(n,)` of uint16, or uint32 where the vocabulary needs it. documents: uint64 starts."""
+    """Tokens in memory: `(n,)` of uint16, or uint32 if the vocabulary needs it; uint64 document starts."""
 
     tokens: np.ndarray
     documents: np.ndarray
@@ -63,10 +63,12 @@ class MemorySet(Tokens):
 
 
 def tokens_of_text(text: str | Iterable[str], tokenizer: str | Path | Tokenizer) -> MemorySet:
-    """Tokenize a text, or documents, in memory: the ids are those that pretokenize_dataset.py writes.
+    """Tokenize a text, or documents, in memory. The ids are those that pretokenize_dataset.py writes.
 
-    text: one document, or several. Each is tokenized whole and ended by the tokenizer's end-of-text id, if it
-    has one; those without text are left out. tokenizer: its name, its folder, or what `load_tokenizer` gave.
+    Args:
+        text: One document, or several. Each is tokenized whole and ended by the tokenizer's end-of-text id,
+            if it has one; those without text are left out.
+        tokenizer: Its name, its folder, or what `load_tokenizer` returned.
 
     Raises:
         UserError: no text in it, or the path of one instead; no such tokenizer.
@@ -81,15 +83,13 @@ def tokens_of_text(text: str | Iterable[str], tokenizer: str | Path | Tokenizer)
         parts += ids
         count += sum(map(len, ids))
     if not starts:
-        raise UserError(
-            "there is no text in what is to be tokenized: give a text, or documents with text", code="no-text"
-        )
+        raise UserError("nothing to tokenize: expected a text, or documents with text", code="no-text")
     tokens = np.concatenate(parts).astype(token_dtype(tokenizer.vocab_size))
     return MemorySet(tokens, np.array(starts, "<u8"), tokenizer)
 
 
 def _documents(text: str | Iterable[str]) -> Iterator[str]:
-    """Those with text. Raises UserError: something else than text, or the name of a file."""
+    """Yield the documents with text. Raises UserError: not a text, or the name of a file."""
     if isinstance(text, bytes) or not isinstance(text, Iterable):
         raise _no_text(text)
     for number, document in enumerate([text] if isinstance(text, str) else text):
@@ -97,9 +97,9 @@ def _documents(text: str | Iterable[str]) -> Iterator[str]:
             raise _no_text(document)
         if number == 0 and _names_tokens(document):
             raise UserError(
-                f"{document} is where a text or tokens lie, and prepare_data(...) takes the text itself. For "
-                f"tokens: open_tokens({document!r}). To tokenize a text: python pretokenize_dataset.py "
-                f"{document} --tokenizer NAME. To have the path itself tokenized: end it with a line feed",
+                f"{document} is a path or URI, and prepare_data(...) takes the text itself. For tokens: "
+                f"open_tokens({document!r}). To tokenize a text: python pretokenize_dataset.py {document} "
+                "--tokenizer NAME. To tokenize the path itself: end it with a line feed",
                 code="path-given-as-text",
             )
         try:

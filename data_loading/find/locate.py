@@ -1,4 +1,4 @@
-"""Where the files of a dataset lie: the path given, or the default place for its name."""
+"""Files of a dataset: at the path that was given, or below Datasets/ by name."""
 
 from __future__ import annotations
 
@@ -25,50 +25,71 @@ class NothingThere(UserError):
     """No file has the name of the dataset."""
 
 
+class NotTokenized(UserError):
+    """There is a text, but no token file yet."""
+
+    code = "not-tokenized"
+
+    def __init__(
+        self, text_path: Path | str, text_bytes: int | None, command: str, vocab_size: int | None = None
+    ) -> None:
+        """Store the facts.
+
+        Args:
+            text_path: The text.
+            text_bytes: Its size; None if unknown.
+            command: Makes the token file.
+            vocab_size: Ids in that file will be below it; None if unknown.
+        """
+        self.text_path, self.text_bytes, self.command = text_path, text_bytes, command
+        self.vocab_size = vocab_size
+        size = "" if text_bytes is None else f" ({text_bytes / 1e6:,.1f} MB)"
+        super().__init__(f"{text_path}{size} is not tokenized yet. Tokenize it once: {command}")
+
+
 @dataclass(frozen=True)
 class Place:
-    """text: None where there is none. tokens: the X.npy, or the folder X of shards, that is there, or the
-    X.npy that the text will get. version: begin of the fingerprint that a folder's set had; None: the newest.
-    """
+    """A text, its tokens, or both."""
 
     text: Path | None
     tokens: Path
+    """X.npy or the folder X of shards that exists, or the X.npy that the text will get."""
     version: str | None = None
+    """Begin of the fingerprint that the set of a folder had; None: the newest."""
 
     @property
     def files(self) -> SetFiles:
+        """Files of the set."""
         return SetFiles(self.tokens, self.version)
 
     @property
     def is_tokenized(self) -> bool:
+        """Whether the set exists."""
         settle(self.files)
         return self.files.exists
 
+    @property
+    def given(self) -> Path:
+        """Path to show a user: the text if there is one."""
+        return self.text or self.tokens
 
-def locate(dataset: Dataset) -> tuple[Place, Place | None]:
-    """(train, val) of a text dataset; val is None where it is a part of train.
+
+def locate(dataset: Dataset) -> list[Place]:
+    """Return the place of a dataset's path or name: one, or train and val.
 
     Raises:
-        UserError: nothing there, or more than one thing it could be.
+        NothingThere: no such files.
+        UserError: several things have the name.
     """
-    if dataset.path is not None:
-        train, val = _at(dataset.path, "dataset.path")
-    else:
-        train, val = _by_name(dataset.name)
-    if dataset.val_path is not None:
-        val, more = _at(dataset.val_path, "dataset.val_path")
-        if more is not None:
-            raise UserError(
-                f"dataset.val_path={dataset.val_path} names two files; give the one to be held out",
-                code="val-path-is-pair",
-            )
-    return train, val
+    return places_named(dataset.name) if dataset.path is None else places_at(dataset.path)
 
 
 def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
-    """The path, where it holds tokens in the format of another program and neither a set of ours nor a text.
+    """Return the path if it holds tokens in the format of another program, and neither a set nor a text.
 
-    dtype: other than auto: as a user says of a file of raw ids, whatever it is called.
+    Args:
+        given: A path.
+        dtype: Other than auto: a file is raw ids, whatever its name.
 
     Raises:
         UserError: it shows signs of several formats.
@@ -78,25 +99,23 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
         is_ours = path.name.endswith(".npy") and (is_npy(path) or SetFiles(path).manifest.exists())
         is_ours |= path.name.endswith(".txt") and dtype == AUTO and begins_as_text(path)
     elif path.is_dir():
-        is_ours = _place(path) is not None or _pair(f"{path}/") is not None or any(path.glob("*.docs.npy"))
+        is_ours = _place(path) is not None or bool(_pair(f"{path}/")) or any(path.glob("*.docs.npy"))
     else:
         is_ours = _place(_stem(path)) is not None
     return path if not is_ours and is_foreign(path, dtype) else None
 
 
-def _path(given: str) -> Path:
-    """Raises UserError: it has no name, as `` and `/`."""
-    path = Path(given).expanduser()
-    named = path if path.name or not given.strip() else path.resolve()
-    if not named.name:
-        raise UserError(
-            f"{given!r}: expected the path of a text, a token file or a folder of shards", code="path-invalid"
-        )
-    return named
+def places_at(given: str, key: str = "dataset.path") -> list[Place]:
+    """Return what a path means: a text, a token file, the stem of both, or train and val.
 
+    Args:
+        given: A path.
+        key: Name of the option, for messages.
 
-def _at(given: str, key: str) -> tuple[Place, Place | None]:
-    """What a path names: a text, a token file, or the stem that both share."""
+    Raises:
+        NothingThere: no such files.
+        UserError: it means several things, or is a file that belongs to a set.
+    """
     path = _path(given)
     if path.name.endswith(".npy.json"):
         raise UserError(
@@ -109,31 +128,29 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         )
     earlier = _EARLIER_MANIFEST.fullmatch(path.name)
     if earlier and path.is_file():
-        return Place(None, path.parent, earlier.group(1)), None
+        return [Place(None, path.parent, earlier.group(1))]
     if path.name.endswith((".npy", ".txt")):
         found = _place(_stem(path))
     elif path.is_file():
-        return Place(path, tokens_for(path)), None
+        return [Place(path, tokens_for(path))]
     else:
         found = _place(path)
-    pair = None if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")
-    if found is not None and pair is not None:
-        one, (train, val) = found.text or found.tokens, (place.text or place.tokens for place in pair)
+    pair = [] if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")
+    if found is not None and pair:
+        train, val = (place.given for place in pair)
         raise UserError(
-            f"{key}={given} is {one} as well as {train} with {val}. Say which: {key}={one}, or "
+            f"{key}={given} is {found.given} as well as {train} with {val}. Choose: {key}={found.given}, or "
             f"dataset.path={train} dataset.val_path={val}",
             code="path-ambiguous",
         )
-    if found is not None:
-        return found, None
-    if pair is not None:
-        return pair
+    if found is not None or pair:
+        return pair or [found]  # type: ignore[list-item]
     if path.is_dir():
         raise UserError(
             f"{key}={given} is a folder without a manifest.json, and nothing in it shows tokens of another "
             f"program ({', '.join(known_formats())}); expected a token set, or token sets train and val (or "
             "validation) in it, a .txt or .npy file, or the stem that both share"
-            + _of_rows(path)
+            + _advice_for_rows(path)
             + damaged_index(path),
             code="folder-not-a-set",
         )
@@ -141,14 +158,86 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
     )
     raise NothingThere(
-        f"{key}={given}: nothing is there (looked for {looked}). Put the text there, or tokenize one from "
+        f"{key}={given}: not found (looked for {looked}). Put the text there, or tokenize one from "
         f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy",
         code="path-not-found",
     )
 
 
-def _of_rows(folder: Path) -> str:
-    """What to do with a folder of tables or lines of JSON, which hold texts or ids."""
+def places_named(name: str) -> list[Place]:
+    """Return the only set or text below Datasets/ whose name begins so, or train and val of one name.
+
+    Train and val are a folder with both, or NAME_train with NAME_validation or NAME_val.
+
+    Raises:
+        NothingThere: no such files.
+        UserError: several things have the name, or only held-out text does.
+    """
+    names = sorted(
+        {
+            _stem(path).name
+            for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
+            if path.name.startswith(name)
+            and not _belongs_to_another(path.name, name)
+            and not path.name.endswith(".docs.npy")
+            and (path.is_file() if path.name.endswith((".txt", ".npy")) else _is_set(path))
+        },
+        key=lambda found: (found.endswith(_VAL_SUFFIXES), found),
+    )
+    if not names:
+        raise NothingThere(_not_found(name), code="dataset-not-found")
+    found = [_place(DEFAULT_FOLDER / one) for one in names]
+    places = [place for place in found if place is not None]
+    if len(names) == 1:
+        if places and not names[0].endswith(_VAL_SUFFIXES):
+            return places
+        if not places and (pair := _pair(f"{DEFAULT_FOLDER / names[0]}/")):
+            return pair
+        raise UserError(
+            f"dataset={name}: only {DEFAULT_FOLDER / names[0]} was found, held-out text without a text to "
+            f"train on. Add {DEFAULT_FOLDER / name}_train.txt, or give dataset.path=FILE",
+            code="dataset-only-held-out",
+        )
+    base = names[0].removesuffix("_train")
+    if len(places) == len(names) == 2 and base != names[0] and names[1] in [base + s for s in _VAL_SUFFIXES]:
+        return places
+    files = sorted(str(p) for place in places for p in (place.text, place.tokens) if p and p.exists())
+    raise UserError(
+        f"dataset={name}: several files have this name: {', '.join(files)}. Choose one: dataset.path=FILE",
+        code="dataset-ambiguous",
+    )
+
+
+def _not_found(name: str) -> str:
+    message = (
+        f"dataset={name}: not found. Expected its text in {DEFAULT_FOLDER}/{name}*.txt (or tokens in "
+        f"{DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or give dataset.path=FILE. To tokenize a text "
+        f"from elsewhere: python pretokenize_dataset.py TEXT --output {DEFAULT_FOLDER}/{name}.npy"
+    )
+    if name not in REGISTRY:
+        return message
+    from huggingface_hub import constants
+
+    offline = ", on a machine with a network: HF_HUB_OFFLINE is set here" if constants.HF_HUB_OFFLINE else ""
+    return message + (
+        ". From the hub: dataset.source=hf streams it, with dataset.materialize=true it is tokenized into "
+        f"{DEFAULT_FOLDER}/ first (python -m data_loading materialize {name}){offline}"
+    )
+
+
+def _path(given: str) -> Path:
+    """Return the path. Raises UserError: it has no name, as `` and `/`."""
+    path = Path(given).expanduser()
+    named = path if path.name or not given.strip() else path.resolve()
+    if not named.name:
+        raise UserError(
+            f"{given!r}: expected the path of a text, a token file or a folder of shards", code="path-invalid"
+        )
+    return named
+
+
+def _advice_for_rows(folder: Path) -> str:
+    """Return what to do with a folder of tables or lines of JSON, which hold texts or ids."""
     kind = next((kind for kind in ("parquet", "jsonl") if any(folder.glob(f"*.{kind}*"))), None)
     if kind is None:
         return ""
@@ -160,82 +249,20 @@ def _of_rows(folder: Path) -> str:
     )
 
 
-def _by_name(name: str) -> tuple[Place, Place | None]:
-    """The one thing below Datasets/ whose name begins so, a folder of train and val among them; or NAME_train
-    with NAME_validation or NAME_val.
-    """
-    names = {
-        _stem(path).name
-        for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
-        if path.name.startswith(name)
-        and not _is_of_another(path.name, name)
-        and not path.name.endswith(".docs.npy")
-        and (path.is_file() if path.name.endswith((".txt", ".npy")) else _is_set(path))
-    }
-    places = {found: _place(DEFAULT_FOLDER / found) for found in sorted(names)}
-    if len(places) == 1:
-        only, place = places.popitem()
-        if place is not None and not only.endswith(_VAL_SUFFIXES):
-            return place, None
-        if place is None and (pair := _pair(f"{DEFAULT_FOLDER / only}/")) is not None:
-            return pair
-        raise UserError(
-            f"dataset={name}: there is only {DEFAULT_FOLDER / only}, held-out text without a text to "
-            f"train on. Put {DEFAULT_FOLDER / name}_train.txt beside it, or say dataset.path=FILE",
-            code="dataset-only-held-out",
-        )
-    if len(places) == 2:
-        train, val = sorted(places, key=lambda found: found.endswith(_VAL_SUFFIXES))
-        base = train.removesuffix("_train")
-        if base != train and val in [base + suffix for suffix in _VAL_SUFFIXES]:
-            first, second = places[train], places[val]
-            if first is not None:
-                return first, second
-    if places:
-        files = sorted(
-            str(p)
-            for place in places.values()
-            if place
-            for p in (place.text, place.tokens)
-            if p and p.exists()
-        )
-        raise UserError(
-            f"dataset={name}: more than one thing it could be: {', '.join(files)}. Say which: "
-            "dataset.path=FILE",
-            code="dataset-ambiguous",
-        )
-    from huggingface_hub import constants
-
-    offline = ", where there is a network: HF_HUB_OFFLINE is set here" if constants.HF_HUB_OFFLINE else ""
-    raise NothingThere(
-        f"dataset={name}: nothing found for it. Its text should lie in {DEFAULT_FOLDER}/{name}*.txt (or "
-        f"tokens in {DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or say dataset.path=FILE. To "
-        "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "
-        f"{DEFAULT_FOLDER}/{name}.npy"
-        + (
-            ". From the hub: dataset.source=hf streams it, with dataset.materialize=true it is tokenized "
-            f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name}){offline}"
-            if name in REGISTRY
-            else ""
-        ),
-        code="dataset-not-found",
-    )
-
-
-def _is_of_another(file: str, name: str) -> bool:
-    """Whether a file belongs to a known dataset whose name only begins so: fineweb-edu is no fineweb."""
+def _belongs_to_another(file: str, name: str) -> bool:
+    """Return whether a file is of a known dataset whose name only begins so: fineweb-edu is no fineweb."""
     return any(known != name and known.startswith(name) and file.startswith(known) for known in REGISTRY)
 
 
 def _is_set(folder: Path) -> bool:
-    return SetFiles(folder).exists or _pair(f"{folder}/") is not None
+    return SetFiles(folder).exists or bool(_pair(f"{folder}/"))
 
 
-def _pair(prefix: str) -> tuple[Place, Place] | None:
-    """Train and val as two sets, PREFIXtrain and PREFIXval or PREFIXvalidation."""
+def _pair(prefix: str) -> list[Place]:
+    """Return PREFIXtrain with PREFIXval or PREFIXvalidation; empty if either is missing."""
     train = _place(Path(f"{prefix}train"))
     val = [place for suffix in _VAL_SUFFIXES if (place := _place(Path(prefix + suffix[1:])))]
-    return (train, val[0]) if train is not None and len(val) == 1 else None
+    return [train, *val] if train is not None and len(val) == 1 else []
 
 
 def _stem(path: Path) -> Path:
@@ -244,7 +271,7 @@ def _stem(path: Path) -> Path:
 
 
 def _place(stem: Path) -> Place | None:
-    """The text and tokens of a stem; None where there is neither. Raises UserError: there are two sets."""
+    """Return the text and tokens of a stem, if it has any. Raises UserError: it has two sets."""
     text, tokens = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.npy")
     sets = [path for path in (tokens, stem) if SetFiles(path).exists or SetFiles(path).commit.is_dir()]
     if len(sets) == 2:

@@ -1,1 +1,4 @@
-"""Datasets of the Hugging Face hub, by name: streamed, or tokenized into a set once."""
+"""The hub of Hugging Face: names of datasets, and what is asked of its client.
+
+named_datasets -> hub_uri -> client
+"""

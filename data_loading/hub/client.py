@@ -1,4 +1,4 @@
-"""What is asked of the packages `datasets` and `huggingface_hub`, and what a user is told when it fails."""
+"""Requests to the packages `datasets` and `huggingface_hub`, and their errors as a user reads them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Hub:
-    """The two questions: the revision that a name stands for now, and the rows of
-    (repository, configuration, split, revision).
-    """
+    """The two requests, which a test replaces."""
 
     revision: Callable[[HubName], str]
+    """Name -> the commit that it means now."""
     rows: Callable[[str, str | None, str, str | None], Iterable[dict[str, Any]]]
+    """Repository, configuration, split, revision -> rows."""
 
 
 def check_package(what: str) -> None:
-    """Raises UserError where the package datasets is not there."""
+    """Raise UserError if the package datasets is not installed. what: needs it."""
     check_installed("datasets", "hub", what)
 
 
 def revision_of(name: HubName) -> str:
-    """The commit that a name stands for now; of a folder, what its files are.
+    """Return the commit that a name means now; for a folder, a hash of its files.
 
     Raises:
         UserError: the hub cannot be reached.
@@ -56,10 +56,10 @@ def revision_of(name: HubName) -> str:
 def rows_of(
     repository: str, config: str | None, split: str, revision: str | None
 ) -> Iterable[dict[str, Any]]:
-    """Its rows, streamed."""
+    """Return the rows of a split, streamed."""
     import datasets
 
-    datasets.disable_progress_bars()  # those of listing files, in the midst of a log
+    datasets.disable_progress_bars()  # bars of listing files, in the middle of a log
     return datasets.load_dataset(repository, config, split=split, revision=revision, streaming=True)
 
 
@@ -67,7 +67,7 @@ HUB = Hub(revision_of, rows_of)
 
 
 def splits_of(name: HubName, revision: str | None) -> list[str]:
-    """The names of its splits, as it declares them."""
+    """Return the names of its splits, as it declares them."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -76,7 +76,7 @@ def splits_of(name: HubName, revision: str | None) -> list[str]:
 
 
 def listing_of(folder: Path) -> str:
-    """Hash of what lies in a folder: names, sizes, and the beginning and the end of each file."""
+    """Return a hash of a folder: names, sizes, and the beginning and the end of each file."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -92,16 +92,16 @@ def listing_of(folder: Path) -> str:
 
 
 def check_reachable(what: str) -> None:
-    """In seconds: the client of the hub tries for much longer.
+    """Check within seconds that the hub answers: its own client tries for much longer.
 
     Raises:
-        UserError: nothing answers there.
+        UserError: nothing answers.
     """
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         raise UserError(
-            f"{what} was not asked for: HF_HUB_OFFLINE is set. Unset it where there is a network. "
+            f"{what} was not requested: HF_HUB_OFFLINE is set. Unset it on a machine with a network. "
             f"{ELSEWHERE}",
             code="hub-offline",
         )
@@ -124,17 +124,17 @@ ELSEWHERE = (
 
 
 def _advice(what: str) -> str:
-    """What to look at; of a folder nothing that is of the network."""
+    """Return what to check; for a folder, nothing of the network."""
     if what.removeprefix(PREFIX).startswith(("/", ".")):
         return "Check the folder: its files are read as datasets.load_dataset(FOLDER) reads them"
     return f"Check the name, the configuration (--subset) and --split; {VARIABLES}. {ELSEWHERE}"
 
 
 def asked(what: str, question: Callable[[], Any]) -> Any:
-    """What the hub answers. Whatever goes wrong there is an error of the input.
+    """Return the answer of the hub. Each error of the packages becomes a user's error.
 
     Raises:
-        UserError: in place of all that the packages raise; StopIteration passes.
+        UserError: instead of all that the packages raise; StopIteration passes.
     """
     begun = time.monotonic()
     try:
@@ -142,8 +142,8 @@ def asked(what: str, question: Callable[[], Any]) -> Any:
     except (StopIteration, UserError):
         raise
     except Exception as error:  # the packages raise all kinds, their own and those of their own parts
-        told = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
+        shown = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
         raise UserError(
-            f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). {_advice(what)}",
+            f"{what} cannot be read: {shown} (after {time.monotonic() - begun:.1f} s). {_advice(what)}",
             code="hub-refused",
         ) from error

@@ -1,4 +1,4 @@
-"""hf://ORG/NAME[:CONFIG][@REVISION]: what names a dataset on the hub, or a folder laid out as one."""
+"""hf://ORG/NAME[:CONFIG][@REVISION]: names of datasets on the hub, or of folders laid out as one."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ _FOLDER = ("/", "./", "../", "~")
 
 @dataclass(frozen=True)
 class HubName:
-    """repository: ORG/NAME, or the path of a folder. config: None: the default one. revision: a branch,
-    tag or commit; None: the newest. A folder has none. known: the name of the registry that was given.
-    """
+    """Name of a dataset on the hub, or path of a folder."""
 
     repository: str
+    """ORG/NAME, or the path of a folder."""
     config: str | None = None
+    """None: the default one."""
     revision: str | None = None
+    """Branch, tag or commit; None: the newest. A folder has none."""
     known: str | None = None
+    """Name of the registry that was given."""
 
     @property
     def is_folder(self) -> bool:
+        """Whether it is a folder on this machine."""
         return self.repository.startswith("/")
 
     @property
     def text_field(self) -> str:
-        """The field of its rows that holds the text, as far as the registry knows."""
+        """Field of its rows that holds the text: as the registry says, else `text`."""
         known = REGISTRY.get(self.known or "") or known_repository(self.repository)
         return known.text_field if known else "text"
 
     @property
     def short(self) -> str:
-        """For the names of files."""
+        """Short form, for the names of files."""
         if self.known is not None:
             return self.known
         return "-".join(filter(None, (self.repository.rstrip("/").rsplit("/", 1)[-1], self.config)))
@@ -53,8 +56,24 @@ class HubName:
         return f"{PREFIX}{self.repository}{config}{revision}"
 
 
+def hub_source(name: str) -> str:
+    """Return `hf://...` for a URI or a name of the registry.
+
+    Raises:
+        UserError: neither.
+    """
+    if name.startswith(PREFIX):
+        return name
+    if name in REGISTRY:
+        return f"{PREFIX}{name}"
+    raise UserError(
+        f"{name}: expected hf://ORG/NAME[:CONFIG][@REVISION], or one of {', '.join(REGISTRY)}",
+        code="hub-name-invalid",
+    )
+
+
 def parse(argument: str, config: str | None = None) -> HubName:
-    """What `hf://...` names. config: given beside it (`--subset`).
+    """Return the parts of `hf://...`. config: given in addition (`--subset`).
 
     Raises:
         UserError: no such name, a folder that is not there, or two configurations.

@@ -1,6 +1,6 @@
-"""Datasets that are known by a name of their own: where they lie on the hub, and what they are.
+"""Table of the datasets that are known by a short name, with their repositories on the hub.
 
-One table. Sizes are the publishers' own figures, rounded; the hub has the last word on all of it.
+Sizes are the publishers' own figures, rounded.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Known:
-    """A dataset on the hub.
-
-    config: the configuration (`subset`) that is read; None: the default one. revision: None: the newest.
-    splits: as published. size: what to expect, in words. tokenizer: what `conf/dataset/NAME.yaml` asks for.
-    needs: a package besides `datasets`.
-    """
+    """A dataset on the hub."""
 
     name: str
     what: str
     repository: str
     config: str | None = None
+    """Configuration (`subset`) that is read; None: the default one."""
     revision: str | None = None
+    """None: the newest."""
     splits: tuple[str, ...] = ("train",)
+    """Splits as published."""
     text_field: str = "text"
     size: str = ""
+    """Expected size, as text."""
     licence: str | None = None
     tokenizer: str = "gpt2"
+    """Tokenizer of `conf/dataset/NAME.yaml`."""
     needs: str | None = None
+    """Package that is needed in addition to `datasets`."""
 
 
 _PARQUET = "refs/convert/parquet"
@@ -77,5 +78,5 @@ REGISTRY = {known.name: known for known in _TABLE}
 
 
 def known_repository(repository: str) -> Known | None:
-    """The entry of a repository, if there is one."""
+    """Return the entry of a repository; None without one."""
     return next((known for known in _TABLE if known.repository == repository), None)

@@ -1,1 +1,4 @@
-"""Several datasets read as one, in exact proportions: weights -> pattern -> schedule -> dataset."""
+"""Several datasets read as one, in exact proportions.
+
+pattern -> schedule -> streaming_mixture
+"""

@@ -1,10 +1,10 @@
-"""Which source stands where, for weights that stay the same: no prefix is off by a whole sample.
+"""Pattern of constant weights: the source at each position, so that no prefix is off by a whole sample.
 
 Source i of weight a_i / A is due its k-th sample (from 0) at a fluid time from k A / a_i to (k + 1) A / a_i.
-Each sample gets a slot that this interval touches, the one whose interval ends first before the others
+Each sample gets a slot that this interval touches; the one whose interval ends first comes first
 (earliest deadline first; Liu and Layland, 1973; Steiner and Yeomans, 1993): then every source has floor or
-ceil of its share of every prefix. The slots repeat after A samples, so a table of A of them says all.
-Largest remainders alone would not: a source might have fewer of a longer prefix (the Alabama paradox).
+ceil of its share of every prefix. The slots repeat after A samples, so that a table of A of them is enough.
+Largest remainders alone fail: a source can have fewer samples in a longer prefix (the Alabama paradox).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 
 class Pattern:
-    """weights: whole numbers, a million in all at most; 0: a source that is not read."""
+    """Sources in proportion to weights: whole numbers, at most a million in all; 0: not read."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         common = math.gcd(*weights)
@@ -27,27 +27,27 @@ class Pattern:
         self._source, self._rank = _slots(tuple(self.weights.tolist()))
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(source, how many samples of this source stand before it) at each position (int64), int64 both."""
+        """Return the source at each position (int64), and the samples of it before, int64 both."""
         periods, slots = np.divmod(positions, self.period)
         sources = self._source[slots].astype(np.int64)
         return sources, periods * self.weights[sources] + self._rank[slots]
 
     def counts(self, length: int) -> np.ndarray:
-        """Samples of each source among the first `length`, int64 (sources,)."""
+        """Return the samples of each source among the first `length`, int64 (sources,)."""
         periods, rest = divmod(length, self.period)
         within = np.bincount(self._source[:rest], minlength=len(self.weights))
         counts: np.ndarray = periods * self.weights + within
         return counts
 
     def place(self, source: int, sample: int) -> int:
-        """The position of a source's sample, counted from 0; its weight is above 0."""
+        """Return the position of a source's sample, counted from 0; its weight is above 0."""
         periods, rest = divmod(sample, int(self.weights[source]))
         return periods * self.period + int(np.flatnonzero(self._source == source)[rest])
 
 
 @lru_cache(maxsize=16)
 def _slots(weights: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(source, samples of it before this one) of each slot of a period, uint16 and int32."""
+    """Return source and samples of it before this one, for each slot of a period, uint16 and int32."""
     period = sum(weights)
     slots = np.empty(period, np.uint16)
     ranks = np.empty(period, np.int32)
@@ -63,7 +63,7 @@ def _slots(weights: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         taken[i] = k = taken[i] + 1
         weight = weights[i]
         if k < weight:
-            # The next one may not stand before slot floor(k A / a), and must before ceil((k + 1) A / a).
+            # The next one must be from slot floor(k A / a) on, and before ceil((k + 1) A / a).
             due = (-(-(k + 1) * period // weight), i)
             release = k * period // weight
             if release > slot + 1:

@@ -1,8 +1,8 @@
-"""The schedule of a mixture: which source stands at a position, and how many of it stood before.
+"""Schedule of a mixture: the source at each position, and the samples of it before.
 
-A schedule is made of spans in which weights stay the same: they change at milestones and, where the policy
-is `rebalance`, when a source is dry. In each span every source has, of every prefix, its share to within less
-than one sample (`pattern`). Nothing of the length of the stream is stored.
+A schedule is made of spans of constant weights: these change at milestones and, with the policy `rebalance`,
+when a source is dry. In each span every source has its share of every prefix to within less than one sample
+(`pattern`). Its size does not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -27,29 +27,39 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Span:
-    """From position `start` on. before: samples of each source that stood before it, int64 (sources,)."""
+class WeightSpan:
+    """A pattern from position `start` on."""
 
     start: int
     before: np.ndarray
+    """Samples of each source before it, int64 (sources,)."""
     pattern: Pattern
 
 
 class Schedule:
-    """sizes: samples of each source in one pass over it. stages: ascending, the first one from position 0.
+    """The source at each position of the stream of a mixture."""
 
-    when_dry: what a source means of which every sample was read once. stop: the stream ends. repeat: it is
-    read again. rebalance: the others go on with their weights scaled up, until all that have one are dry.
-
-    length: positions of an epoch; with repeat as many as it takes until the last milestone is passed and
-    every source that is still read was read whole; then it goes on for ever. dry: the position before which
-    each source was read whole, None where it never is. totals: samples of each source in an epoch.
-    """
+    length: int
+    """Positions of an epoch. With repeat: until the last milestone is passed and every source that is still
+    read was read whole; the stream continues after it."""
+    dry: list[int | None]
+    """Position before which each source was read whole; None: never."""
+    totals: np.ndarray
+    """Samples of each source in an epoch."""
 
     def __init__(self, sizes: Sequence[int], stages: Sequence[Stage], when_dry: str) -> None:
+        """Lay out the spans.
+
+        Args:
+            sizes: Samples of each source in one pass over it.
+            stages: Weights, ascending, the first ones from position 0 on.
+            when_dry: Policy for a source of which every sample was read once. stop: the stream ends. repeat:
+                it is read again. rebalance: the weights of the others are scaled up, until all that have one
+                are dry.
+        """
         self.sizes, self.when_dry = np.array(sizes, np.int64), when_dry
-        self.dry: list[int | None] = [None] * len(sizes)
-        self._spans: list[Span] = []
+        self.dry = [None] * len(sizes)
+        self._spans: list[WeightSpan] = []
         end = self._lay(stages)
         if when_dry == "repeat":
             end = max([self._spans[-1].start, 1, *(place for place in self.dry if place is not None)])
@@ -59,15 +69,15 @@ class Schedule:
 
     @property
     def ended_by(self) -> int:
-        """The source that would stand next at the end of an epoch."""
+        """Source of the position after the end of an epoch."""
         last = self._spans[-1]
         return int(last.pattern.at(np.array([self.length - last.start]))[0][0])
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(source, how many samples of this source stand before it) at each position (int64), int64 both.
+        """Return the source at each position (int64), and the samples of this source before it, int64 both.
 
-        Positions from `length` on go on in the last span where sources repeat, and begin the schedule anew
-        elsewhere, where each source goes on with the sample after its last.
+        Positions from `length` on continue the last span if sources repeat. Otherwise they start the schedule
+        again, and each source continues with the sample after its last.
         """
         epochs: np.ndarray | int = 0
         if self.when_dry != "repeat":
@@ -85,7 +95,7 @@ class Schedule:
         return sources, samples + epochs * self.totals[sources]
 
     def counts(self, position: int) -> np.ndarray:
-        """Samples of each source before a position, int64 (sources,)."""
+        """Return the samples of each source before a position, int64 (sources,)."""
         epochs = 0
         if self.when_dry != "repeat":
             # The end of an epoch, not the start of the next one: `totals` are made of it.
@@ -96,7 +106,7 @@ class Schedule:
         return counts + epochs * self.totals if epochs else counts
 
     def _lay(self, stages: Sequence[Stage]) -> int:
-        """Make the spans; returns the end of the stream, of the last milestone where it has none."""
+        """Make the spans. Return the end of the stream; the last milestone if it has none."""
         position, counts = 0, np.zeros(len(self.sizes), np.int64)
         for number, stage in enumerate(stages):
             ends = stages[number + 1].start if number + 1 < len(stages) else None
@@ -107,7 +117,7 @@ class Schedule:
                 ]
                 if not any(weights):
                     break
-                span = Span(position, counts, Pattern(weights))
+                span = WeightSpan(position, counts, Pattern(weights))
                 self._spans.append(span)
                 length, is_over = self._length(span, ends)
                 self._note_dry(span, length)
@@ -118,8 +128,8 @@ class Schedule:
                     return position
         return position
 
-    def _length(self, span: Span, ends: int | None) -> tuple[int | None, bool]:
-        """(positions of a span, None: no end; whether the stream ends with it)."""
+    def _length(self, span: WeightSpan, ends: int | None) -> tuple[int | None, bool]:
+        """Return the positions of a span (None: no end), and whether the stream ends with it."""
         left = math.inf if ends is None else ends - span.start
         dry, is_over = math.inf, False
         if self.when_dry == "stop":
@@ -130,13 +140,13 @@ class Schedule:
         length = min(left, dry)
         return (None if length == math.inf else int(length)), is_over
 
-    def _left(self, span: Span) -> Iterator[tuple[int, int]]:
-        """(source, samples not yet read once) of those that a span reads."""
+    def _left(self, span: WeightSpan) -> Iterator[tuple[int, int]]:
+        """Yield each source that a span reads, and its samples that were not read yet."""
         for i, weight in enumerate(span.pattern.weights):
             if weight:
                 yield i, int(self.sizes[i] - span.before[i])
 
-    def _note_dry(self, span: Span, length: int | None) -> None:
+    def _note_dry(self, span: WeightSpan, length: int | None) -> None:
         for i, rest in self._left(span):
             if self.dry[i] is None and rest > 0:
                 place = span.pattern.place(i, rest - 1) + 1

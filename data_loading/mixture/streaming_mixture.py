@@ -1,4 +1,4 @@
-"""StreamingMixture: several datasets as one stream, in proportions that hold for any prefix of it."""
+"""StreamingMixture: several datasets as one stream, in proportions that hold for each prefix of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from conf.proportions import Weight, integer_weights, parse_weights, shown
 from data_loading.dataset.base import MapStyleDataset
+from data_loading.dataset.epochs import shared_epoch
 from data_loading.dataset.streaming_dataset import StreamingDataset
-from data_loading.loader.epochs import shared_epoch
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
 from data_loading.tokens.tokens import UNKNOWN
 from experiment_utils.errors import UserError
@@ -29,9 +29,9 @@ Positions = range | np.ndarray
 class StreamingMixture(MapStyleDataset):
     """A dataset whose windows are those of several, each read without replacement in its own order.
 
-    Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume
-    are those of any dataset (`Loader`). Batches have `source` besides: int64 (batch,), the number of each
-    row's source. The windows of a source come in the very order in which it would be read alone.
+    The source at a position is a function (`schedule`), so that ranks, batch sizes, workers and resume are
+    those of any dataset (`Loader`). Batches also have `source`: int64 (batch,), the number of each row's
+    source. The windows of a source come in the order in which it would be read alone.
     """
 
     def __init__(
@@ -42,11 +42,15 @@ class StreamingMixture(MapStyleDataset):
         curriculum: Mapping[int, Sequence[Weight]] | None = None,
         when_dry: str = "stop",
     ) -> None:
-        """sources: by the names that messages call them; datasets of plain windows, of one length. weights:
-        one for each, as shares of the windows: 0.7, or "1/3". curriculum: other weights from a number of
-        tokens on; these may be 0. when_dry: of a source of which all was read: stop: an epoch ends before it
-        would be read twice. repeat: it is read again, in another order. rebalance: the others go on with
-        their weights scaled up, until all are dry.
+        """Check the sources and lay out the schedule.
+
+        Args:
+            sources: Datasets of plain windows, of one length, by the names for messages.
+            weights: Share of the windows of each: 0.7, or "1/3".
+            curriculum: Other weights from a number of tokens on; these can be 0.
+            when_dry: Policy for a source of which everything was read. stop: an epoch ends before it would be
+                read twice. repeat: it is read again, in another order. rebalance: the weights of the others
+                are scaled up, until all are dry.
 
         Raises:
             UserError: weights that do not sum to 1, are not as many as the sources, or not above 0; a source
@@ -63,7 +67,7 @@ class StreamingMixture(MapStyleDataset):
         given = {0: weights, **(curriculum or {})}
         if min(given) < 0 or (curriculum and 0 in curriculum):
             raise UserError(
-                "curriculum: expected tokens above 0; before the first of them `weights` hold",
+                "curriculum: expected tokens above 0; `weights` hold before the first of them",
                 code="curriculum-start-invalid",
             )
         self.stages = {
@@ -74,7 +78,7 @@ class StreamingMixture(MapStyleDataset):
         ]
         if never:
             raise UserError(
-                f"{never[0]} has weight 0 from the start to the end: leave it out", code="source-weight-zero"
+                f"{never[0]} has weight 0 from the start to the end: remove it", code="source-weight-zero"
             )
         self.schedule = schedule_of(list(map(len, self.sources)), self.stages, self.seq_len, when_dry)
         self.fingerprint = " | ".join(
@@ -92,18 +96,18 @@ class StreamingMixture(MapStyleDataset):
         return None
 
     def __len__(self) -> int:
-        """Windows in an epoch; where sources repeat, as many as it takes until each was read whole."""
+        """Return the windows in an epoch; if sources repeat, until each was read whole."""
         return self.schedule.length
 
     @property
     def reader(self) -> str:
-        """How the tokens of each source are read, in a line."""
+        """The way in which tokens of each source are read, in a line."""
         lines = {source.reader: None for source in self.sources}
         return "; ".join(lines)
 
     @property
     def packing_efficiency(self) -> float | None:
-        """Of one pass over each source, as that of a dataset; None where windows are not packed."""
+        """Share of all tokens that is no padding, in one pass over each source; None if not packed."""
         full = [source.packing_efficiency for source in self.sources]
         known = [one for one in full if one is not None]
         counts = list(map(len, self.sources))
@@ -111,16 +115,16 @@ class StreamingMixture(MapStyleDataset):
 
     @property
     def ranks(self) -> str:
-        """What the sources say, all the same: `distinct` or `shared`."""
+        """`distinct` or `shared`, as all sources are."""
         return self.sources[0].ranks
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
-        """The positions start to stop of an epoch are read soon: tell the kernel."""
+        """Hint that the positions start to stop of an epoch are read soon."""
         for i, _, passes, places in self._parts(range(start, stop), epoch):
             self.sources[i].will_need(passes, places.start, places.stop)
 
     def join(self, batches: Sequence[Batch]) -> Batch:
-        """One batch of several, in their order."""
+        """Return one batch of several, in their order."""
         joined = self.sources[0].join([_without_source(batch) for batch in batches])
         return {**joined, "source": _cat([batch["source"] for batch in batches])}
 
@@ -138,7 +142,7 @@ class StreamingMixture(MapStyleDataset):
             raise UserError(f"{where}{error}", code="weights-invalid") from None
 
     def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
-        """The batch of these positions of an epoch, with `source`; those of a range cost least."""
+        """Return the batch of these positions of an epoch, with `source`; those of a range cost least."""
         import torch
 
         wanted = _positions(positions)
@@ -161,7 +165,7 @@ class StreamingMixture(MapStyleDataset):
         return self.schedule.at(wanted + epoch * length)
 
     def _parts(self, positions: Positions, epoch: int) -> Iterator[tuple[int, np.ndarray, int, range]]:
-        """(source, rows, pass over it, positions in that pass), each of windows that follow each other."""
+        """Yield source, rows, pass over it and positions in that pass, for windows that follow each other."""
         sources, samples = self._located(positions, epoch)
         for i, source in enumerate(self.sources):
             rows, size = np.flatnonzero(sources == i), len(source)
@@ -180,8 +184,13 @@ class StreamingMixture(MapStyleDataset):
 def schedule_of(
     sizes: Sequence[int], shares: Mapping[int, Sequence[Fraction]], seq_len: int, when_dry: str
 ) -> Schedule:
-    """sizes: windows of each source. shares: weights by tokens: they hold from the first window that begins
-    no earlier.
+    """Return the schedule of a mixture.
+
+    Args:
+        sizes: Windows of each source.
+        shares: Weights by tokens; they hold from the first window that begins no earlier.
+        seq_len: Inputs of a window.
+        when_dry: As in `Schedule`.
     """
     by_window = {math.ceil(tokens / seq_len): weights for tokens, weights in shares.items()}
     stages = [Stage(start, integer_weights(weights)) for start, weights in by_window.items()]
@@ -197,7 +206,7 @@ def _named(sources: Sequence[StreamingDataset]) -> dict[str, StreamingDataset]:
 
 def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) -> None:
     if not sources:
-        raise UserError("a mixture of no sources: expected at least one", code="mixture-empty")
+        raise UserError("a mixture without sources: expected at least one", code="mixture-empty")
     first = sources[0]
     _check_vocabulary(names, sources)
     seen: dict[tuple[str, str], str] = {}
@@ -212,7 +221,7 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
         seen[tokens] = name
         if source.kind in ("shifted", "streams"):
             raise UserError(
-                f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows",
+                f"{name}: a mixture takes windows=plain, not {source.kind}",
                 code="mixture-windows-not-plain",
             )
         if source.form != first.form:
@@ -224,24 +233,24 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
 
 
 def _check_vocabulary(names: Sequence[str], sources: Sequence[StreamingDataset]) -> None:
-    """Of a set that says no tokenizer, nothing but the number of its ids can be compared."""
-    said = [number for number, source in enumerate(sources) if source.data.tokenizer_name != UNKNOWN]
-    first = said[0] if said else 0
+    """Compare tokenizers and numbers of ids; of a set of an unknown tokenizer, the latter alone."""
+    known = [number for number, source in enumerate(sources) if source.data.tokenizer_name != UNKNOWN]
+    first = known[0] if known else 0
     ours = sources[first].data
     for name, source in zip(names, sources, strict=True):
         theirs = source.data
         if ours.vocab_size == theirs.vocab_size and theirs.tokenizer_name in (ours.tokenizer_name, UNKNOWN):
             continue
         one, other = (f"{data.tokenizer_name} of {data.vocab_size:,} ids" for data in (ours, theirs))
-        may_be_one = theirs.tokenizer_name == UNKNOWN and (not said or theirs.vocab_size < ours.vocab_size)
+        may_be_one = theirs.tokenizer_name == UNKNOWN and (not known or theirs.vocab_size < ours.vocab_size)
         ids = max(ours.vocab_size, theirs.vocab_size)
         raise UserError(
             f"the sources of a mixture share one vocabulary: {names[first]} has {one}, {name} has {other}. "
             + (
-                "Where nothing says the tokenizer, the vocabulary is taken to end at the largest id; if it "
-                f"is the same, give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
+                "If the tokenizer is unknown, the vocabulary ends at the largest id; if it is the same, "
+                f"give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
                 if may_be_one
-                else "Tokenize one of them anew with the tokenizer of the other"
+                else "Tokenize one of them again with the tokenizer of the other"
             ),
             code="mixture-vocabularies-differ",
         )

@@ -1,4 +1,4 @@
-"""copy: random strings, each followed by its copy. Half of it costs nothing for a model that looks back.
+"""copy: random strings, each followed by its copy. Half of the labels cost a model that looks back nothing.
 
 A document is 64 ids, each as likely as any other, and then the same 64 again.
 """
@@ -16,8 +16,10 @@ STRING_TOKENS = 64
 
 
 class Copy(Law):
-    """Floor: log of the vocabulary for each label of a string, and for each of a copy whose original is not
-    among the inputs up to its own; nothing for the others.
+    """Strings and their copies.
+
+    Floor: log of the vocabulary for each label of a string, and for each label of a copy whose original is
+    not among the inputs up to its own; 0 for the others.
     """
 
     name = "copy"
@@ -33,7 +35,7 @@ class Copy(Law):
         return scaled(self._hash(document * STRING_TOKENS + place % STRING_TOKENS), self.vocab_size)
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
-        """Where windows of a multiple of 128 begin with documents, half of the labels are free."""
+        """Return the floor. Half of the labels are free if windows of n * 128 begin with documents."""
         phases, times = np.unique(starts % self.document_tokens, return_counts=True)
         label = np.arange(shift, shift + seq_len)
         places = phases[:, None] + label

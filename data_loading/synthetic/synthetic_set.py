@@ -1,4 +1,4 @@
-"""Tokens that a `synthetic:` URI names: split, ordered and read as a set of files is, without a file."""
+"""SyntheticSet: tokens of a `synthetic:` URI, split, ordered and read as a set of files is."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
 
 GENERATOR_VERSION = 1
-"""Raised when another token than before stands anywhere: runs on what there was before are other runs."""
+"""Increased when any token changes: runs on the tokens of before are other runs."""
 
 
 class SyntheticSet(Tokens):
-    """Computed where they are read; of any number, and none of them held.
+    """Tokens that are computed at each read, any number of them; none is stored.
 
-    documents: of the kind `copy`; others have none.
+    Only the kind `copy` has documents.
     """
 
     def __init__(self, uri: SyntheticUri) -> None:
@@ -41,7 +41,7 @@ class SyntheticSet(Tokens):
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The URI says it all."""
+        """Pickle the URI, which determines all tokens."""
         return SyntheticSet, (self.uri,)
 
     @property
@@ -53,14 +53,14 @@ class SyntheticSet(Tokens):
         return "ids"
 
     def overlaps(self, other: Tokens) -> bool:
-        """One is the beginning of the other where they differ in their number alone."""
+        """Return whether they differ in their number alone: one is the beginning of the other."""
         return isinstance(other, SyntheticSet) and replace(self.uri, tokens=other.uri.tokens) == other.uri
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
         return self.law.floor_loss(starts, seq_len, shift, masked=masked)
 
     def own_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        """Raises UserError: anything is asked for that is done with files."""
+        """Return the reader. Raises UserError: an option that needs files."""
         if options.reader not in READERS:
             raise UserError(
                 f"reader {options.reader!r}: choices are {', '.join(READERS)}", code="reader-unknown"
@@ -72,15 +72,15 @@ class SyntheticSet(Tokens):
         ):
             if value != default:
                 raise UserError(
-                    f"{name}={value}: the tokens of {self.name} are computed, there is no file to read. "
-                    f"Take dataset.{name} away",
+                    f"{name}={value}: the tokens of {self.name} are computed, without a file. "
+                    f"Remove dataset.{name}",
                     code="synthetic-has-no-file",
                 )
-        return ComputedReader(self.law, self.tokens), "computed where they are read, none of them held"
+        return ComputedReader(self.law, self.tokens), "computed at each read, none of them stored"
 
 
 def open_uri(uri: str, vocab_size: int | None = None) -> SyntheticSet:
-    """The tokens of `synthetic:KIND[:VOCAB[:TOKENS[:SEED]]]`. vocab_size: as in `parse_synthetic`.
+    """Open the tokens of `synthetic:KIND[:VOCAB[:TOKENS[:SEED]]]`. vocab_size: as in `parse_synthetic`.
 
     Raises:
         UserError: another form, a part out of bounds, more ids than the tokenizer has.
@@ -89,7 +89,7 @@ def open_uri(uri: str, vocab_size: int | None = None) -> SyntheticSet:
 
 
 class _Computed(LazyValues):
-    """The tokens of a law."""
+    """Tokens of a law."""
 
     def __init__(self, law: Law, length: int) -> None:
         self._law, self._length = law, length
@@ -130,7 +130,7 @@ class _EvenStarts(LazyValues):
 
 
 class ComputedReader(RunReader):
-    """Reads from a file that is not there: the tokens at a place are computed when they are asked for."""
+    """A reader that computes the tokens at a place instead of reading a file."""
 
     name = "computed"
 

@@ -1,4 +1,4 @@
-"""`synthetic:KIND[:VOCAB[:TOKENS[:SEED]]]`: which tokens are computed."""
+"""`synthetic:KIND[:VOCAB[:TOKENS[:SEED]]]`: names of synthetic tokens."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ KINDS: dict[str, type[Law]] = {law.name: law for law in (Uniform, Zipf, Markov, 
 DEFAULT_VOCABULARY = 256
 DEFAULT_TOKENS = 10**9
 MOST_IDS = 1 << 20
-"""A chain has a table of 128 bytes for each."""
+"""A chain has a table of 128 bytes for each id."""
 MOST_TOKENS = 1 << 48
-"""Those whose windows an order can be computed of."""
+"""Largest number of windows of which an order can be computed."""
 _LARGEST_SEED = 2**63 - 1
 _FORM = "expected synthetic:KIND[:VOCAB[:TOKENS[:SEED]]], such as synthetic:markov:64:100M:0"
 
 
 @dataclass(frozen=True)
 class SyntheticUri:
-    """All that decides the tokens."""
+    """Parts of a URI, which determine all tokens."""
 
     kind: str
     vocab_size: int
@@ -36,21 +36,21 @@ class SyntheticUri:
     seed: int
 
     def __str__(self) -> str:
-        """In full, tokens as short as they can be told exactly."""
+        """Return all parts, with the number of tokens as short as it can be written exactly."""
         units = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3), ("", 1))
         unit, scale = next((unit, scale) for unit, scale in units if self.tokens % scale == 0)
         return f"{SCHEME}:{self.kind}:{self.vocab_size}:{self.tokens // scale}{unit}:{self.seed}"
 
     @property
     def law(self) -> Law:
+        """Law of the tokens."""
         return KINDS[self.kind](self.vocab_size, self.seed)
 
 
 def parse_synthetic(uri: str, vocab_size: int | None = None) -> SyntheticUri:
-    """What a URI says; parts that are left out or empty have their defaults.
+    """Return the parts of a URI; those that are left out or empty have their defaults.
 
-    vocab_size: of the tokenizer of the run, the default of VOCAB, and the most that it may be; None: 256 is
-    the default.
+    vocab_size: of the tokenizer of the run: default and largest value of VOCAB; None: the default is 256.
 
     Raises:
         UserError: it is not of that form, a part is out of bounds, or the tokenizer has fewer ids.
@@ -74,8 +74,8 @@ def parse_synthetic(uri: str, vocab_size: int | None = None) -> SyntheticUri:
     )
     if vocab_size is not None and found.vocab_size > vocab_size:
         raise UserError(
-            f"{found} has ids below {found.vocab_size:,}, the tokenizer of the run has {vocab_size:,}. Take "
-            f"tokenizer=ids, which has those of the set, or a vocabulary of at most {vocab_size:,}: "
+            f"{found} has ids below {found.vocab_size:,}, the tokenizer of the run has {vocab_size:,}. Use "
+            f"tokenizer=ids, whose ids are those of the set, or a vocabulary of at most {vocab_size:,}: "
             f"synthetic:{kind}:{vocab_size}",
             code="synthetic-vocabulary-too-large",
         )

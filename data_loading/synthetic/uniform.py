@@ -1,4 +1,4 @@
-"""uniform: each id as likely as any other, whatever stood before. What is left to learn is nothing."""
+"""uniform: each id is as likely as any other, independent of those before. A model can learn nothing."""
 
 from __future__ import annotations
 

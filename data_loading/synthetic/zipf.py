@@ -1,4 +1,4 @@
-"""zipf: ids as unequal as words are, whatever stood before; a model learns how often each occurs, no more.
+"""zipf: ids as unequal as words, independent of those before. A model can learn their frequencies only.
 
 The r-th of them, r = 1, 2 ..., has a probability that goes with 1 / (r + 2.7), and is the id r - 1: Zipf's
 law as Mandelbrot amended it, with the number that fits English words (Piantadosi, 2014).
@@ -19,7 +19,7 @@ _ONE = 1 << BITS
 
 
 class Zipf(Law):
-    """Entropy: of its probabilities, exactly."""
+    """Floor: the entropy of the probabilities."""
 
     name = "zipf"
 
@@ -29,7 +29,7 @@ class Zipf(Law):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """Of each id, float64 `(vocab_size,)`, descending."""
+        """Probability of each id, float64 `(vocab_size,)`, descending."""
         weights = 1 / (np.arange(1, self.vocab_size + 1) + _OFFSET)
         return weights / math.fsum(weights)  # the same to the last digit on every machine
 
@@ -50,9 +50,10 @@ class Zipf(Law):
 
 
 def alias_table(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers a column with which one draw gives an id of these probabilities (Walker, 1977; made as by
-    Vose, 1991): a column, all as likely, and in it its own id for draws below `keep` (uint64, of 2**32), else
-    `other` (int64).
+    """Return two numbers a column, by which one draw gives an id of these probabilities.
+
+    A draw chooses a column, each as likely. It is the column's own id if the rest of the draw is below `keep`
+    (uint64, of 2**32), else `other` (int64) (Walker, 1977; made as by Vose, 1991).
     """
     n = len(probabilities)
     shares = (probabilities * n).tolist()

@@ -32,6 +32,8 @@ class Tokens(abc.ABC):
     """Ids are below it."""
     fingerprint: str
     """Hash of what decides the ids, independent of their place."""
+    val_set: Tokens | None = None
+    """Set that was found next to this one as its val, such as X/val of X/train."""
 
     @property
     @abc.abstractmethod

@@ -300,7 +300,7 @@ def test_every_bit_is_the_same_run_to_run_on_two_threads(limited: list[dict[str,
 @in_tiles
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [1, 7, 50])
-def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, reduction: str) -> None:
+def test_the_losses_of_tokens_for_the_same_loss_and_gradients(chunk: int, reduction: str) -> None:
     hidden, weight, labels = make()
     of_tokens = torch.full((5, 10), torch.nan)
     shaped = hidden.view(5, 10, WIDTH), weight, labels.view(5, 10)

@@ -1,1 +1,4 @@
-"""Whole documents in windows of one length: which stand together in one is an index on disk."""
+"""Whole documents packed into windows; an index on disk has the pieces of each window.
+
+pieces, best_fit -> index -> packed
+"""

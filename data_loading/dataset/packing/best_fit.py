@@ -1,4 +1,4 @@
-"""Best fit, longest first: which bins of one capacity items of many lengths go into.
+"""Best-fit-decreasing bin packing: the bin of each of many items, for bins of one capacity.
 
 Bins with the same room, and items of the same length, are interchangeable: so they are counted, and whole
 groups of bins take whole groups of items. What is done in Python depends on how many lengths differ, not on
@@ -16,10 +16,10 @@ from data_loading.readers.reader import elements
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
-    """(bin of each item int64 `(len(lengths),)`, number of bins); each bin has at most `capacity`.
+    """Return (bin of each item, int64 `(len(lengths),)`; number of bins); each bin has at most `capacity`.
 
-    Items are taken from the longest to the shortest, each put into the bin with the least room that it fits
-    in, a new one where there is none (D. S. Johnson, Near-optimal bin packing algorithms, 1973: at most
+    Items are taken from the longest to the shortest. Each is put into the bin with the least room that it
+    fits in, or into a new one (D. S. Johnson, Near-optimal bin packing algorithms, 1973: at most
     11/9 of the bins that are needed, and 4 more). lengths: 1 to capacity. Bins are numbered in the order of
     the items that they were begun with, their longest: 0 holds the first item of `lengths` that begins one.
     """
@@ -44,9 +44,9 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
 
 
 def _spread(n: int) -> np.ndarray:
-    """0 to n - 1 so that any part of them, in this order, lies evenly spread.
+    """Return 0 to n - 1 in an order of which any part is evenly spread.
 
-    Items of one length are taken in this order: were it their own, the last ones would be those that no bin
+    Items of one length are taken in this order. In their own order the last ones would be those that no bin
     has room for, and bins begun with short items would all come last.
     """
     step = max(round(n * 0.6180339887), 1)
@@ -57,14 +57,12 @@ def _spread(n: int) -> np.ndarray:
 
 
 class _Packing:
-    """Bins by the room that is left in them.
-
-    steps: (first bin, bins, items that each of these gets), in the order in which items are given out.
-    """
+    """Bins by the room that is left in them."""
 
     def __init__(self, capacity: int) -> None:
         self.bins = 0
         self.steps: list[tuple[int, int, int]] = []
+        """(first bin, bins, items for each of these), in the order in which items are taken."""
         self._capacity = capacity
         self._with_room: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """Room to groups of bins, as (first, count)."""
@@ -72,7 +70,7 @@ class _Packing:
         """Bit r: there are bins with room r."""
 
     def add(self, length: int, count: int) -> None:
-        """So many items of a length."""
+        """Add `count` items of a length."""
         while count:
             fitting = self._rooms >> length
             if fitting:

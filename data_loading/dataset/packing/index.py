@@ -1,11 +1,11 @@
-"""The index of packed documents: which pieces stand in which row, made once and kept on disk.
+"""Index of packed documents: the pieces of each row, made once and kept on disk.
 
-A folder of two plain `.npy` files of uint64 and what they are, `packing.json`. rows.npy `(rows + 1,)`: the
-first piece of each row, and the number of all pieces. pieces.npy `(2 * pieces,)`: for each piece the token of
-the set at which it begins, and how many tokens are read of it.
+A folder of two plain `.npy` files of uint64 and their facts, `packing.json`. rows.npy `(rows + 1,)`: the
+first piece of each row, and the number of all pieces. pieces.npy `(2 * pieces,)`: for each piece its first
+token, and the number of its tokens.
 
-It lies beside the tokens, in a hidden folder, or where that cannot be written in the user's cache. It
-holds nothing that cannot be made again.
+The folder is in a hidden folder next to the tokens or, if that cannot be written, in the user's cache. All of
+it can be made again.
 """
 
 from __future__ import annotations
@@ -39,45 +39,44 @@ log = logging.getLogger("data_loading")
 
 FORMAT = "highwater packing"
 ALGORITHM = "best fit 1"
-"""Changes with whatever changes the rows: a stream of other rows is another one."""
+"""Part of fingerprints: changes with everything that changes the rows."""
 ROWS, PIECES, FACTS = "rows.npy", "pieces.npy", "packing.json"
 _CANNOT_WRITE = (
     errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR,
     errno.EEXIST,
 )  # fmt: skip
 _LONGEST_WAIT_S = 3600.0
-_TELL_EVERY_S = 30.0
+_LOG_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of `seq_len` tokens, each with pieces of documents and what padding is left.
-
-    folder: of the index. stop: no token behind it is read. inputs, labels: tokens of all rows that are no
-    padding, and those of which a loss is taken.
-    """
+    """Rows of `seq_len` tokens: pieces of documents, then padding."""
 
     folder: Path
     seq_len: int
     shift: int
     stop: int
+    """End of the tokens that are read."""
     rows: int
     pieces: int
     inputs: int
+    """Tokens of all rows that are no padding."""
     labels: int
+    """Tokens of all rows that have a loss."""
 
     def __len__(self) -> int:
         return self.rows
 
     @property
     def name(self) -> str:
-        """As that of `Windows`."""
+        """Difference from other packings of the same tokens, for fingerprints."""
         shift = f", shift {self.shift}" if self.shift != 1 else ""
         return f"rows of {self.seq_len}, packed by {ALGORITHM}{shift}"
 
     @property
     def efficiency(self) -> float:
-        """The share of the tokens of all rows that is no padding; 0 where there is no row."""
+        """Share of the tokens of all rows that is no padding; 0 without rows."""
         return self.inputs / (self.rows * self.seq_len) if self.rows else 0.0
 
 
@@ -91,14 +90,19 @@ def packing_of(
     is_before: bool = False,
     check: bool = False,
 ) -> Packing:
-    """The packing of the documents of these ranges: the index that is there, or one that is made now.
+    """Return the packing of the documents of these ranges: the existing index, or one that is made now.
 
-    eot_id: what ends documents, where the tokens have no list of their starts, or begins them (is_before).
-    check: read the index and hold
-    it against its checksums, also where size and time of its files are as they were left.
+    Args:
+        tokens: A set.
+        ranges: Of a split.
+        seq_len: Tokens of a row.
+        shift: Tokens from an input to its label.
+        eot_id: The id between documents, for tokens without a list of document starts.
+        is_before: Whether it is the first id of a document, else the last.
+        check: Compare the index with its checksums, even if size and time of its files are unchanged.
 
     Raises:
-        UserError: nothing says where documents begin, or there is no place where an index can be kept.
+        UserError: nothing says where documents begin, or the index can be stored nowhere.
         LockHeld: another process has been making it for an hour.
     """
     asked = {
@@ -126,14 +130,14 @@ def packing_of(
                 raise
             failures.append(f"{folder.parent} ({os.strerror(error.errno or 0)})")
     raise UserError(
-        f"the packed documents of {tokens.name} need an index on disk, and there is no place for it: "
+        f"the packed documents of {tokens.name} need an index on disk, which could not be written: "
         f"{', '.join(failures)}. Make room, or set XDG_CACHE_HOME to a folder that can be written",
         code="packing-no-room",
     )
 
 
 def _opened(folder: Path, asked: dict[str, Any], check: bool) -> Packing | None:
-    """The index in this folder; None where there is none, or one that is not what it should be."""
+    """Return the index in this folder; None if it is missing, damaged or of something else."""
     try:
         text = (folder / FACTS).read_bytes()
     except OSError:
@@ -149,7 +153,7 @@ def _opened(folder: Path, asked: dict[str, Any], check: bool) -> Packing | None:
         wrong = f"{error.filename}: {error.strerror}"
     except (ValueError, KeyError, TypeError) as error:
         wrong = f"{FACTS} is damaged ({error!r})"
-    log.warning("the index of packed documents in %s is made anew: %s", folder, wrong)
+    log.warning("the index of packed documents in %s is made again: %s", folder, wrong)
     return None
 
 
@@ -161,7 +165,7 @@ def _wrong(folder: Path, facts: dict[str, Any], asked: dict[str, Any], check: bo
 
 
 def _is_whole(path: Path, fact: dict[str, Any], check: bool) -> bool:
-    """Size and time are trusted, where a check is not asked for; what was copied is read once."""
+    """Compare a file with its facts. Without check, an unchanged size and time are enough."""
     stat = path.stat()
     if stat.st_size != fact["bytes"]:
         return False
@@ -169,7 +173,7 @@ def _is_whole(path: Path, fact: dict[str, Any], check: bool) -> bool:
         return True
     if atomic_files.file_sha256(path) != fact["sha256"]:
         return False
-    with suppress(OSError):  # what belongs to somebody else is read again each time
+    with suppress(OSError):  # a file of another user is read again each time
         os.utime(path, ns=(stat.st_atime_ns, fact["mtime_ns"]))
     return True
 
@@ -177,7 +181,7 @@ def _is_whole(path: Path, fact: dict[str, Any], check: bool) -> bool:
 def _made_once(
     folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[range], check: bool
 ) -> Packing:
-    """Raises OSError where the folder cannot be written."""
+    """Return the index, made under a lock. Raises OSError: the folder cannot be written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock, what = folder.with_name(f".{folder.name}.lock"), f"the index {folder} of packed documents"
     wait_s = 0.0
@@ -189,12 +193,12 @@ def _made_once(
         except lock_file.LockHeld as held:
             if wait_s:
                 raise
-            log.info("%s is being made by %s; waiting for it", held.what, held.holder)
+            log.info("%s is being made by %s; waiting", held.what, held.holder)
             wait_s = _LONGEST_WAIT_S
 
 
 def _made(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[range]) -> Packing:
-    """Write the index under another name and put it in place; the caller holds its lock."""
+    """Write the index under another name and rename it; the caller holds its lock."""
     partial, aside = (folder.with_name(f".{folder.name}.{end}") for end in ("partial", "old"))
     for left in (partial, aside):
         shutil.rmtree(left, ignore_errors=True)
@@ -229,9 +233,9 @@ def _made(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[
 
 
 def _write(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[range]) -> dict[str, int]:
-    """Both arrays, on the disk; returns the counts of them."""
+    """Write both arrays to disk, and return their counts."""
     seq_len, shift = asked["seq_len"], asked["shift"]
-    total, told = sum(map(len, ranges)), time.monotonic()
+    total, logged_s = sum(map(len, ranges)), time.monotonic()
     inputs = labels = 0
     with open(folder / ROWS, "wb") as rows_file, open(folder / PIECES, "wb") as pieces_file:
         rows, pieces = NpyWriter(rows_file, np.dtype("<u8")), NpyWriter(pieces_file, np.dtype("<u8"))
@@ -249,8 +253,8 @@ def _write(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence
             inputs += int(held.sum())
             labels += int((block.tokens - shift).sum())
             atomic_files.point("packing:block")
-            if time.monotonic() - told > _TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - logged_s > _LOG_EVERY_S:
+                logged_s = time.monotonic()
                 log.info("packed %.0f%%", 100 * inputs / total)
         for writer, file in ((rows, rows_file), (pieces, pieces_file)):
             writer.finish()
@@ -260,7 +264,7 @@ def _write(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence
 
 
 def _settled(path: Path) -> dict[str, Any]:
-    """Size, time and checksum of a file. The time is made one of whole seconds, which every disk can keep."""
+    """Return size, time and checksum of a file. Its time becomes one of whole seconds, as every disk has."""
     whole_s = int(time.time())
     os.utime(path, (whole_s, whole_s))
     stat = path.stat()

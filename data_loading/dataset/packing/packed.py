@@ -1,4 +1,4 @@
-"""The kind of batches whose windows hold whole documents, packed, and what is left as padding."""
+"""Batches whose windows are whole documents, packed, then padding."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     Batch = dict[str, torch.Tensor]
 
-_TOLD_TOKENS = 512
-"""As many are asked for ahead at least: less would not be less on disk, where a page is read whole."""
+_HINTED_TOKENS = 512
+"""Fewest tokens of a hint: a disk reads whole pages."""
 
 
 class Packed(DocumentBatches):
     """Rows of a packing. Padding has labels of -100 and is the last segment of its row.
 
-    pad_id: what stands in padding. The index is read as the tokens are, by two readers of its own.
+    The index is read as the tokens are, by two readers of its own.
     """
 
     kind = "separate"
@@ -36,7 +36,7 @@ class Packed(DocumentBatches):
     windows: Packing
 
     def __init__(self, packing: Packing, order: Order, pad_id: int, *, is_before: bool = False) -> None:
-        """is_before: as in `Masked`."""
+        """Prepare batches. pad_id: id of padding. is_before: as in `Masked`."""
         super().__init__(packing, order)
         self.name += FROM_FIRST_ID if is_before else ""
         self._pad_id = pad_id
@@ -48,7 +48,7 @@ class Packed(DocumentBatches):
         self._rows, self._pieces = (open_reader(extents_of(found), options)[0] for found in maps)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the readers: another process opens them itself."""
+        """Leave the readers out: another process opens them itself."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_rows", "_pieces")}
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
@@ -63,7 +63,7 @@ class Packed(DocumentBatches):
         tokens = reader.gather_spans(starts, lengths)
         rows = np.full((n, seq_len + shift), self._pad_id, tokens.dtype)
         rows[np.arange(seq_len + shift) < used[:, None]] = tokens
-        # The segments of each row: its pieces, then what is left, which may be nothing.
+        # Segments of each row: its pieces, then padding, which can be empty.
         piece = np.arange(len(lengths)) + np.repeat(np.arange(n), pieces)
         left = ends + np.arange(n)
         sizes, unlabelled = np.empty((2, len(lengths) + n), np.int64)
@@ -85,12 +85,12 @@ class Packed(DocumentBatches):
     def will_need(self, reader: Reader, windows: np.ndarray) -> None:
         self._rows.will_need(windows, 2)
         starts, lengths, _ = self._pieces_in(windows)
-        widths = 1 << np.ceil(np.log2(np.maximum(lengths, _TOLD_TOKENS))).astype(np.int64)
+        widths = 1 << np.ceil(np.log2(np.maximum(lengths, _HINTED_TOKENS))).astype(np.int64)
         for width in np.unique(widths).tolist():
             reader.will_need(starts[widths == width], width)
 
     def _pieces_in(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(start, tokens) of the pieces of these rows, and how many pieces each row has."""
+        """Return starts and lengths of the pieces of these rows, and the number of pieces of each row."""
         first, last = self._rows.gather(windows, 2).astype(np.int64).T
         if (last <= first).any() or last.max(initial=0) > self.windows.pieces:
             raise self._damaged()
@@ -104,7 +104,7 @@ class Packed(DocumentBatches):
     def _damaged(self) -> UserError:
         folder = self.windows.folder
         return UserError(
-            f"{folder} is damaged: its rows are no whole pieces of documents. Remove it (rm -r {folder}) and "
-            "type the same command again: it is made anew",
+            f"{folder} is damaged: its rows are not whole pieces of documents. Remove it (rm -r {folder}) "
+            "and repeat the command, which makes it again",
             code="packing-damaged",
         )

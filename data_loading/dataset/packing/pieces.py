@@ -1,4 +1,4 @@
-"""Documents of a split cut into pieces that fit a window, as a stream of blocks."""
+"""Pieces of the documents of a split, each of which fits a window, as a stream of blocks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ _READ_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class Pieces:
-    """Neighbouring tokens of one document each, in the order of the set.
-
-    starts `(n,)` int64: token of the set. tokens `(n,)` int64: how many of the document are read from there:
-    the first seq_len of them are inputs, and up to `shift` more are labels only.
-    """
+    """Neighbouring tokens of one document each, in the order of the set."""
 
     starts: np.ndarray
+    """First token of each, `(n,)` int64."""
     tokens: np.ndarray
+    """Tokens of each, `(n,)` int64: the first seq_len are inputs, and up to `shift` more are labels only."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
 def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iterator[Pieces]:
-    """All pieces that have a label, in blocks of PIECES_OF_A_BLOCK; the last one has what is left.
+    """Yield all pieces that have a label, in blocks of PIECES_OF_A_BLOCK; the last block is smaller.
 
-    documents: borders of them, as `borders_of` gives them. A document of n tokens has n - shift labels; a
-    piece of it begins every seq_len tokens, as long as labels are left. The last one goes to its end.
+    A document of n tokens has n - shift labels. A piece of it begins every seq_len tokens, as long as labels
+    are left, and the last piece ends with it. documents: their borders, as `borders_of` yields them.
     """
     parts: list[Pieces] = []
     room = PIECES_OF_A_BLOCK
@@ -59,7 +57,7 @@ def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iter
 
 
 def _cut(borders: np.ndarray, first: np.ndarray, begin: int, end: int, seq_len: int, shift: int) -> Pieces:
-    """The pieces begin to end of these documents. first: number of the first piece of each, and of all."""
+    """Return the pieces begin to end of these documents. first: first piece of each, and number of all."""
     numbers = np.arange(begin, end)
     document = np.searchsorted(first, numbers, side="right") - 1
     starts = borders[document] + (numbers - first[document]) * seq_len
@@ -80,13 +78,20 @@ def borders_of(
     *,
     is_before: bool = False,
 ) -> Iterator[np.ndarray]:
-    """Borders (int64, ascending) of the documents of each range, in chunks: the last one of a chunk is the
-    first one of the next, or the end of the range. What a range has of a document is a document.
+    """Yield the borders (int64, ascending) of the documents of each range, in chunks.
 
-    documents: starts; None: documents end with eot_id, or begin with it (is_before).
+    The last border of a chunk is the first one of the next, or the end of the range. The part of a document
+    inside a range is a document.
+
+    Args:
+        ranges: Tokens to divide.
+        tokens: Of the set.
+        documents: Starts; None: documents end with eot_id, or begin with it (is_before).
+        eot_id: The id between documents.
+        is_before: Whether it is the first id of a document.
 
     Raises:
-        UserError: neither says where documents begin, or the list of starts does not ascend.
+        UserError: the list of starts does not ascend.
     """
     for part in ranges:
         last = np.array([part.start])
@@ -105,21 +110,21 @@ def borders_of(
 def _starts_in(
     part: range, tokens: Values, documents: Values | None, eot_id: int | None, *, is_before: bool
 ) -> Iterator[np.ndarray]:
-    """Starts of documents inside a range, in chunks."""
+    """Yield the starts of documents inside a range, in chunks."""
     if documents is None:
         for begin in range(part.start, part.stop, _READ_TOKENS):
             block = tokens[begin : min(begin + _READ_TOKENS, part.stop)]
             yield np.flatnonzero(np.asarray(block) == eot_id) + (begin if is_before else begin + 1)
-            _let_go(tokens)
+            _unmap(tokens)
         return
     first, last = (int(n) for n in search(documents, np.array([part.start, part.stop])))
     for begin in range(first, last, _READ_STARTS):
         yield np.asarray(documents[begin : min(begin + _READ_STARTS, last)]).astype(np.int64)
-        _let_go(documents)
+        _unmap(documents)
 
 
-def _let_go(values: Values) -> None:
-    """Unmap what was read of files: it stays in the page cache, and leaves RSS."""
+def _unmap(values: Values) -> None:
+    """Unmap the pages that were read: they leave RSS and stay in the page cache."""
     parts = values.parts if isinstance(values, Shards) else [values] if isinstance(values, np.ndarray) else []
     for mapped in filter(None, map(map_of, parts)):
         mapped.madvise(mmap.MADV_DONTNEED)

@@ -11,7 +11,7 @@ import pytest
 
 from data_loading.dataset import baselines
 from data_loading.dataset.baselines import bigram_loss
-from data_loading.find.prepared_data import Data, split_data
+from data_loading.dataset.split_data import Data, split_data
 from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
 from data_loading.dataset.batch_kinds import proper_divisors
-from data_loading.find.prepared_data import split_data
+from data_loading.dataset.split_data import split_data
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options

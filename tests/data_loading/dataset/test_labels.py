@@ -11,7 +11,7 @@ import torch
 
 from data_loading import StreamingDataset, StreamingMixture
 from data_loading.dataset.protocol import IGNORED_LABEL
-from data_loading.find.prepared_data import split_data
+from data_loading.dataset.split_data import split_data
 from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden
 

@@ -78,6 +78,16 @@ def test_small_neighbours_count_as_one() -> None:
     assert split_set(n, starts, 0.1, 0, sources).val == (range(540, 600), range(1185, 1250))
 
 
+@pytest.mark.parametrize("none", [0, 0.0])
+def test_share_of_zero_holds_nothing_out(none: Share) -> None:
+    sources = [(tokens, 120) for tokens in (400, 800)]
+    starts = np.arange(0, 1200, 5)
+    assert split_set(1200, starts, none, 0, sources) == Splits((range(1200),), ())
+    splits = split_set(1200, starts, none, 0.1, sources)
+    assert splits.val == ()
+    assert sum(map(len, splits.train)) + sum(map(len, splits.test)) == 1200
+
+
 @pytest.mark.parametrize("total", [1, 17, 999])
 def test_a_count_is_met_exactly_where_borders_may_fall_anywhere(total: int) -> None:
     sources = [(tokens, 1) for tokens in (400, 37, 800)]
@@ -109,9 +119,9 @@ def test_more_than_there_is_cannot_be_held_out(val: Share, test: Share, golden: 
 
 
 @pytest.mark.parametrize(
-    ("val", "test"), [(0, 0), (2.0, 0), (1.0, 0), (-0.5, 0), (0.0, 0), (float("nan"), 0), (0.1, 1.5)]
+    ("val", "test"), [(2.0, 0), (1.0, 0), (-0.5, 0), (-1, 0), (float("nan"), 0), (0.1, 1.5)]
 )
-def test_a_share_that_is_none(val: Share, test: Share, golden: Golden) -> None:
+def test_invalid_share_is_refused(val: Share, test: Share, golden: Golden) -> None:
     """No 2 tokens: those are 2, without a point."""
     with golden.refused("share-invalid"):
         split_set(1000, None, val, test)

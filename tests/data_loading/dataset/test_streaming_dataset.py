@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
 from data_loading.dataset.protocol import RankBatches
-from data_loading.find.prepared_data import Data, split_data
+from data_loading.dataset.split_data import Data, split_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
@@ -444,7 +444,7 @@ class TestFromPath:
         return text
 
     @pytest.mark.parametrize("name", ["a.txt", "a.npy", "a"])
-    def test_tokens_beside_a_text_are_found_unasked(self, name: str, tmp_path: Path) -> None:
+    def test_tokens_for_a_text_are_found_unasked(self, name: str, tmp_path: Path) -> None:
         self.tokenized(tmp_path)
         dataset = StreamingDataset(tmp_path / name, seq_len=10, order="sequential")
         assert bytes(dataset[0]["input_ids"].tolist()) == b"0123456789"

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import data_loading
-from conf import schema
 from data_loading import __main__ as command
 from data_loading.find.catalogue import found_sets, list_datasets
-from data_loading.find.locate import locate
+from data_loading.find.locate import places_named
 from data_loading.hub.named_datasets import REGISTRY
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -120,10 +119,10 @@ def test_a_name_that_begins_another(here: Path, golden: Golden) -> None:
     for name in ("fineweb", "fineweb-edu"):
         np.save(here / f"{name}.npy", np.arange(70, dtype="<u2"))
     for name in ("fineweb", "fineweb-edu"):
-        assert locate(schema.Dataset(name=name))[0].tokens == Path(f"Datasets/{name}.npy")
+        assert places_named(name)[0].tokens == Path(f"Datasets/{name}.npy")
     (here / "fineweb.npy").unlink()
     with golden.refused("dataset-not-found"):
-        locate(schema.Dataset(name="fineweb"))
+        places_named("fineweb")
 
 
 class TestShow:

@@ -1,4 +1,4 @@
-"""Where the files of a dataset are looked for, and what is said when they are not there, or twice."""
+"""Files of a dataset by path or name: found, missing, or several."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import Dataset
-from data_loading.find.locate import locate, tokens_for
+from conf.schema import Dataset, Tokenizer
+from data_loading.find.locate import Place, locate
+from data_loading.find.prepare import find_sides
+from data_loading.text_io.file_names import tokens_for
 from tests.golden_text import Golden
 
 
@@ -25,11 +27,12 @@ def put(*names: str) -> None:
 
 
 def found(**options: str) -> tuple[str, ...]:
-    """text and tokens of train, then of val."""
+    """Return text and tokens of train, then of val."""
+    train, val = find_sides(Dataset(source="text", **options), Tokenizer())
     return tuple(
         str(path)
-        for place in locate(Dataset(source="text", **options))
-        if place
+        for place in (*train, *val)
+        if isinstance(place, Place)
         for path in (place.text, place.tokens)
     )
 
@@ -137,14 +140,14 @@ class TestByPath:
 
     def test_a_folder_of_shards(self, here: Path, golden: Golden) -> None:
         put("d/set/manifest.json", "d/set/manifest.1a2b.json", "d/set/shard_00000.npy")
-        place, _ = locate(Dataset(source="text", path="d/set"))
+        [place] = locate(Dataset(source="text", path="d/set"))
         assert (place.text, place.tokens, place.version) == (None, Path("d/set"), None)
         assert place.is_tokenized
         put("d/set.txt")
         for path in ("d/set", "d/set.txt"):
-            place, _ = locate(Dataset(source="text", path=path))
+            [place] = locate(Dataset(source="text", path=path))
             assert (place.text, place.tokens) == (Path("d/set.txt"), Path("d/set"))
-        place, _ = locate(Dataset(source="text", path="d/set/manifest.1a2b.json"))
+        [place] = locate(Dataset(source="text", path="d/set/manifest.1a2b.json"))
         assert (place.tokens, place.version) == (Path("d/set"), "1a2b")
         put("d/set.npy")
         with golden.refused("path-ambiguous"):
@@ -153,12 +156,11 @@ class TestByPath:
     def test_train_and_val_of_shards(self, here: Path) -> None:
         put("d/set_train/manifest.json", "d/set_validation/manifest.json")
         place, val = locate(Dataset(source="text", path="d/set"))
-        assert val is not None
         assert (place.tokens, val.tokens) == (Path("d/set_train"), Path("d/set_validation"))
 
     def test_a_folder_of_shards_by_name(self, here: Path) -> None:
         put("Datasets/c4_subset/manifest.json", "Datasets/c4_other/notes.md")
-        place, _ = locate(Dataset(name="c4", source="text"))
+        [place] = locate(Dataset(name="c4", source="text"))
         assert place.tokens == Path("Datasets/c4_subset")
 
     @pytest.mark.parametrize("held_out", ["val", "validation"])
@@ -166,7 +168,6 @@ class TestByPath:
         put("Datasets/c4/train/manifest.json", f"Datasets/c4/{held_out}/manifest.json")
         for dataset in (Dataset(source="text", path="Datasets/c4"), Dataset(name="c4", source="text")):
             place, val = locate(dataset)
-            assert val is not None
             assert (place.tokens, val.tokens) == (Path("Datasets/c4/train"), Path(f"Datasets/c4/{held_out}"))
 
     @pytest.mark.parametrize("held_out", ["a_validation.npy", "a/val/manifest.json"])

@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from data_loading import StreamingDataset
-from tests.golden_text import Golden
 
 SEQ_LEN, BATCH = 16, 8
 
@@ -43,9 +42,7 @@ def test_torch(dataset: StreamingDataset, sampler: str, workers: int) -> None:
         how = [{"sampler": DistributedSampler(dataset, 2, rank)} for rank in range(2)]
     found: list[int] = []
     for options in how:
-        loader = DataLoader(
-            dataset, BATCH, num_workers=workers, collate_fn=StreamingDataset.collate, **options
-        )
+        loader = DataLoader(dataset, BATCH, num_workers=workers, **options)
         for batch in loader:
             assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
             assert batch["input_ids"].shape[1:] == batch["labels"].shape[1:] == (SEQ_LEN,)
@@ -53,11 +50,22 @@ def test_torch(dataset: StreamingDataset, sampler: str, workers: int) -> None:
     assert sorted(found) == list(range(len(dataset)))
 
 
-def test_torch_with_its_own_collate_function_is_told(dataset: StreamingDataset, golden: Golden) -> None:
-    with golden.refused("collate-missing"):
-        next(iter(DataLoader(dataset, BATCH)))
+@pytest.mark.parametrize("how", [{}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+def test_default_collate_function_keeps_batches(dataset: StreamingDataset, how: dict[str, Any]) -> None:
+    expected = dataset.__getitems__(range(BATCH))
+    for collate in (None, StreamingDataset.collate):
+        batch = next(iter(DataLoader(dataset, BATCH, collate_fn=collate, **how)))
+        assert type(batch) is dict
+        assert batch.keys() == expected.keys()
+        assert all(torch.equal(batch[name], expected[name]) for name in expected)
     with pytest.raises(KeyError, match="nothing"):
-        dataset.__getitems__([0])["nothing"]
+        expected["nothing"]
+
+
+def test_samples_one_by_one_are_joined(dataset: StreamingDataset) -> None:
+    samples = [dataset[i] for i in range(3)]
+    joined = torch.utils.data.default_collate(samples)
+    assert torch.equal(joined["input_ids"], dataset.__getitems__(range(3))["input_ids"])
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
@@ -68,7 +76,6 @@ def test_workers_that_persist_know_of_the_epoch(dataset: StreamingDataset, conte
         num_workers=1,
         persistent_workers=True,
         multiprocessing_context=context,
-        collate_fn=StreamingDataset.collate,
     )
     for epoch in (0, 1, 5):
         dataset.set_epoch(epoch)
@@ -79,7 +86,7 @@ def test_torchdata(dataset: StreamingDataset) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
     def loader() -> Any:
-        return stateful(dataset, BATCH, num_workers=2, collate_fn=StreamingDataset.collate)
+        return stateful(dataset, BATCH, num_workers=2)
 
     expected = first_ids(loader())
     first = loader()
@@ -90,8 +97,7 @@ def test_torchdata(dataset: StreamingDataset) -> None:
     assert read + first_ids(other) == expected
 
 
-def test_lightning(dataset: StreamingDataset, tmp_path: Path) -> None:
-    """It trains on our Loader, and keeps its place in its checkpoints."""
+def lightning_model() -> Any:
     lightning = pytest.importorskip("pytorch_lightning")
 
     class Counts(lightning.LightningModule):  # type: ignore[name-defined,misc]
@@ -107,19 +113,28 @@ def test_lightning(dataset: StreamingDataset, tmp_path: Path) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.0)
 
-    def trained(steps: int, checkpoint: Path | None) -> Counts:
-        model = Counts()
-        trainer = lightning.Trainer(
-            max_steps=steps,
-            accelerator="cpu",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=tmp_path,
-            enable_checkpointing=False,
-        )
-        trainer.fit(model, dataset.loader(BATCH), ckpt_path=checkpoint, weights_only=False)
-        trainer.save_checkpoint(tmp_path / f"{steps}.ckpt")
+    return Counts()
+
+
+def trainer(folder: Path, steps: int) -> Any:
+    return pytest.importorskip("pytorch_lightning").Trainer(
+        max_steps=steps,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        enable_checkpointing=False,
+    )
+
+
+def test_lightning_resumes_our_loader(dataset: StreamingDataset, tmp_path: Path) -> None:
+    """It keeps the place of the loader in its checkpoints."""
+
+    def trained(steps: int, checkpoint: Path | None) -> Any:
+        model, training = lightning_model(), trainer(tmp_path, steps)
+        training.fit(model, dataset.loader(BATCH), ckpt_path=checkpoint, weights_only=False)
+        training.save_checkpoint(tmp_path / f"{steps}.ckpt")
         return model
 
     expected = first_ids(dataset.loader(BATCH))
@@ -127,3 +142,25 @@ def test_lightning(dataset: StreamingDataset, tmp_path: Path) -> None:
     assert begun.seen == expected[: 5 * BATCH]
     rest = trained(9, tmp_path / "5.ckpt")
     assert rest.seen == expected[5 * BATCH : 9 * BATCH]
+
+
+def test_lightning_reads_a_dataloader(dataset: StreamingDataset, tmp_path: Path) -> None:
+    model = lightning_model()
+    trainer(tmp_path, 5).fit(model, DataLoader(dataset, BATCH))
+    assert model.seen == first_ids(DataLoader(dataset, BATCH))[: 5 * BATCH]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_accelerate_divides_a_dataloader(dataset: StreamingDataset, processes: int) -> None:
+    """Each window is read by one process, or again to fill the last batch."""
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    found = [
+        first_ids(
+            data_loader.prepare_data_loader(
+                DataLoader(dataset, BATCH), num_processes=processes, process_index=rank, put_on_device=False
+            )
+        )
+        for rank in range(processes)
+    ]
+    assert {window for part in found for window in part} == set(range(len(dataset)))
+    assert sum(map(len, found)) - len(dataset) < BATCH * processes

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading import StreamingDataset, StreamingMixture, open_tokens, prepare_data
-from data_loading.find.prepared_data import split_data
+from data_loading.dataset.split_data import split_data
 from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden
 from tests.searched import examples

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from data_loading import StreamingDataset
 from data_loading.audit.check_set import check_set
-from data_loading.find.open_source import open_for_reading
-from data_loading.find.prepared_data import split_data
+from data_loading.dataset.split_data import split_data
+from data_loading.find.open_tokens import open_for_reading
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize

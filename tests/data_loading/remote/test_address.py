@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from data_loading.find.open_source import open_tokens
+from data_loading.find.open_tokens import open_tokens
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import r2_options, redacted, s3_options
 from data_loading.remote.store import open_store

@@ -14,7 +14,7 @@ import pytest
 import pretokenize_dataset
 from data_loading.audit.check_set import check_set
 from data_loading.find.prepare import prepare_data
-from data_loading.hub.encode import encoder_of
+from data_loading.hub_stream.encode import encoder_of
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.engines.registry import ENGINES, make_engine

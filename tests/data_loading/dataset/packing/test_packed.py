@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from data_loading import StreamingDataset
 from data_loading.dataset.batch_kinds import cumulative_lengths
 from data_loading.dataset.packing import pieces
-from data_loading.find.prepared_data import Data, split_data
+from data_loading.dataset.split_data import Data, split_data
 from data_loading.tokens.shards import Shards
 from data_loading.tokens.token_set import TokenSet
 from tests.golden_text import Golden, refused

@@ -1,0 +1,46 @@
+"""Tokenizer of a run: the configured one, or its copy in the token set."""
+
+from __future__ import annotations
+
+import logging
+
+from conf import schema
+from data_loading.find.locate import Place
+from data_loading.tokenizers.load import load_tokenizer
+from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
+from data_loading.tokenizers.tiktoken_names import PREFIX as TIKTOKEN
+from data_loading.tokenizers.tokenizer import Tokenizer, TokenizerNotFound
+from data_loading.tokens.read_manifest import read_manifest
+from data_loading.tokens.set_files import SetFiles
+
+_log = logging.getLogger("data_loading")
+
+
+def tokenizer_for(spec: schema.Tokenizer, place: Place) -> Tokenizer:
+    """Return the configured tokenizer; if it is not found, its copy in the token set.
+
+    For encodings of tiktoken the copy comes first: a download of their ranks can take minutes to fail without
+    a network.
+
+    Raises:
+        UserError: found nowhere, or broken.
+    """
+    if spec.path is None and (spec.repo or "").startswith(TIKTOKEN):
+        return _copy_in_set(spec, place) or load_tokenizer(spec)
+    try:
+        return load_tokenizer(spec)
+    except TokenizerNotFound:
+        copy = _copy_in_set(spec, place)
+        if copy is None:
+            raise
+        _log.info("tokenizer %s: taken from %s, found nowhere else", copy.name, place.tokens)
+        return copy
+
+
+def _copy_in_set(spec: schema.Tokenizer, place: Place) -> Tokenizer | None:
+    files = SetFiles(place.tokens)
+    manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
+    if manifest is None or manifest["tokenizer"]["name"] not in (spec.name, spec.repo):
+        return None
+    name = manifest["tokenizer"]["name"]
+    return read_tokenizer(files.tokenizer, name) if holds_tokenizer(files.tokenizer) else None
