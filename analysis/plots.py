@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.loss_plot import loss_figure
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from memory.report.drawing import own_style, save
 from memory.report.figure import attempt_figure
 from memory.report.history import read_history
@@ -29,10 +29,9 @@ def draw_run(folder: Path) -> list[Path]:
         The pictures drawn.
 
     Raises:
-        UserError: there is no such folder.
         OSError: the folder cannot be written.
     """
-    run = read_run_folder(folder)
+    run = RunFolder(folder)
     with own_style():
         figures = {"loss.png": loss_figure(run), "memory.png": memory_figure(run)}
         return [_save(figure, run.path / name) for name, figure in figures.items() if figure is not None]

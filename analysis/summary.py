@@ -18,7 +18,7 @@ from conf.check import check
 from conf.sizes import size_name
 from experiment_utils.json_values import is_number, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from memory import format_bytes
 from memory.report.stages import StageRow, amount, stage_rows
 
@@ -36,11 +36,8 @@ def render_run(folder: Path, *, color: bool | None = None) -> str:
     """Draw the run's pictures and return its page, whatever its state.
 
     color: None asks stdout; see `Terminal.of_stdout`.
-
-    Raises:
-        UserError: there is no such folder.
     """
-    run = read_run_folder(folder)
+    run = RunFolder(folder)
     return run_page(run, draw_or_tell(run.path), Terminal.of_stdout(color))
 
 

@@ -16,7 +16,7 @@ from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indente
 from conf.check import check
 from conf.run_identity import varying_settings
 from experiment_utils.quantities import counted, format_count, format_duration
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import Versions, codes_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def render_sweep(folders: Sequence[Path], *, told: Told | None = None, color: bo
     Raises:
         UserError: one of the folders is not there.
     """
-    rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
+    rows = [sweep_row(RunFolder(folder), told) for folder in folders]
     for folder in folders:
         if not are_drawn(folder):
             draw_or_tell(folder)

@@ -123,14 +123,6 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, to_json(value))
 
 
-def same_mode(path: str | Path, like: str | Path) -> None:
-    """Give a file the permissions of another one that `open` created in the same folder.
-
-    Libraries that write through a temporary file leave it readable by its owner alone, whatever the umask.
-    """
-    os.chmod(path, os.stat(like).st_mode & 0o777)
-
-
 def fsync_file(path: str | Path) -> None:
     """Write the content of the file to the disk."""
     with open(path, "rb") as file:

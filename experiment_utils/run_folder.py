@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from experiment_utils import lock_file
-from experiment_utils.atomic_files import Unreadable, reading
+from experiment_utils.atomic_files import Unreadable
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import at_path, finite, is_number, mappings, parse_json
 from experiment_utils.metrics_file import Tail, read_columns, read_tail
@@ -82,19 +82,6 @@ def _despite_bytes(content: bytes, parse: Callable[[bytes], Any]) -> Any:
         return None if replaced == content else parse(replaced)
     except ValueError:
         return None
-
-
-def read_run_folder(folder: Path) -> RunFolder:
-    """The run of a folder that must exist.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    folder = Path(folder)
-    with reading(folder):
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such run folder", code="no-such-run")
-    return RunFolder(folder)
 
 
 class RunFolder:

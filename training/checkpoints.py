@@ -93,7 +93,7 @@ class Checkpoints:
             sealed = _sealed({**checkpoint.state, "sha256": digests.result(), "sha256_of": _OF_TENSORS})
             atomic_files.write_json(temporary / "state.json", sealed)
             for name in files:
-                atomic_files.same_mode(temporary / name, temporary / "state.json")
+                same_mode(temporary / name, temporary / "state.json")
             atomic_files.fsync_folder(temporary)
             atomic_files.point("checkpoint:before_rename")
             final = self._path(step)
@@ -238,6 +238,14 @@ def load(folder: Path) -> Checkpoint:
     """
     state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
     return Checkpoint(weights, training, state)
+
+
+def same_mode(path: Path, like: Path) -> None:
+    """Give a file the permissions of another one that `open` created in the same folder.
+
+    Libraries that write through a temporary file leave it readable by its owner alone, whatever the umask.
+    """
+    path.chmod(like.stat().st_mode & 0o777)
 
 
 def load_weights(folder: Path) -> Checkpoint:

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.reading.study import run_folders_of
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row
-    from experiment_utils.run_folder import read_run_folder
+    from experiment_utils.run_folder import RunFolder
     from slurm.truth.study import truths
 
     folders = run_folders_of(options.study)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         print(render_sweep(folders, told=told))
         return DONE
-    rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
+    rows = [sweep_row(RunFolder(folder), told) for folder in folders]
     versions = Versions((row.run.name, codes_of(row.run.run)) for row in rows)
     shown = [
         {

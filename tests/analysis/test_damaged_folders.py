@@ -16,7 +16,7 @@ from analysis.plots import memory_figure
 from analysis.summary import run_page
 from analysis.sweep import sweep_page, sweep_row
 from analysis.terminal import Terminal
-from experiment_utils.run_folder import read_run_folder
+from experiment_utils.run_folder import RunFolder
 from tests.searched import examples
 
 FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl", "memory.jsonl"]
@@ -33,9 +33,9 @@ def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -
     )
     try:
         (small_run.path / name).write_bytes(whole[:at] + junk + whole[at + len(junk) :])
-        page = run_page(read_run_folder(small_run.path), [], Terminal())
+        page = run_page(RunFolder(small_run.path), [], Terminal())
         assert small_run.path.name in page
-        sweep_page([sweep_row(read_run_folder(small_run.path))], Terminal())
+        sweep_page([sweep_row(RunFolder(small_run.path))], Terminal())
     finally:
         (small_run.path / name).write_bytes(whole)
 
@@ -46,7 +46,7 @@ def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -
 def test_any_fact_of_another_kind(small_run: Any, key: str) -> None:
     for value in (None, "x", [], {}, -1, float("nan")):
         small_run.run(**{key: value})
-        run = read_run_folder(small_run.path)
+        run = RunFolder(small_run.path)
         page = run_page(run, [], Terminal())
         assert "evaluate" in page
         assert "nan" not in page
@@ -62,7 +62,7 @@ def test_stage_records_of_another_kind(small_run: Any, key: str) -> None:
         lines[at] = json.dumps(json.loads(lines[at]) | {key: value}) + "\n"
         at += 1
     (small_run.path / "memory.jsonl").write_text("".join(lines))
-    run = read_run_folder(small_run.path)
+    run = RunFolder(small_run.path)
     assert "evaluate" in run_page(run, [], Terminal())
     memory_figure(run)
 
@@ -71,7 +71,7 @@ def test_stage_records_of_another_kind(small_run: Any, key: str) -> None:
 def test_a_config_whose_key_is_no_text(small_run: Any, line: str) -> None:
     with (small_run.path / "config.yaml").open("a") as config:
         config.write(f"{line}\n")
-    run = read_run_folder(small_run.path)
+    run = RunFolder(small_run.path)
     assert "Next" in run_page(run, [], Terminal())
     assert any("config.yaml" in said for said in run.damage)
 
@@ -81,7 +81,7 @@ def test_any_file_missing(small_run: Any, tmp_path: Path, missing: str) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(small_run.path, copy)
     (copy / missing).unlink()
-    run = read_run_folder(copy)
+    run = RunFolder(copy)
     assert "Next" in run_page(run, [], Terminal())
     assert (loss_figure(run) is None) == (missing == "metrics.csv")
     assert (memory_figure(run) is None) == (missing == "memory.jsonl")

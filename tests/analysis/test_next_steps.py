@@ -22,7 +22,7 @@ from conf.ensembles import members_of
 from conf.request import read_request
 from conf.rules import RULES
 from conf.schema import Ensemble
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from tests.golden_text import Golden
 from training.plan import resolve
@@ -52,7 +52,7 @@ def suggested(new_run: Callable[..., Any], composer: Composer) -> Callable[..., 
         made.path = made.path.rename(study / made.path.name)
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run(**run)
-        folder = read_run_folder(made.path)
+        folder = RunFolder(made.path)
         commands = [command for command, _ in [*after_run(folder, DONE), *after_sweep(folder, 0)]]
         words = [shlex.split(command) for command in commands if "--help" not in command]
         for _, _, *arguments in words:
@@ -110,7 +110,7 @@ def test_a_run_of_an_ensemble_is_followed_by_runs_by_themselves(new_run: Callabl
     made = new_run("member")
     (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(members_of(asked)[0]))))
     made.run()
-    commands = [command for command, _ in after_run(read_run_folder(made.path), DONE)]
+    commands = [command for command, _ in after_run(RunFolder(made.path), DONE)]
     assert not any("ensemble." in command for command in commands)
 
 
@@ -121,7 +121,7 @@ def test_a_run_whose_time_was_over_is_given_more(new_run: Callable[..., Any], go
         ("stopped by SIGUSR1", ""),
     ):
         (made.path / "status.json").write_text(json.dumps({"state": "timeout", "reason": reason, "step": 3}))
-        folder = read_run_folder(made.path)
+        folder = RunFolder(made.path)
         advice = after_run(folder, outcome_of(folder))[0][0]
         assert key in advice
         assert after_sweep(None, 1, [folder])[0][0] == advice
@@ -166,7 +166,7 @@ def _runs_of(typed: list[str], new_run: Callable[..., Any], composer: Composer) 
         made = new_run(override)
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run()
-        folders.append(read_run_folder(made.path))
+        folders.append(RunFolder(made.path))
     return folders
 
 
@@ -190,7 +190,7 @@ def test_runs_of_slurm_are_followed_by_runs_of_slurm(new_run: Callable[..., Any]
     (asked,) = read_request([*TEXT], composer, multirun=False, rules=RULES).runs
     (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
     made.run()
-    folder = read_run_folder(made.path)
+    folder = RunFolder(made.path)
     assert not any("hydra/launcher" in command for command, _ in after_run(folder, DONE))
     study = made.path.parent
     array = Array(0, "hw", [[made.path.name]], job_id="5")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from analysis.figures import smoothed
 from analysis.loss_plot import loss_figure
 from analysis.plots import draw_run, memory_figure
-from experiment_utils.run_folder import read_run_folder
+from experiment_utils.run_folder import RunFolder
 from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from memory.report.drawing import DPI
 from tests.golden_text import Golden
@@ -74,7 +74,7 @@ def test_both_pictures_of_a_finished_run(done_run: Any) -> None:
 
 
 def test_the_loss_figure_shows_what_the_run_measured(done_run: Any, golden: Golden) -> None:
-    run = read_run_folder(done_run.path)
+    run = RunFolder(done_run.path)
     figure = loss_figure(run)
     assert figure is not None
     (axes,) = figure.axes
@@ -87,7 +87,7 @@ def test_the_loss_figure_shows_what_the_run_measured(done_run: Any, golden: Gold
 
 
 def test_a_loss_that_is_lost_is_marked_where_it_was(diverged_run: Any) -> None:
-    figure = loss_figure(read_run_folder(diverged_run.path))
+    figure = loss_figure(RunFolder(diverged_run.path))
     assert figure is not None
     (mark,) = [line for line in figure.axes[0].get_lines() if line.get_gid() == "not-finite"]
     assert set(mark.get_xdata()) == {40 * 4096 / 1e3}
@@ -99,7 +99,7 @@ def test_a_loss_that_exploded_leaves_the_rest_to_be_seen(new_run: NEW_RUN) -> No
     made.losses(50)
     with open(made.path / "metrics.csv", "a") as file:
         file.write("51,208896,1e9,,0.003,1.2,5.1e10,6.4,32768.0,0.21\n")
-    figure = loss_figure(read_run_folder(made.path))
+    figure = loss_figure(RunFolder(made.path))
     assert figure is not None
     assert 8 < figure.axes[0].get_ylim()[1] < 9
     assert figure.axes[0].get_ylim()[0] > 0
@@ -111,7 +111,7 @@ def test_the_legend_of_a_run_that_diverged_lies_on_no_line(new_run: NEW_RUN, div
     with open(exploded.path / "metrics.csv", "a") as file:
         file.write("51,208896,1e9,,0.003,1.2,5.1e10,6.4,32768.0,\n")
     for made in (diverged_run, exploded):
-        figure = loss_figure(read_run_folder(made.path))
+        figure = loss_figure(RunFolder(made.path))
         assert figure is not None
         figure.draw_without_rendering()
         (legend,) = figure.legends
@@ -129,7 +129,7 @@ def test_runs_of_any_length(new_run: NEW_RUN, steps: int, curves: list[str]) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert draw_run(made.path) == [made.path / "loss.png"]
-    figure = loss_figure(read_run_folder(made.path))
+    figure = loss_figure(RunFolder(made.path))
     assert figure is not None
     assert [line.get_label() for line in figure.axes[0].get_lines()] == curves
 
@@ -143,7 +143,7 @@ def test_nothing_to_draw(new_run: NEW_RUN) -> None:
 
 
 def test_memory_by_setup_stage_and_over_time(done_run: Any, golden: Golden) -> None:
-    figure = memory_figure(read_run_folder(done_run.path))
+    figure = memory_figure(RunFolder(done_run.path))
     assert figure is not None
     _, _, setup, loop = figure.axes
     assert [label.get_text() for label in setup.get_xticklabels()] == [
@@ -162,7 +162,7 @@ def test_memory_by_setup_stage_and_over_time(done_run: Any, golden: Golden) -> N
 def test_a_limit_that_is_near_is_drawn(new_run: NEW_RUN) -> None:
     made = new_run()
     made.memory(limit_mb=700)
-    figure = memory_figure(read_run_folder(made.path))
+    figure = memory_figure(RunFolder(made.path))
     assert figure is not None
     for axes in figure.axes[2:]:
         (line,) = [line for line in axes.get_lines() if "700 MB" in line.get_label()]
@@ -185,7 +185,7 @@ def test_memory_of_runs_that_ended_anywhere(new_run: NEW_RUN, options: dict[str,
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert draw_run(made.path) == [made.path / "memory.png"]
-    figure = memory_figure(read_run_folder(made.path))
+    figure = memory_figure(RunFolder(made.path))
     assert figure is not None
     gids = {line.get_gid() for axes in figure.axes for line in axes.get_lines()}
     assert ("gpu" in gids) == ("gpu" in options)
@@ -195,7 +195,7 @@ def test_memory_of_runs_that_ended_anywhere(new_run: NEW_RUN, options: dict[str,
 def test_a_process_tree_without_cgroup_has_its_parts_too(done_run: Any) -> None:
     path = done_run.path / "memory.jsonl"
     path.write_text(path.read_text().replace('"job": {', '"no_job": {'))
-    figure = memory_figure(read_run_folder(done_run.path))
+    figure = memory_figure(RunFolder(done_run.path))
     assert figure is not None
     top = next(line for line in figure.axes[2].get_lines() if line.get_gid() == "unreclaimable")
     assert next(iter(top.get_ydata())) == 66

@@ -8,7 +8,7 @@ import pytest
 from tiny_run import make_run, run_core, tiny_config
 
 from analysis.summary import render_run, render_sweep
-from experiment_utils.run_folder import read_run_folder
+from experiment_utils.run_folder import RunFolder
 from training.metrics import COLUMNS
 
 
@@ -17,7 +17,7 @@ def test_page_and_pictures_of_a_real_run(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path))
     done = run_core(folder)
     assert done.returncode == 0, done.stderr
-    run = read_run_folder(folder)
+    run = RunFolder(folder)
     assert tuple(run.metrics) == COLUMNS
     assert run.column("step") == list(range(1, 41))
     assert len(run.evals) == 4

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.run_folder import read_run_folder
+from experiment_utils.run_folder import RunFolder
 from memory import record_to, stage
 from memory.report.stages import StageBook, stage_rows
 
@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def test_stages_that_ran_more_than_once_are_added_up(done_run: Any) -> None:
-    rows = {row.name: row for row in stage_rows(read_run_folder(done_run.path).stage_records)}
+    rows = {row.name: row for row in stage_rows(RunFolder(done_run.path).stage_records)}
     assert list(rows)[:3] == ["start", "load_tokenizer", "open_dataset"]
     assert (rows["train"].times, rows["train"].seconds) == (10, 62.5)
     assert rows["train"].anon_change_bytes == 7.5 * MB
@@ -30,11 +30,11 @@ def test_stages_that_ran_more_than_once_are_added_up(done_run: Any) -> None:
 def test_the_stage_that_a_run_was_lost_in_did_not_end(new_run: Callable[..., Any]) -> None:
     made = new_run()
     made.memory(killed_in="build_optimizer")
-    rows = stage_rows(read_run_folder(made.path).stage_records)
+    rows = stage_rows(RunFolder(made.path).stage_records)
     assert [row.name for row in rows if not row.ended] == ["build_optimizer"]
     assert rows[-1].anon_change_bytes is None
     book = StageBook()
-    for record in read_run_folder(made.path).stage_records:
+    for record in RunFolder(made.path).stage_records:
         book.add(record)
     assert (book.spans[-1].name, book.spans[-1].end_s) == ("build_optimizer", None)
 
@@ -50,7 +50,7 @@ def test_records_of_the_real_recorder(tmp_path: Path) -> None:
             thread.join()
         with contextlib.suppress(ValueError), stage("fails"):
             raise ValueError("no")
-    run = read_run_folder(tmp_path)
+    run = RunFolder(tmp_path)
     assert run.damage == []
     assert len(run.stage_records) == 8
     rows = {row.name: row for row in stage_rows(run.stage_records)}

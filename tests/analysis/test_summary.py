@@ -20,7 +20,7 @@ from analysis.terminal import Terminal
 from conf.arguments import read_arguments
 from conf.compose import Composer
 from conf.request import read_request
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from tests.golden_text import Golden
 
 NEW_RUN = Callable[..., Any]
@@ -32,7 +32,7 @@ def stand_in_the_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def relative(made: Any) -> RunFolder:
-    return read_run_folder(Path(os.path.relpath(made.path)))
+    return RunFolder(Path(os.path.relpath(made.path)))
 
 
 def test_page_of_a_run_that_is_done(done_run: Any, golden: Golden) -> None:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiment_utils.atomic_files import Unreadable
-from experiment_utils.errors import UserError
 from experiment_utils.run_folder import (
     ABSENT,
     DAMAGED,
@@ -22,7 +21,6 @@ from experiment_utils.run_folder import (
     WHOLE,
     RunFolder,
     read_file,
-    read_run_folder,
 )
 from tests.closed import ERRORS, failing_reads
 from tests.searched import examples
@@ -50,7 +48,7 @@ def read_all(run: RunFolder) -> None:
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("run_folders/*/*")), ids=lambda path: path.parent.name)
 def test_folders_of_every_version_are_whole(golden: Path) -> None:
-    run = read_run_folder(golden)
+    run = RunFolder(golden)
     read_all(run)
     assert {name: run.file(name).state for name in OBJECTS[:3]} == dict.fromkeys(OBJECTS[:3], WHOLE)
     assert run.damage == []
@@ -167,11 +165,6 @@ def test_numbers_come_from_run_json_first(folder: Path) -> None:
         None,
         None,
     )
-
-
-def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(UserError):
-        read_run_folder(tmp_path / "no")
 
 
 def test_importing_loads_the_standard_library_alone(root: Path) -> None:

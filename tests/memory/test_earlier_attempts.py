@@ -11,7 +11,7 @@ import pytest
 from supervised import outcome_in, python, supervise
 
 from analysis.export.series import Series
-from experiment_utils.run_folder import RunFolder, read_run_folder
+from experiment_utils.run_folder import RunFolder
 from memory.earlier_attempts import keep_earlier
 from memory.report.history import read_history
 from slurm.truth.log_files import lines_of, log_files
@@ -50,13 +50,13 @@ def numbers(folder: Path) -> list[tuple[int, int, int, float]]:
 
 def test_old_run_folder_reads_as_before(in_one_file: Path) -> None:
     assert numbers(in_one_file) == [(1, 12, 12, 26.94), (2, 14, 14, 40.42)]
-    run = read_run_folder(in_one_file)
+    run = RunFolder(in_one_file)
     assert (len(run.stage_records), len(run.last_stage_records), run.outcome["attempt"]) == (26, 14, 2)
 
 
 def test_both_forms_have_the_same_records(in_one_file: Path, in_folders: Path) -> None:
     assert [one[:3] for one in numbers(in_folders)] == [one[:3] for one in numbers(in_one_file)]
-    old, new = read_run_folder(in_one_file), read_run_folder(in_folders)
+    old, new = RunFolder(in_one_file), RunFolder(in_folders)
     assert new.stage_records == old.stage_records
     assert new.last_stage_records == old.last_stage_records
     points = [list(Series(folder, []).new(is_over=True)) for folder in (in_one_file, in_folders)]

@@ -129,9 +129,9 @@ class TestRun:
         assert results["val_loss"] == val["loss"]
         assert set(results["test_losses"]) == {"test/long", "test/short"}
         from analysis.summary import render_run
-        from experiment_utils.run_folder import read_run_folder
+        from experiment_utils.run_folder import RunFolder
 
-        assert [one["source"] for one in read_run_folder(folder).evals] == ["val"] * 3
+        assert [one["source"] for one in RunFolder(folder).evals] == ["val"] * 3
         page = render_run(folder, color=False)
         of_short = rf"short +0\.25 +{int(rows[-1]['tokens']):,} +[\d.]+ +{short_val['loss']:.4f}"
         assert re.search(of_short, page), page

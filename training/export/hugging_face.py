@@ -13,6 +13,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
 from experiment_utils.run_folder import read_file
 from models.shape import resolve_shape
+from training.checkpoints import same_mode
 from training.export.families import Source, family_of
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         atomic_files.write_json(temporary / FACTS, facts)
         difference = _difference(model, temporary, source)
         for path in temporary.iterdir():
-            atomic_files.same_mode(path, temporary / FACTS)
+            same_mode(path, temporary / FACTS)
             atomic_files.fsync_file(path)
         atomic_files.fsync_folder(temporary)
         temporary.rename(output)  # fails if another process has made it meanwhile: nothing is replaced
