@@ -113,7 +113,7 @@ def test_a_missing_file_is_found(folder: Path) -> None:
     assert set(wrong(folder)) == {"files", "format"}
 
 
-def test_another_set_under_the_same_name_is_told_with_both_sides(folder: Path, made: Path) -> None:
+def test_another_set_of_the_same_name_is_found(folder: Path, made: Path) -> None:
     old = json.loads(made.with_name("a.npy.json").read_text())["fingerprint"]
     tokenized(made.with_suffix(".txt"), "another text")
     new = json.loads(made.with_name("a.npy.json").read_text())["fingerprint"]
@@ -123,7 +123,7 @@ def test_another_set_under_the_same_name_is_told_with_both_sides(folder: Path, m
     assert new[:12] in found["set"]
 
 
-def test_without_its_set_it_is_held_against_its_record_alone(folder: Path, tmp_path: Path) -> None:
+def test_without_its_set_only_its_record_is_compared(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / folder.name
     shutil.copytree(folder, moved)
     findings = {finding.what.split(": ")[1]: finding.ok for finding in check_export(moved)}
@@ -167,7 +167,7 @@ def test_verifying_a_set_verifies_its_exports(folder: Path, made: Path) -> None:
     ("a.mypt/dataset_metadata.json", lambda data: b"{}"),
     ("a.mypt/tokenizer_state.json", lambda data: b"{}"),
 ])  # fmt: skip
-def test_what_the_readers_would_not_take(
+def test_damage_that_the_readers_would_refuse(
     name: str, change: Callable[[bytes], bytes], made: Path, golden: Golden
 ) -> None:
     path = made.with_name(name.split("/")[0])
@@ -199,7 +199,7 @@ def test_a_damaged_record_is_a_finding(made: Path) -> None:
     assert [f.what for f in check_set(made) if not f.ok] == ["nanogpt export"]
 
 
-def test_a_missing_record_is_told(made: Path, golden: Golden) -> None:
+def test_a_missing_record(made: Path, golden: Golden) -> None:
     exported(made, "nanogpt")
     (made.with_name("a.nanogpt") / RECORD).unlink()
     made.with_name("b.nanogpt").mkdir()
@@ -208,7 +208,7 @@ def test_a_missing_record_is_told(made: Path, golden: Golden) -> None:
     golden.text(found[0].message)
 
 
-def test_what_names_an_export(made: Path) -> None:
+def test_paths_that_name_an_export(made: Path) -> None:
     folder = exported(made, "mypt")[0].path
     for given in (folder, folder / "train.bin", folder / "train/shard_00000.bin", folder / RECORD):
         assert export_folder_of(given) == folder

@@ -106,7 +106,7 @@ def test_a_missing_or_short_file_is_made_again(change: Any, made: Path) -> None:
     assert is_whole(made.with_name("a.nanogpt"))
 
 
-def test_what_is_trained_on_and_held_out_become_one_export(tmp_path: Path) -> None:
+def test_train_and_val_become_one_export(tmp_path: Path) -> None:
     sets = [tokenized(tmp_path / "x_train.txt", "one two"), tokenized(tmp_path / "x_validation.txt", "three")]
     done = exported(sets, "nanogpt,llm.c,mypt,megatron")
     assert [result.path.name for result in done] == [

@@ -255,7 +255,7 @@ def test_ids_outside_the_vocabulary(tmp_path: Path, golden: Golden) -> None:
         open_tokens(tmp_path / "n")
 
 
-def test_a_dtype_is_not_said_of_what_says_it_itself(tmp_path: Path, golden: Golden) -> None:
+def test_a_dtype_for_files_that_name_theirs(tmp_path: Path, golden: Golden) -> None:
     write_litdata(tmp_path / "s", some_items())
     with golden.refused("dtype-contradicts-format"):
         open_tokens(tmp_path / "s", dtype="uint16")
