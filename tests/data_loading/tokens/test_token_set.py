@@ -45,27 +45,19 @@ def test_a_set_is_mapped_with_its_documents(made: Path) -> None:
 
 
 class TestPartsOfDifferentSets:
-    def test_tokens(self, made: Path, golden: Golden) -> None:
-        np.save(made, np.arange(11, dtype=np.uint16))
-        with golden.refused("tokens-not-of-manifest"):
-            open_token_set(made)
-        np.save(made, np.arange(10, dtype=np.uint32))
-        with golden.refused("tokens-not-of-manifest"):
-            open_token_set(made)
-
-    def test_documents(self, made: Path, golden: Golden) -> None:
-        np.save(made.with_name("a.docs.npy"), np.arange(3, dtype=np.uint64))
-        with golden.refused("documents-not-of-manifest"):
-            open_token_set(made)
-
-    def test_missing_documents(self, made: Path, golden: Golden) -> None:
-        made.with_name("a.docs.npy").unlink()
-        with golden.refused("documents-missing"):
-            open_token_set(made)
-
-    def test_other_documents_of_the_same_number(self, made: Path, golden: Golden) -> None:
-        np.save(made.with_name("a.docs.npy"), np.array([0, 4], np.uint64))
-        with golden.refused("documents-changed"):
+    @pytest.mark.parametrize(("name", "array", "code"), [
+        ("a.npy", np.arange(11, dtype=np.uint16), "tokens-not-of-manifest"),
+        ("a.npy", np.arange(10, dtype=np.uint32), "tokens-not-of-manifest"),
+        ("a.docs.npy", np.arange(3, dtype=np.uint64), "documents-not-of-manifest"),
+        ("a.docs.npy", np.array([0, 4], np.uint64), "documents-changed"),
+        ("a.docs.npy", None, "documents-missing"),
+    ])  # fmt: skip
+    def test_a_file(self, name: str, array: np.ndarray | None, code: str, made: Path, golden: Golden) -> None:
+        if array is None:
+            made.with_name(name).unlink()
+        else:
+            np.save(made.with_name(name), array)
+        with golden.refused(code):
             open_token_set(made)
 
     @pytest.mark.parametrize("change", [
