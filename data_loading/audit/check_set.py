@@ -138,7 +138,7 @@ def _content(manifest: dict[str, Any], opened: Iterable[tuple[Part, Any, Any]]) 
     }
     for what, found in problems.items():
         more = f" ({len(found) - 1:,} more)" if len(found) > 1 else ""
-        yield Finding(what, not found, f"{found[0]}{more}" if found else f"of {good[what]} match")
+        yield Finding(what, not found, f"{found[0]}{more}" if found else f"all match ({good[what]})")
     vocab_size = manifest["tokenizer"]["vocab_size"]
     message = f"at most {max(largest, default=0):,}, the vocabulary has {vocab_size:,}"
     yield Finding("ids", max(largest, default=0) < vocab_size, message, REPAIR)

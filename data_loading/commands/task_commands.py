@@ -31,9 +31,9 @@ examples:
   done
   python pretokenize_dataset.py merge Datasets/dump
 
-The tasks can run at the same time, on any machines that see the same files. The last of them merges by
-itself: `merge` is for when that was killed, and for --skip-bad. Exit status: 0 the set is made, 2 a task is
-not done or damaged; then nothing was changed.
+Tasks can run at the same time, on any machines that see the same files. The last one merges automatically:
+`merge` is for a merge that was killed, and for --skip-bad. Exit status: 0 the set is made, 2 a task is not
+done or damaged, and nothing was changed.
 """
 
 
@@ -48,8 +48,8 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slurm",
         metavar="SITE",
-        help="submit it to Slurm as an array of --tasks N jobs. SITE: of conf/slurm, such as default; its "
-        "keys can follow: slurm.mem=8GB slurm.time=4h",
+        help="submit to Slurm as an array of --tasks N jobs. SITE: a file of conf/slurm, such as default; "
+        "its keys can follow: slurm.mem=8GB slurm.time=4h",
     )
     parser.add_argument(
         "--tasks", metavar="N", help="jobs among which --slurm divides the inputs, such as 16"
@@ -57,7 +57,7 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(the arguments without `slurm.KEY=VALUE`, those); a file of such a name is an argument."""
+    """Divide arguments into (others, `slurm.KEY=VALUE`); the name of an existing file is no override."""
     overrides = [
         argument for argument in arguments if _OVERRIDE.match(argument) and not Path(argument).exists()
     ]
@@ -65,12 +65,12 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 _REFUSED = {
-    "val": "held-out text is a set of its own; tokenize it by a command of its own",
+    "val": "held-out text is a set of its own; tokenize it with another command",
     "train_tokenizer": "each task would train one. Train it first, and give it to all with --tokenizer",
     "overwrite": "a task that starts again would lose what it has done. Remove what is there (rm -r SET "
     ".SET.tasks)",
 }
-"""Flags that no task takes, and what to do instead."""
+"""Flags that tasks do not take, and what to do instead."""
 
 
 def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | None:
@@ -88,8 +88,8 @@ def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
         for flag, value in (("--tasks", given.tasks), *((override, override) for override in overrides)):
             if value is not None:
                 raise UserError(
-                    f"{flag}: is for jobs of Slurm: --slurm SITE --tasks N. By hand each task is a command: "
-                    "--block-range 0/N to N-1/N",
+                    f"{flag} is for jobs of Slurm: --slurm SITE --tasks N. Without Slurm each task is a "
+                    "command: --block-range 0/N to N-1/N",
                     code="flag-without-slurm",
                 )
         if given.block_range is None:
@@ -103,7 +103,7 @@ def check_tasks(given: argparse.Namespace, overrides: Sequence[str]) -> int | No
     for name, reason in refused.items():
         if getattr(given, name):
             raise UserError(
-                f"{flag} and --{name.replace('_', '-')}: {reason}. Leave one of them away",
+                f"{flag} and --{name.replace('_', '-')}: {reason}. Remove one of them",
                 code="flags-exclude-each-other",
             )
     if given.slurm is not None:
@@ -181,8 +181,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _exports(whole: Result, names: str | None, log: Callable[[str], None]) -> list[Exported]:
-    """Write the set in these other formats."""
-    from data_loading.export_formats.export import check_exports, export
+    """Write the set in the formats of --format."""
+    from data_loading.export_formats.export import export
     from data_loading.tokenizers.read_files import read_tokenizer
     from data_loading.tokens.set_files import SetFiles
 
@@ -190,7 +190,6 @@ def _exports(whole: Result, names: str | None, log: Callable[[str], None]) -> li
     if not formats:
         return []
     tokenizer = read_tokenizer(SetFiles(whole.path).tokenizer, whole.manifest["tokenizer"]["name"])
-    check_exports(formats, [whole.path], tokenizer)
     return export(formats, [whole.path], tokenizer, log, elsewhere=False)
 
 
@@ -219,7 +218,7 @@ def _summary(result: Result) -> str:
 def _parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="pretokenize_dataset.py merge",
-        description="Make one set of what the tasks of --block-range wrote. Nothing is copied.",
+        description="Make one set from the shards of the tasks of --block-range. Nothing is copied.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -228,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--skip-bad",
         metavar="N",
-        help="bad lines that all tasks together are allowed to leave out (default: as they were begun with)",
+        help="bad lines that all tasks together are allowed to leave out (default: that of the tasks)",
     )
     result.add_argument(
         "--format",

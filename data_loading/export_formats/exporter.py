@@ -64,7 +64,7 @@ class Format(ABC):
         """
         expected = ["train", "val"] if self.has_val else ["all"]
         if self.kind.sign(folder) is None:
-            raise self.kind.damaged(folder, "no file shows it")
+            raise self.kind.damaged(folder, "its main file is missing or does not begin as expected")
         layouts = self.kind.open(folder, Asked(self.dtype))
         if sorted(layouts) != expected:
             raise self.kind.damaged(

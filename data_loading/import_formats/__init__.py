@@ -1,6 +1,6 @@
-"""Token files of other programs, read as they lie: one file a format, which is known by its content.
+"""Token files of other programs, read in place: one file a format, recognized by content.
 
-    a path --recognize--> a kind --open--> layouts (all, or train and val) --ForeignSet--> Tokens
+    path --recognize--> Kind --open--> SplitLayout (all, or train and val) --foreign_set--> Tokens
 
-Nothing is copied or converted: a layout says which runs of which files hold the tokens.
+Nothing is copied or converted. The writers in `export_formats` use the layouts of the same files.
 """

@@ -23,12 +23,8 @@ from experiment_utils.errors import UserError
 
 _INT = np.dtype("<u4")
 _NAMES = ("tokens", "input_ids")
-_SNAPPY = (
-    "python -c 'import snappy, sys; sys.stdout.buffer.write(snappy.decompress(sys.stdin.buffer.read()))'"
-)
-_TO_DECOMPRESS = {
-    "zstd": "zstd -d", "gz": "gzip -dc", "bz2": "bzip2 -dc", "br": "brotli -dc", "snappy": _SNAPPY,
-}  # fmt: skip
+_PROGRAMS = {"zstd": "zstd -d", "gz": "gzip -d", "bz2": "bzip2 -d", "br": "brotli -d"}
+"""Programs that decompress the shards, by the compression in index.json."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +119,11 @@ class Mosaic(Kind):
         name, packed = shard.name, shard.packed
         file = path / name
         if not file.is_file() and packed and (path / packed).is_file():
+            program = _PROGRAMS.get(shard.compression.split(":")[0])
             raise UserError(
-                f"{path} is compressed ({shard.compression}), which cannot be mapped. Decompress it once: "
-                f"{_command(path, shard.compression, packed[len(name) :])}",
+                f"{path} is compressed ({shard.compression}), which cannot be mapped. Decompress the shards"
+                + (f" ({program} {shlex.quote(str(path))}/*{packed[len(name) :]})" if program else "")
+                + ", or write them again with MDSWriter(compression=None)",
                 code="mosaic-compressed",
             )
         if Path(name).name != name or not file.is_file():
@@ -179,10 +177,3 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
 def _is_usable(encoding: str) -> bool:
     dtype = encoding.split(":")[1] if encoding.startswith("ndarray:") else None
     return encoding == "bytes" or re.fullmatch("u?int(8|16|32|64)", dtype or "") is not None
-
-
-def _command(path: Path, compression: str, suffix: str) -> str:
-    """Return a bash command that decompresses all shards. compression: such as `zstd` or `zstd:7`."""
-    name = compression.split(":")[0]
-    program = _TO_DECOMPRESS.get(name, f"({name}: decompress)")
-    return f'for f in {shlex.quote(str(path))}/*.mds{suffix}; do {program} < "$f" > "${{f%{suffix}}}"; done'

@@ -1,1 +1,4 @@
-"""Token sets on disk: arrays, shards, manifests, checksums."""
+"""Token sets on disk.
+
+set_files (names) -> read_manifest -> shards (arrays) -> checksums -> token_set (open)
+"""

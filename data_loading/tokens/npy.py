@@ -135,25 +135,23 @@ def _what_it_is(path: Path, begins: bytes) -> str:
 
 
 def _check_kind(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    wanted = "expected a 1-D array of little-endian integers (uint16, uint32, int32, int64)"
-    if dtype.hasobject:
-        raise UserError(
-            f"{path} holds pickled Python objects, which are never loaded; {wanted}", code="npy-pickled"
-        )
-    if dtype.names is not None:
-        raise UserError(
-            f"{path} holds records with fields {', '.join(dtype.names)}; {wanted}", code="npy-records"
-        )
-    if dtype.kind not in "iu":
-        raise UserError(f"{path} holds {dtype}; {wanted}", code="npy-dtype")
-    if dtype.byteorder == ">":
-        raise UserError(
-            f"{path} is big-endian ({dtype.str}); {wanted}. Convert it: "
-            f"np.save(OUT, np.load('{path}').astype('{dtype.newbyteorder('<').str}'))",
-            code="npy-big-endian",
-        )
-    if len(shape) != 1:
-        raise UserError(
-            f"{path} has {len(shape)} dimensions, shape {shape}; {wanted}. Flatten it and save it again",
-            code="npy-dimensions",
-        )
+    little = f"np.save(OUT, np.load('{path}').astype('{dtype.newbyteorder('<').str}'))"
+    problems = [
+        (dtype.hasobject, "npy-pickled", "holds pickled Python objects, which are never loaded", ""),
+        (dtype.names, "npy-records", f"holds records with fields {', '.join(dtype.names or ())}", ""),
+        (dtype.kind not in "iu", "npy-dtype", f"holds {dtype}", ""),
+        (dtype.byteorder == ">", "npy-big-endian", f"is big-endian ({dtype.str})", f". Convert it: {little}"),
+        (
+            len(shape) != 1,
+            "npy-dimensions",
+            f"has {len(shape)} dimensions, shape {shape}",
+            ". Flatten it and save it again",
+        ),
+    ]
+    for is_wrong, code, problem, advice in problems:
+        if is_wrong:
+            raise UserError(
+                f"{path} {problem}; expected a 1-D array of little-endian integers (uint16, uint32, int32, "
+                f"int64){advice}",
+                code=code,
+            )

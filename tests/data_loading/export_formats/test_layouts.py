@@ -99,7 +99,7 @@ class TestMegatron:
         written("megatron", tmp_path / "m", set_of([[1, last], [last]], eot=None, vocab_size=ids))
         assert read_megatron(tmp_path / "m/a_text_document") == (np.dtype(dtype), [[1, last], [last]])
 
-    def test_a_set_of_few_documents_is_told_of(self, tmp_path: Path, golden: Golden) -> None:
+    def test_a_note_on_few_documents(self, tmp_path: Path, golden: Golden) -> None:
         few = written("megatron", tmp_path / "m", set_of([[1]] * 99))
         many = written("megatron", tmp_path / "m", set_of([[1]] * 100))
         golden.text("".join(load_format("megatron").notes(few)), numbers=False)
@@ -142,7 +142,7 @@ class TestNanoGPT:
 
 class TestLlmC:
     @given(documents=some_documents)
-    def test_the_end_of_text_id_stands_before_each_document(
+    def test_the_end_of_text_id_is_before_each_document(
         self, documents: list[list[int]], small_pieces: None, tmp_path: Path
     ) -> None:
         for old in tmp_path.glob("l/*"):
@@ -272,7 +272,7 @@ def test_every_format_says_its_own_name() -> None:
     assert [load_format(name).name for name in FORMATS] == list(FORMATS)
 
 
-def test_what_llm_c_puts_before_a_document_of_llama_3_is_said(tmp_path: Path, golden: Golden) -> None:
+def test_a_note_on_the_id_before_documents_of_llama_3(tmp_path: Path, golden: Golden) -> None:
     notes = {
         eot: " ".join(load_format("llm.c").notes(written("llm.c", tmp_path / str(eot), source)))
         for eot in (128_000, 128_001)

@@ -96,7 +96,7 @@ def test_a_file_that_is_cut_under_a_reader_is_an_error(tmp_path: Path, golden: G
         reader.gather(np.array([90_000]), 10)
 
 
-def test_starts_beyond_what_a_format_counts_to() -> None:
+def test_starts_beyond_the_range_of_a_format() -> None:
     """Offsets of uint32, and a place that they cannot hold."""
     parts = [Places(np.array([0, 2**32 - 1], "<u4"), 1, 0), Places(np.array([0], "<u4"), 1, 2**33)]
     values = starts_at(parts)

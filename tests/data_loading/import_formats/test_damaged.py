@@ -1,8 +1,7 @@
-"""What is wrong with a damaged set is told: which file, what was expected, what mends it."""
+"""A damaged set of another program is refused: which file, what was expected, what repairs it."""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import os
@@ -60,12 +59,12 @@ def patch(name: str, at: int, data: bytes) -> Change:
     return change
 
 
-def tell(name: str, edit: Callable[[dict[str, Any]], None]) -> Change:
+def edit(name: str, change_value: Callable[[dict[str, Any]], None]) -> Change:
     """Another content of a JSON file."""
 
     def change(folder: Path) -> None:
         value = json.loads((folder / name).read_text())
-        edit(value)
+        change_value(value)
         (folder / name).write_text(json.dumps(value))
 
     return change
@@ -129,16 +128,16 @@ DAMAGES: list[tuple[str, Change]] = [
     ("litdata", remove("chunk-0-2.bin")),
     ("litdata", patch("chunk-0-0.bin", 0, b"\6")),
     ("litdata", patch("chunk-0-0.bin", 8, b"\xff\xff")),
-    ("litdata", tell("index.json", lambda index: index["chunks"].clear())),
+    ("litdata", edit("index.json", lambda index: index["chunks"].clear())),
     ("mosaicml-streaming", cut("shard.00001.mds")),
     ("mosaicml-streaming", remove("shard.00002.mds")),
     ("mosaicml-streaming", patch("shard.00000.mds", 0, b"\6")),
     ("mosaicml-streaming", patch("shard.00000.mds", 8, b"\xff\xff")),
-    ("mosaicml-streaming", tell("index.json", lambda index: index["shards"][1].pop("samples"))),
+    ("mosaicml-streaming", edit("index.json", lambda index: index["shards"][1].pop("samples"))),
     ("Hugging Face save_to_disk", cut(ARROW, 8)),
     ("Hugging Face save_to_disk", cut(ARROW, 700)),
     ("Hugging Face save_to_disk", remove(ARROW)),
-    ("Hugging Face save_to_disk", tell("state.json", lambda state: state.pop("_data_files"))),
+    ("Hugging Face save_to_disk", edit("state.json", lambda state: state.pop("_data_files"))),
     ("templar", remove("sample_ids_000000.bin")),
     ("templar", remove("train_000001.npy")),
     ("templar", lambda folder: np.save(folder / "train_000000.npy", np.arange(999, dtype="<u4"))),
@@ -151,18 +150,18 @@ NOT_READ: list[tuple[str, Change, str]] = [
     ("Megatron", patch(f"{MEGATRON}.idx", 0, b"TNTIDX\0\0"), "megatron-old-index"),
     (
         "litdata",
-        tell("index.json", lambda index: index["config"].update(compression="zstd")),
+        edit("index.json", lambda index: index["config"].update(compression="zstd")),
         "litdata-compressed",
     ),
     (
         "litdata",
-        tell("index.json", lambda index: index["config"].update(data_format=["jpeg"])),
+        edit("index.json", lambda index: index["config"].update(data_format=["jpeg"])),
         "litdata-format",
     ),
-    ("mosaicml-streaming", tell("index.json", lambda index: index.update(version=3)), "mosaic-version"),
+    ("mosaicml-streaming", edit("index.json", lambda index: index.update(version=3)), "mosaic-version"),
     (
         "mosaicml-streaming",
-        tell("index.json", lambda index: index["shards"][0].update(column_encodings=["jpeg"])),
+        edit("index.json", lambda index: index["shards"][0].update(column_encodings=["jpeg"])),
         "mosaic-columns",
     ),
     ("templar", cut("sample_ids_000001.bin", 8), "npy-size"),
@@ -203,31 +202,26 @@ def test_a_shape_that_does_not_fit_its_sample(tmp_path: Path, golden: Golden) ->
         open_tokens(tmp_path / "s")
 
 
-@pytest.mark.parametrize(
-    ("name", "suffix", "compress"), [("gz:6", ".gz", gzip.compress), ("bz2", ".bz2", bz2.compress)]
-)
-def test_the_command_for_compressed_shards_mends_them(
-    name: str, suffix: str, compress: Callable[[bytes], bytes], tmp_path: Path, golden: Golden
-) -> None:
-    if shutil.which("gzip" if suffix == ".gz" else "bzip2") is None:
-        pytest.skip("this machine lacks the program")
+@pytest.mark.parametrize(("name", "suffix"), [("gz:6", ".gz"), ("snappy", ".snappy")])
+def test_compressed_shards(name: str, suffix: str, tmp_path: Path, golden: Golden) -> None:
     shards = write_mds(tmp_path / "s s", some_items())
 
     def packed(index: dict[str, Any]) -> None:
         for fact in index["shards"]:
             plain = shards / fact["raw_data"]["basename"]
-            plain.with_name(plain.name + suffix).write_bytes(compress(plain.read_bytes()))
+            plain.with_name(plain.name + suffix).write_bytes(gzip.compress(plain.read_bytes()))
             plain.unlink()
             fact.update(
                 compression=name, zip_data={"basename": plain.name + suffix, "bytes": 1, "hashes": {}}
             )
 
-    tell("index.json", packed)(shards)
+    edit("index.json", packed)(shards)
     with golden.refused("mosaic-compressed") as caught:
         open_tokens(shards)
-    command = str(caught.value).partition("for f in ")
-    subprocess.run(["bash", "-c", "".join(command[1:])], check=True)
-    assert open_tokens(shards).tokens[:].tolist() == np.concatenate(some_items()).tolist()
+    if suffix == ".gz":
+        command = str(caught.value).partition("(gzip")[2].partition("), or")[0]
+        subprocess.run(["bash", "-c", f"gzip{command}"], check=True)
+        assert open_tokens(shards).tokens[:].tolist() == np.concatenate(some_items()).tolist()
 
 
 def test_two_formats_in_one_folder(tmp_path: Path, golden: Golden) -> None:
@@ -261,7 +255,7 @@ def test_ids_outside_the_vocabulary(tmp_path: Path, golden: Golden) -> None:
         open_tokens(tmp_path / "n")
 
 
-def test_a_dtype_is_not_said_of_what_says_it_itself(tmp_path: Path, golden: Golden) -> None:
+def test_a_dtype_for_files_that_name_theirs(tmp_path: Path, golden: Golden) -> None:
     write_litdata(tmp_path / "s", some_items())
     with golden.refused("dtype-contradicts-format"):
         open_tokens(tmp_path / "s", dtype="uint16")

@@ -66,7 +66,7 @@ def test_it_is_known_by_content_and_not_by_place(tmp_path: Path, reads: pytest.L
     assert open_tokens(tmp_path / "b").fingerprint != first.fingerprint
 
 
-def test_the_order_of_its_files_is_a_part_of_what_it_is(tmp_path: Path) -> None:
+def test_the_order_of_files_changes_the_fingerprint(tmp_path: Path) -> None:
     folder = write_litdata(tmp_path / "s", [np.full(4, n, "<i4") for n in range(4)], a_chunk=2)
     first = open_tokens(folder)
     index = json.loads((folder / "index.json").read_text())
@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"splits": 3}', '{"splits": {"all": {"files": {}}}}'])
-def test_what_is_kept_may_be_damaged(content: str, tmp_path: Path) -> None:
+def test_stored_facts_may_be_damaged(content: str, tmp_path: Path) -> None:
     folder = write_litdata(tmp_path / "s", some_items())
     (folder / CHECKED).write_text(content)
     assert open_tokens(folder).n_tokens == len(np.concatenate(some_items()))
@@ -201,7 +201,7 @@ class TestPrepareData:
         trained = self.prepared(path=str(tmp_path / "s"), val_path=str(tmp_path / "ours.txt"))
         assert trained.tokens("val") == 3001
 
-    def test_what_is_wrong_is_told(self, tmp_path: Path, golden: Golden) -> None:
+    def test_splits_that_are_refused(self, tmp_path: Path, golden: Golden) -> None:
         written("nanogpt", tmp_path / "s", set_of([[n % 251] * 9 for n in range(900)]))
         write_litdata(tmp_path / "t", some_items())
         with golden.refused("val-path-is-pair"):
@@ -243,7 +243,7 @@ def test_streaming_dataset(tmp_path: Path, golden: Golden) -> None:
         StreamingDataset(tmp_path / "s", seq_len=64, verify="blocks")
 
 
-def test_an_export_that_was_read_is_written_anew(tmp_path: Path) -> None:
+def test_an_export_that_was_read_is_written_again(tmp_path: Path) -> None:
     """What is kept in its folder is ours, and does not stand in the way."""
     from data_loading.export_formats import load_format
     from data_loading.export_formats.export import export
@@ -299,7 +299,7 @@ def test_pointers_in_a_set_are_named(tmp_path: Path, golden: Golden) -> None:
         open_tokens(folder)
 
 
-def test_a_file_beside_raw_ids_is_not_blamed(tmp_path: Path, golden: Golden) -> None:
+def test_a_file_next_to_raw_ids_is_not_blamed(tmp_path: Path, golden: Golden) -> None:
     np.full(500, 40_000, np.uint16).tofile(tmp_path / "a.bin")
     (tmp_path / "a.txt").write_text("<!DOCTYPE html><html></html>")
     with golden.refused("dtype-fits-none"):

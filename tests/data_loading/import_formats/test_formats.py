@@ -289,7 +289,7 @@ def test_windows_over_samples_and_shards_are_those_of_a_loop(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_we_export_is_read_as_the_set_itself(name: str, tmp_path: Path) -> None:
+def test_an_export_reads_as_the_set(name: str, tmp_path: Path) -> None:
     """train and val as the set has them; Megatron keeps the documents and has no val."""
     documents = [[n % 251, *range(n % 7)] for n in range(1500)]
     source = set_of(documents)

@@ -131,7 +131,7 @@ class TestNanoGPT:
         """Its reader takes 50,304 rows there."""
         assert len(StreamingDataset(self.folder(tmp_path, vocab_size=None), seq_len=100)) == 49
 
-    def test_too_few_ids_to_tell_are_what_nanogpt_writes(self, tmp_path: Path) -> None:
+    def test_too_few_ids_for_a_guess_are_nanogpts(self, tmp_path: Path) -> None:
         raw(tmp_path / "train.bin", np.zeros(8), "uint16")
         (only,) = open_foreign(tmp_path, Asked())
         assert (only.tokens.dtype.name, len(only.tokens)) == ("uint16", 8)
@@ -141,7 +141,7 @@ class TestNanoGPT:
         assert train.tokens[:].tolist() == IDS.tolist()
         assert val.tokens[:].tolist() == IDS[:300].tolist()
 
-    def test_a_lone_file_beside_its_meta(self, tmp_path: Path) -> None:
+    def test_a_lone_file_next_to_its_meta(self, tmp_path: Path) -> None:
         one = open_tokens(self.folder(tmp_path) / "train.bin")
         assert one.tokens[:].tolist() == IDS.tolist()
 

@@ -16,9 +16,7 @@ from tests.golden_text import Golden
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<u8"])
 @pytest.mark.parametrize("lengths", [[], [0], [1], [3, 0, 5], [100_000, 7]])
-def test_a_grown_file_is_byte_for_byte_what_numpy_saves(
-    dtype: str, lengths: list[int], tmp_path: Path
-) -> None:
+def test_a_grown_file_equals_one_of_numpy(dtype: str, lengths: list[int], tmp_path: Path) -> None:
     parts = [np.arange(length) % 60_000 for length in lengths]
     with open(tmp_path / "ours.npy", "wb") as file:
         writer = NpyWriter(file, np.dtype(dtype))
@@ -76,7 +74,7 @@ def test_truncated(tmp_path: Path, golden: Golden) -> None:
             open_npy(path)
 
 
-def test_any_damage_to_the_header_is_told(tmp_path: Path) -> None:
+def test_any_damage_to_the_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.arange(1000, dtype=np.uint16))
     whole = path.read_bytes()
@@ -94,7 +92,7 @@ def test_raw_tokens_without_header(tmp_path: Path, golden: Golden) -> None:
         open_npy(tmp_path / "a.npy")
 
 
-def test_files_of_other_kinds_are_told_what_they_are(tmp_path: Path, golden: Golden) -> None:
+def test_files_of_other_kinds_are_named(tmp_path: Path, golden: Golden) -> None:
     path = tmp_path / "a.npy"
     with open(path, "wb") as file:
         np.savez(file, ids=np.arange(3))

@@ -45,27 +45,19 @@ def test_a_set_is_mapped_with_its_documents(made: Path) -> None:
 
 
 class TestPartsOfDifferentSets:
-    def test_tokens(self, made: Path, golden: Golden) -> None:
-        np.save(made, np.arange(11, dtype=np.uint16))
-        with golden.refused("tokens-not-of-manifest"):
-            open_token_set(made)
-        np.save(made, np.arange(10, dtype=np.uint32))
-        with golden.refused("tokens-not-of-manifest"):
-            open_token_set(made)
-
-    def test_documents(self, made: Path, golden: Golden) -> None:
-        np.save(made.with_name("a.docs.npy"), np.arange(3, dtype=np.uint64))
-        with golden.refused("documents-not-of-manifest"):
-            open_token_set(made)
-
-    def test_missing_documents(self, made: Path, golden: Golden) -> None:
-        made.with_name("a.docs.npy").unlink()
-        with golden.refused("documents-missing"):
-            open_token_set(made)
-
-    def test_other_documents_of_the_same_number(self, made: Path, golden: Golden) -> None:
-        np.save(made.with_name("a.docs.npy"), np.array([0, 4], np.uint64))
-        with golden.refused("documents-changed"):
+    @pytest.mark.parametrize(("name", "array", "code"), [
+        ("a.npy", np.arange(11, dtype=np.uint16), "tokens-not-of-manifest"),
+        ("a.npy", np.arange(10, dtype=np.uint32), "tokens-not-of-manifest"),
+        ("a.docs.npy", np.arange(3, dtype=np.uint64), "documents-not-of-manifest"),
+        ("a.docs.npy", np.array([0, 4], np.uint64), "documents-changed"),
+        ("a.docs.npy", None, "documents-missing"),
+    ])  # fmt: skip
+    def test_a_file(self, name: str, array: np.ndarray | None, code: str, made: Path, golden: Golden) -> None:
+        if array is None:
+            made.with_name(name).unlink()
+        else:
+            np.save(made.with_name(name), array)
+        with golden.refused(code):
             open_token_set(made)
 
     @pytest.mark.parametrize("change", [
@@ -161,7 +153,7 @@ class TestLoneFile:
             open_token_set(tmp_path / "a.npy", 100)
         golden.text("\n".join(caplog.messages), numbers=False)
 
-    def test_a_broken_note_is_made_anew(self, tmp_path: Path) -> None:
+    def test_damaged_facts_are_found_again(self, tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", np.array([1, 2], np.uint16))
         (tmp_path / "a.npy.checked.json").write_text("[")
         assert open_token_set(tmp_path / "a.npy", 100).n_tokens == 2
@@ -181,9 +173,7 @@ class TestContent:
         with golden.refused("tokens-changed"):
             open_token_set(made)
 
-    def test_what_the_writer_wrote_is_not_read_again(
-        self, made: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_new_set_is_not_read_again(self, made: Path, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             open_token_set(made)
             assert caplog.messages == []
@@ -209,7 +199,7 @@ class TestContent:
             tokens.flush()
         open_token_set(tmp_path / "a.npy")
 
-    def test_what_is_known_is_known_for_its_manifest_alone(self, made: Path, golden: Golden) -> None:
+    def test_facts_hold_for_one_manifest(self, made: Path, golden: Golden) -> None:
         manifest = made.with_name("a.npy.json")
         facts = json.loads(manifest.read_text())
         facts["checksums"]["blocks"] = ["0" * 64]
@@ -225,7 +215,7 @@ class TestContent:
         with golden.refused("checksums-incomplete"):
             open_token_set(made)
 
-    def test_what_else_is_known_is_kept(self, made: Path) -> None:
+    def test_other_facts_are_kept(self, made: Path) -> None:
         checked = made.with_name("a.npy.checked.json")
         checked.write_text(json.dumps({"text": {"bytes": 1}}))
         open_token_set(made)

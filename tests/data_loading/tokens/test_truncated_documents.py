@@ -152,7 +152,7 @@ def test_truncation_of_the_tokenizer_in_use_counts_where_the_set_has_no_copy(
     assert cut_documents.cut_at(made, gone, starts, truncation=TRUNCATION) == MOST
 
 
-def test_what_an_earlier_version_began_is_begun_again(
+def test_an_attempt_of_an_earlier_version_starts_again(
     tmp_path: Path, cutting: Path, earlier: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = lines(tmp_path / "a.jsonl", LONG, *SHORT)
