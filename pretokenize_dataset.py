@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -362,4 +363,5 @@ def _log_to(stream: Any) -> Callable[[str], None]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, with a line
     sys.exit(main())
