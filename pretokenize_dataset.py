@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -265,7 +266,7 @@ def _plan(
     """Print what the command would do, and the command."""
     import shlex
 
-    from data_loading.pretokenizer.dry_run import facts_of, lines_of, make_plan
+    from data_loading.pretokenizer.dry_run import make_plan
 
     plans: list[Plan] = []
     for source, output in zip(sources, outputs, strict=True):
@@ -273,11 +274,11 @@ def _plan(
     if options.json:
         import json
 
-        facts = [facts_of(plan) for plan in plans]
-        return _print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
+        val = {"val": plans[1].facts} if len(plans) == 2 else {}
+        return _print(json.dumps({**plans[0].facts, **val}, indent=2))
     flags = [flag for flag in given if not (len(flag) > 3 and "--dry-run".startswith(flag))]
-    lines = [line for plan in plans for line in lines_of(plan)]
-    if all(plan.refusal is None for plan in plans):
+    lines = [line for plan in plans for line in plan.lines]
+    if all(plan.facts["refusal"] is None for plan in plans):
         lines.append(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
     return _print("\n".join(lines))
 
@@ -362,4 +363,5 @@ def _log_to(stream: Any) -> Callable[[str], None]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, with a line
     sys.exit(main())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.pretokenizer.disk_space import UNSURE, device_of, free_bytes, held_bytes
-from data_loading.pretokenizer.engines.registry import Choice, choose_engine, most_memory_bytes
+from data_loading.pretokenizer.engines.registry import choose_engine, most_memory_bytes
 from data_loading.pretokenizer.inputs.concatenated import Inputs, as_inputs
 from data_loading.pretokenizer.make_set import workers_for
 from data_loading.pretokenizer.options import Options
@@ -39,38 +39,12 @@ _MOST_BYTES_PER_S = 400e6
 class Plan:
     """The token set that a command would make.
 
-    state: what is at its place now. refusal: why the command would not begin. tokens: of a set that is up to
-    date; then forecast is None. workers: encoders at work together; 0: one. free_bytes: room for the set.
-    may_shrink: cleaning can leave text out.
+    facts: for `--json`; None for what is not known, sizes in bytes. lines: the same as text of 80 columns
+    (paths are not broken).
     """
 
-    what: str
-    input_bytes: int | None
-    output: Path
-    tokenizer: Tokenizer
-    state: str
-    refusal: str | None = None
-    tokens: int | None = None
-    forecast: Forecast | None = None
-    engine: Choice | None = None
-    workers: int = 0
-    free_bytes: int = 0
-    memory_bytes: int = 0
-    may_shrink: bool = False
-
-    @property
-    def seconds(self) -> float | None:
-        """About how long it takes; None if the length of the text is not known."""
-        found = self.forecast
-        if found is None or found.text_bytes is None or not found.bytes_per_s:
-            return None
-        return found.text_bytes / min(found.bytes_per_s * max(1, self.workers), _MOST_BYTES_PER_S)
-
-    @property
-    def disk_bytes(self) -> int | None:
-        """Size of the set, with its copy of the tokenizer."""
-        found = None if self.forecast is None else self.forecast.disk_bytes
-        return None if found is None else found + _tokenizer_bytes(self.tokenizer)
+    facts: dict[str, Any]
+    lines: list[str]
 
 
 def make_plan(
@@ -89,7 +63,7 @@ def make_plan(
     Raises:
         UserError: the source cannot be read (twice), its first text is none, or no engine encodes it.
     """
-    inputs = as_inputs(source)
+    inputs, files = as_inputs(source), SetFiles(output)
     if not inputs.can_continue:
         raise UserError(
             "--dry-run reads samples, and standard input can be read once. Write it to a file, and plan that",
@@ -97,24 +71,85 @@ def make_plan(
         )
     for note in inputs.notes:
         log(note)
-    files = SetFiles(output)
     state, refusal, tokens = _at_the_place(files, inputs, tokenizer, options)
-    there = (inputs.what, inputs.total_bytes, output, tokenizer, state, refusal)
+    size = "unknown size" if inputs.total_bytes is None else f"{inputs.total_bytes / 1e6:,.1f} MB"
+    rows = {"input": f"{inputs.what}, {size}", "output": f"{output} ({state})", "refused": refusal or ""}
+    facts: dict[str, Any] = {
+        "path": str(output),
+        "state": state,
+        "refusal": refusal,
+        "input_bytes": inputs.total_bytes,
+        "tokenizer": tokenizer.name,
+        "tokens": tokens,
+        "is_exact": True,
+        "documents": None,
+        "text_bytes": None,
+        "is_limited": False,
+        "sampled_bytes": 0,
+        "engine": None,
+        "workers": 0,
+        "seconds": None,
+        "disk_bytes": None,
+        "free_bytes": free_bytes(output),
+        "most_memory_bytes": None,
+    }
     if tokens is not None:
-        return Plan(*there, tokens=tokens, free_bytes=free_bytes(output))
+        rows["tokens"] = f"{tokens:,}"
+        return Plan(facts, _lines(rows))
     _check_first_text(inputs)
     choice = choose_engine(tokenizer, [*inputs.samples(), *probes(tokenizer)], log, options.engine)
     workers = workers_for(choice.engine, inputs, options)
-    taken = sum(plan.disk_bytes or 0 for plan in before if device_of(plan.output) == device_of(output))
-    return Plan(
-        *there,
-        forecast=forecast(inputs, tokenizer, choice.engine),
-        engine=choice,
-        workers=workers,
-        free_bytes=free_bytes(output) + held_bytes(files.partial) - taken,
-        memory_bytes=most_memory_bytes(tokenizer, options.engine, workers),
-        may_shrink=inputs.may_shrink,
-    )
+    found = forecast(inputs, tokenizer, choice.engine)
+    same_disk = [plan.facts for plan in before if device_of(Path(plan.facts["path"])) == device_of(output)]
+    facts["free_bytes"] += held_bytes(files.partial) - sum(plan["disk_bytes"] or 0 for plan in same_disk)
+    seconds = None
+    if found.text_bytes is not None and found.bytes_per_s:
+        seconds = found.text_bytes / min(found.bytes_per_s * max(1, workers), _MOST_BYTES_PER_S)
+    disk_bytes = None if found.disk_bytes is None else found.disk_bytes + _tokenizer_bytes(tokenizer)
+    facts |= {
+        "tokens": _rounded(found.tokens),
+        "is_exact": found.is_complete,
+        "documents": _rounded(found.documents),
+        "text_bytes": _rounded(found.text_bytes),
+        "is_limited": found.is_limited,
+        "sampled_bytes": found.sampled_bytes,
+        "engine": choice.facts,
+        "workers": workers,
+        "seconds": None if seconds is None else round(seconds, 1),
+        "disk_bytes": disk_bytes,
+        "most_memory_bytes": most_memory_bytes(tokenizer, options.engine, workers),
+    }
+    rows |= _forecast_rows(facts, found, tokenizer, output, may_shrink=inputs.may_shrink)
+    return Plan(facts, _lines(rows))
+
+
+def _forecast_rows(
+    facts: dict[str, Any], found: Forecast, tokenizer: Tokenizer, output: Path, *, may_shrink: bool
+) -> dict[str, str]:
+    """Rows of a set that is to be made. may_shrink: cleaning can leave text out."""
+    about, rule = "" if found.is_complete else "about ", tokenizer.cut_rule
+    more = " --clean and --dedup" if may_shrink else ""
+    rows = {
+        "tokenizer": f"{tokenizer.name} ({tokenizer.vocab_size:,} ids, uint{8 * found.token_bytes})",
+        "engine": f"{facts['engine']['name']} {facts['engine']['version']}",
+        "cuts": rule.where if rule.exists else f"none ({rule.why_none}): documents are encoded whole",
+        "tokens": _tokens(found) + (more and f", before{more}"),
+    }
+    if "compared_bytes" in facts["engine"]:
+        reference, compared = facts["engine"]["reference"], facts["engine"]["compared_bytes"]
+        rows["engine"] += f", same ids as {reference} on {compared:,} bytes"
+    if facts["documents"] is not None:
+        rows["documents"] = f"{about if facts['documents'] != 1 else ''}{format_count(facts['documents'])}"
+    if found.text_bytes is not None and facts["input_bytes"] not in (None, facts["text_bytes"]):
+        rows["text"] = f"{about}{found.text_bytes / 1e6:,.1f} MB, read out of the input"
+    speed = f"{max(1, facts['workers'])} x {found.bytes_per_s / 1e6:,.0f} MB/s, measured on the samples"
+    seconds = facts["seconds"]
+    rows["time"] = "unknown" if seconds is None else f"about {format_duration(seconds)}"
+    rows["time"] += (more and f", and the time of{more}") + f" ({speed})"
+    room = (facts["disk_bytes"], facts["free_bytes"])
+    rows["disk"] = _disk(*room, output.parent, found, may_shrink=may_shrink)
+    rows["memory"] = f"at most {format_bytes(facts['most_memory_bytes'])}"
+    return rows
 
 
 def _check_first_text(inputs: Inputs) -> None:
@@ -173,46 +208,17 @@ def _at_the_place(
     return "nothing is there yet", None, None
 
 
-def lines_of(plan: Plan) -> list[str]:
-    """The plan as text of 80 columns; paths are not broken."""
-    size = "unknown size" if plan.input_bytes is None else f"{plan.input_bytes / 1e6:,.1f} MB"
-    rows = {"input": f"{plan.what}, {size}", "output": f"{plan.output} ({plan.state})"}
-    rows["refused"] = plan.refusal or ""
-    found, choice = plan.forecast, plan.engine
-    if found is None or choice is None:
-        rows["tokens"] = f"{plan.tokens:,}"
-    else:
-        about = "" if found.is_complete else "about "
-        ids = f"{plan.tokenizer.vocab_size:,} ids, uint{8 * found.token_bytes}"
-        rows["tokenizer"] = f"{plan.tokenizer.name} ({ids})"
-        rows["engine"] = _engine(choice)
-        rule = plan.tokenizer.cut_rule
-        rows["cuts"] = rule.where if rule.exists else f"none ({rule.why_none}): documents are encoded whole"
-        rows["tokens"] = _tokens(found) + (", before --clean and --dedup" if plan.may_shrink else "")
-        if found.documents is not None:
-            count = round(found.documents)
-            rows["documents"] = f"{about if count != 1 else ''}{format_count(count)}"
-        if found.text_bytes is not None and plan.input_bytes not in (None, round(found.text_bytes)):
-            rows["text"] = f"{about}{found.text_bytes / 1e6:,.1f} MB, read out of the input"
-        rows["time"] = _time(plan, found)
-        rows["disk"] = _disk(plan)
-        rows["memory"] = f"at most {format_bytes(plan.memory_bytes)}"
-    return ["plan", *(line for label, value in rows.items() if value for line in _row(label, value))]
-
-
-def _row(label: str, value: str) -> list[str]:
+def _lines(rows: dict[str, str]) -> list[str]:
     indent = " " * (_LABEL + 2)
-    return textwrap.wrap(
-        value, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-
-
-def _engine(choice: Choice) -> str:
-    name = f"{choice.facts['name']} {choice.facts['version']}"
-    if "compared_bytes" not in choice.facts:
-        return name
-    return f"{name}, same ids as {choice.facts['reference']} on {choice.facts['compared_bytes']:,} bytes"
+    lines = [
+        line
+        for label, value in rows.items()
+        for line in textwrap.wrap(
+            value, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )
+    ]  # fmt: skip
+    return ["plan", *lines]
 
 
 def _tokens(found: Forecast) -> str:
@@ -224,50 +230,16 @@ def _tokens(found: Forecast) -> str:
     return f"about {format_count(found.tokens)}{limited}, from samples of {found.sampled_bytes / 1e6:,.1f} MB"
 
 
-def _time(plan: Plan, found: Forecast) -> str:
-    speed = f"{max(1, plan.workers)} x {found.bytes_per_s / 1e6:,.0f} MB/s, measured on the samples"
-    if plan.seconds is None:
-        return f"unknown ({speed})"
-    more = ", and the time of --clean and --dedup" if plan.may_shrink else ""
-    return f"about {format_duration(plan.seconds)}{more} ({speed})"
-
-
-def _disk(plan: Plan) -> str:
-    here = f"{format_bytes(plan.free_bytes)} free in {plan.output.parent}"
-    needed = plan.disk_bytes
+def _disk(needed: int | None, free: int, folder: Path, found: Forecast, *, may_shrink: bool) -> str:
+    here = f"{format_bytes(free)} free in {folder}"
     if needed is None:
         return f"unknown; {here}"
     size = f"about {format_bytes(needed)}; {here}"
-    if needed * _ROUGHLY <= plan.free_bytes:
+    if needed * _ROUGHLY <= free:
         return size
-    is_exact = plan.forecast is not None and plan.forecast.is_complete
-    is_refused = needed > plan.free_bytes * (1 if is_exact else UNSURE) and not plan.may_shrink
+    is_refused = needed > free * (1 if found.is_complete else UNSURE) and not may_shrink
     verdict = "TOO LITTLE, the command would refuse" if is_refused else "this can be too little"
     return f"{size}: {verdict}. Make room, or --output on another disk"
-
-
-def facts_of(plan: Plan) -> dict[str, Any]:
-    """The plan for `--json`; None for what is not known. Sizes in bytes."""
-    found, choice = plan.forecast, plan.engine
-    return {
-        "path": str(plan.output),
-        "state": plan.state,
-        "refusal": plan.refusal,
-        "input_bytes": plan.input_bytes,
-        "tokenizer": plan.tokenizer.name,
-        "tokens": plan.tokens if found is None else _rounded(found.tokens),
-        "is_exact": found is None or found.is_complete,
-        "documents": None if found is None else _rounded(found.documents),
-        "text_bytes": None if found is None else _rounded(found.text_bytes),
-        "is_limited": found is not None and found.is_limited,
-        "sampled_bytes": 0 if found is None else found.sampled_bytes,
-        "engine": None if choice is None else choice.facts,
-        "workers": plan.workers,
-        "seconds": None if plan.seconds is None else round(plan.seconds, 1),
-        "disk_bytes": plan.disk_bytes,
-        "free_bytes": plan.free_bytes,
-        "most_memory_bytes": plan.memory_bytes if found is not None else None,
-    }
 
 
 def _rounded(number: float | None) -> int | None:

@@ -11,7 +11,6 @@ from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Tokenizer, Training
 from data_loading.dataset.splits import other_ranges
 from data_loading.pretokenizer.job import Result
 from data_loading.pretokenizer.manifest import is_limited, text_bytes_of
-from data_loading.text_io.file_names import TABLE_SUFFIXES
 from data_loading.tokenizers.load import KNOWN
 from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles, other_halves
@@ -49,11 +48,12 @@ def summary_of(result: Result) -> str:
         size += f", {_count(len(manifest['shards']), 'shard')}"
     what = f"{_count(result.text_tokens, 'token')} of text in {_count(manifest['documents'], 'document')}"
     rows: dict[str, str] = {}
-    text_bytes = text_bytes_of(manifest)
-    is_text = not any(source["path"].endswith(TABLE_SUFFIXES) for source in manifest["sources"])
-    if is_text and result.text_tokens and not _is_partly_read(result):
-        each = text_bytes / result.text_tokens
-        rows["text"] = f"{text_bytes / 1e6:,.1f} MB, {each:.2f} bytes per token"
+    if not _is_partly_read(result):
+        read_bytes, is_text = text_bytes_of(manifest), "text_field" not in manifest["options"]
+        each = read_bytes / max(1, result.text_tokens)
+        rows["text" if is_text else "input"] = format_bytes(read_bytes) + (
+            f", {each:.2f} bytes per token" if is_text else ""
+        )
     rows["tokenizer"] = _tokenizer(manifest["tokenizer"])
     if "val" in manifest:
         ranges = manifest["val"]["ranges"]

@@ -60,34 +60,24 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Order:
-    """A set to be made, and how far its tasks are, by the names of their folders."""
+    """A set to be made, and the state of its tasks.
+
+    arguments: of each task's command, without --block-range. command: as typed. states: `done`, `queued`,
+    `running` or `missing` by the name of the task's folder, before this command. submission: what it sent.
+    """
 
     files: SetFiles
     plan: dict[str, Any]
     request: TaskRequest
     limits: Limits
     arguments: list[str]
-    """Arguments of each task's command, without --block-range."""
     command: str
-    """The command that was typed."""
-    held: Mapping[str, str] = field(default_factory=dict)
-    """Missing task -> `queued` or `running`, before this command."""
-    done: Sequence[str] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
     submission: Submission | None = None
 
-    @property
-    def names(self) -> list[str]:
-        tasks = self.plan["tasks"]
-        return [SetTask(number, tasks).folder_name for number in range(tasks)]
-
-    @property
-    def to_send(self) -> list[str]:
-        """Tasks that are neither done nor in the queue."""
-        return [name for name in self.names if name not in self.done and name not in self.held]
-
-    @property
-    def sent(self) -> list[str]:
-        return self.to_send if self.submission else []
+    def tasks(self, state: str) -> list[str]:
+        """Names of the tasks in this state."""
+        return [name for name, found in self.states.items() if found == state]
 
     @property
     def makes(self) -> str:
@@ -149,20 +139,20 @@ def run_on_slurm(
         with study_lock(files.jobs):
             reconcile(files.jobs)
             order = _found(order)
-            if len(order.done) == tasks and merge_if_done(output, log) is not None:
+            if len(order.tasks("done")) == tasks and merge_if_done(output, log) is not None:
                 return _print_made(output, given)
-            order = _submit(order) if order.to_send else order
+            order = _submit(order) if order.tasks("missing") else order
     print(json.dumps(_to_json(order), indent=2) if given.json else "\n".join(_lines(order)))
     return 0
 
 
 def _found(order: Order) -> Order:
-    """With the tasks that are done, queued and running.
+    """The order with the present state of each task.
 
     Raises:
         UserError: Slurm does not answer; or the queue holds jobs that make something else.
     """
-    held: dict[str, str] = {}
+    tasks, queued = order.plan["tasks"], dict[str, str]()
     for target in under_way(order.files.jobs) if order.files.jobs.is_dir() else ():
         if target.submission.makes != order.makes:
             raise UserError(
@@ -172,10 +162,11 @@ def _found(order: Order) -> Order:
                 code="other-jobs-under-way",
             )
         for number, word in target.tasks.items():
-            held |= dict.fromkeys(target.array.tasks[number], word_of(word))
-    missing = {task.folder_name for task in missing_tasks(order.files, order.plan["tasks"])}
-    done = [name for name in order.names if name not in missing]
-    return replace(order, done=done, held={name: word for name, word in held.items() if name in missing})
+            queued |= dict.fromkeys(target.array.tasks[number], word_of(word))
+    missing = {task.folder_name for task in missing_tasks(order.files, tasks)}
+    names = [SetTask(number, tasks).folder_name for number in range(tasks)]
+    states = {name: queued.get(name, "missing") if name in missing else "done" for name in names}
+    return replace(order, states=states)
 
 
 def _submit(order: Order) -> Order:
@@ -184,7 +175,7 @@ def _submit(order: Order) -> Order:
     Raises:
         UserError: the queue has no room, or Slurm refuses.
     """
-    study, names = order.files.jobs, order.to_send
+    study, names = order.files.jobs, order.tasks("missing")
     room = order.limits.room(Queue.of(order.request.ask.options))
     if room is not None and room < len(names):
         raise UserError(
@@ -196,7 +187,7 @@ def _submit(order: Order) -> Order:
     now_s = time.time()
     identity = submission_id(now_s)
     arrays = _arrays(order, identity)
-    for name in order.names:
+    for name in order.states:
         (study / name).mkdir(exist_ok=True)
     submission = intend(
         identity, study, arrays, now_s, launcher=SLURM, command=order.command, snapshot=snapshot,
@@ -227,7 +218,7 @@ def _snapshot(folder: Path) -> Path:
 
 def _arrays(order: Order, identity: str) -> list[ToSend]:
     ask, parallel = order.request.ask, order.request.config.slurm.parallel
-    asked = [Asked(name, ask.options, ask.setup, parallel) for name in order.to_send]
+    asked = [Asked(name, ask.options, ask.setup, parallel) for name in order.tasks("missing")]
     return arrays_of(asked, order.files.jobs, identity, order.limits.most_tasks)
 
 
@@ -274,27 +265,28 @@ def _print_plan(order: Order, *, as_json: bool) -> int:
         cwd=str(Path.cwd()), command=order.command, arrays=[], snapshot="SNAPSHOT",
     )  # fmt: skip
     texts = [script(submission, one, order) for one in _arrays(order, submission.id)]
+    missing = order.tasks("missing")
     if as_json:
-        facts = {**_to_json(order), "to_submit": order.to_send, "scripts": texts}
+        facts = {**_to_json(order), "to_submit": missing, "scripts": texts}
         print(json.dumps({"slurm": facts}, indent=2))
     else:
-        print(f"{order.files.tokens}: {_states(order)}; {counted(len(order.to_send), 'task')} to submit")
+        print(f"{order.files.tokens}: {_counts(order)}; {counted(len(missing), 'task')} to submit")
         print(f"each requests {order.request}", *texts, sep="\n")
         print("tokens, time and memory: the same command without --slurm and --tasks")
     return 0
 
 
 def _to_json(order: Order) -> dict[str, Any]:
-    ask, held = order.request.ask, order.held
+    ask, names = order.request.ask, list(order.states)
     arrays = [array for array in order.submission.arrays if array.is_sent] if order.submission else []
     return {
         "path": str(order.files.tokens),
         "up_to_date": False,
         "tasks": order.plan["tasks"],
-        "done": [order.names.index(name) for name in order.done],
-        "queued": [name for name in held if held[name] != "running"],
-        "running": [name for name in held if held[name] == "running"],
-        "submitted": order.sent,
+        "done": [names.index(name) for name in order.tasks("done")],
+        "queued": [name for name in names if order.states[name] not in ("done", "running", "missing")],
+        "running": order.tasks("running"),
+        "submitted": order.tasks("missing") if order.submission else [],
         "jobs": [
             {"job": array.job_id, "name": array.name, "tasks": array.tasks, "options": array.options}
             for array in arrays
@@ -312,21 +304,21 @@ def _to_json(order: Order) -> dict[str, Any]:
 
 def _lines(order: Order) -> Iterator[str]:
     """Lines for a terminal."""
-    output = shlex.quote(str(order.files.tokens))
-    if order.sent and order.submission:
+    output, sent = shlex.quote(str(order.files.tokens)), len(order.tasks("missing"))
+    if order.submission:
         jobs = ", ".join(array.job_id or "" for array in order.submission.arrays if array.is_sent)
-        yield f"{output}: submitted {len(order.sent):,} of {counted(len(order.names), 'task')} as job {jobs}"
+        yield f"{output}: submitted {sent:,} of {counted(len(order.states), 'task')} as job {jobs}"
         yield f"  each requests {order.request}"
-    yield f"{output}: {_states(order)}"
-    if not order.to_send:
+    yield f"{output}: {_counts(order)}"
+    if not sent:
         yield "nothing was submitted: all that is missing is queued or running"
     yield f"State: python -m slurm status {output}. Stop: python -m slurm cancel {output}"
     yield f"If one fails: python -m slurm why {output}. The same command again submits what is missing"
 
 
-def _states(order: Order) -> str:
+def _counts(order: Order) -> str:
     """`3 of 16 tasks done, 11 queued, 2 running`."""
-    running = sum(word == "running" for word in order.held.values())
-    queued = len(order.held) - running + len(order.sent)
+    done, running = len(order.tasks("done")), len(order.tasks("running"))
+    queued = len(order.states) - done - running - (0 if order.submission else len(order.tasks("missing")))
     counts = [f"{count:,} {word}" for count, word in ((queued, "queued"), (running, "running")) if count]
-    return ", ".join([f"{len(order.done):,} of {counted(order.plan['tasks'], 'task')} done", *counts])
+    return ", ".join([f"{done:,} of {counted(order.plan['tasks'], 'task')} done", *counts])

@@ -21,6 +21,7 @@ import numpy as np
 
 from data_loading.pretokenizer.cleaning.dedup_units import UNITS, Unit, pieces
 from data_loading.pretokenizer.cleaning.seen_hashes import LEAST_MEMORY_BYTES, RECORD_BYTES, FirstSeen
+from data_loading.text_io.compression import SUFFIXES
 from data_loading.text_io.source import Source
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
@@ -95,10 +96,9 @@ class Duplicates:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _find(self, parts: Sequence[Source], folder: Path, identity: str, log: Callable[[str], None]) -> None:
-        pass_ = _Pass(parts, UNITS[self.unit](), log)
-        room = _Room(folder, pass_)
-        room.check_before(self.memory_bytes)
-        found = FirstSeen(folder, self.memory_bytes, room.check_while)
+        pass_ = _Pass(parts, UNITS[self.unit](), folder, log)
+        pass_.check_estimate(self.memory_bytes)
+        found = FirstSeen(folder, self.memory_bytes, pass_.check_spill)
         found.find(pass_.hashes())
         with atomic_files.atomic_file(folder / "bits") as out:
             found.write_bits(pass_.unit.number, out)
@@ -127,35 +127,36 @@ class Duplicates:
 
 
 class _Pass:
-    """Reads the parts once. first: as in Duplicates, of the parts that were begun."""
+    """Reads the parts once, and checks that their hashes have room in `folder`.
 
-    def __init__(self, parts: Sequence[Source], unit: Any, log: Callable[[str], None]) -> None:
-        self.parts, self.first = parts, list[int]()
-        self.unit: Unit = unit
-        self._bytes_before = 0
-        self.started = self._logged = time.monotonic()
-        self._log = log
+    first: number of the first unit of each part that was begun.
+    """
+
+    def __init__(self, parts: Sequence[Source], unit: Unit, folder: Path, log: Callable[[str], None]) -> None:
+        self.unit, self.first, self.started = unit, list[int](), time.monotonic()
+        self._parts, self._folder, self._log = parts, folder, log
+        self._bytes_before, self._logged = 0, self.started
         sizes = [part.total_bytes for part in parts]
-        self.total_bytes = None if None in sizes else sum(filter(None, sizes))
-        size = "" if self.total_bytes is None else f" ({self.total_bytes / 1e6:,.1f} MB)"
+        self._total = None if None in sizes else sum(filter(None, sizes))
+        size = "" if self._total is None else f" ({self._total / 1e6:,.1f} MB)"
         more = f" and {len(parts) - 1:,} more" if len(parts) > 1 else ""
         log(f"looking for duplicate {unit.name} in {parts[0].what}{more}{size}, before it is tokenized")
 
     @property
-    def done_bytes(self) -> int:
-        return self._bytes_before + self.parts[len(self.first) - 1].done_bytes
+    def _done_bytes(self) -> int:
+        return self._bytes_before + self._parts[len(self.first) - 1].done_bytes
 
     def hashes(self) -> Iterator[np.ndarray]:
         unit = self.unit
-        waiting = 0
-        for number, part in enumerate(self.parts):
-            self._bytes_before += (self.parts[number - 1].total_bytes or 0) if number else 0
+        taken = 0
+        for number, part in enumerate(self._parts):
+            self._bytes_before += (self._parts[number - 1].total_bytes or 0) if number else 0
             self.first.append(unit.number)
             for chunk in part.chunks():
                 for piece, is_last in pieces(chunk.data):
                     unit.hash(piece, ends_document=chunk.ends_document and is_last)
-                    if unit.number - waiting >= _BATCH_UNITS:
-                        waiting = unit.number
+                    if unit.number - taken >= _BATCH_UNITS:
+                        taken = unit.number
                         yield unit.take()
                 self._log_progress()
         yield unit.take()
@@ -166,57 +167,47 @@ class _Pass:
         if time.monotonic() - self._logged < _LOG_EVERY_S:
             return
         self._logged = time.monotonic()
-        done = f"{self.done_bytes / 1e6:,.1f} MB"
-        if self.total_bytes:
-            done = f"{self.done_bytes / self.total_bytes:4.0%} of {self.total_bytes / 1e6:,.1f} MB"
-        rate = self.done_bytes / 1e6 / (self._logged - self.started)
+        done = f"{self._done_bytes / 1e6:,.1f} MB"
+        if self._total:
+            done = f"{self._done_bytes / self._total:4.0%} of {self._total / 1e6:,.1f} MB"
+        rate = self._done_bytes / 1e6 / (self._logged - self.started)
         units = f"{format_count(self.unit.number)} {self.unit.name}"
         self._log(f"looking for duplicates: {done}, {units}, {rate:.1f} MB/s")
 
-
-@dataclass
-class _Room:
-    """Room on the disk for the hashes of all units: estimated before the pass, and checked during it."""
-
-    folder: Path
-    pass_: _Pass
-
-    def check_before(self, memory_bytes: int) -> None:
-        """Raise UserError if samples show that there is too little."""
-        total = self.pass_.total_bytes
-        if total is None:
+    def check_estimate(self, memory_bytes: int) -> None:
+        """Raise UserError if samples show that the hashes have no room on the disk."""
+        if self._total is None:
             return
-        sample = b"".join(self.pass_.parts[0].samples())
-        text_bytes = sum(_text_bytes(part) for part in self.pass_.parts)
-        if self.pass_.unit.name == "documents":
-            units = max(len(self.pass_.parts), text_bytes // _USUAL_DOCUMENT_BYTES)
+        packed = (*SUFFIXES, ".parquet")
+        text_bytes = sum(
+            (part.total_bytes or 0) * (_USUAL_COMPRESSION if part.argument.lower().endswith(packed) else 1)
+            for part in self._parts
+        )
+        if self.unit.name == "documents":
+            units = max(len(self._parts), text_bytes // _USUAL_DOCUMENT_BYTES)
         else:
+            sample = b"".join(self._parts[0].samples())
             units = text_bytes * (sample.count(b"\n") + 1) // max(1, len(sample))
         spilt = units * RECORD_BYTES
         if spilt > memory_bytes // 4:  # else they stay in memory
-            self._check(spilt + units // 8)
+            self._check_room(spilt + units // 8)
 
-    def check_while(self, spilt_bytes: int, next_bytes: int) -> None:
+    def check_spill(self, spilt_bytes: int, next_bytes: int) -> None:
         """Raise UserError before more is written than there is room for."""
-        total, done, soon = self.pass_.total_bytes, self.pass_.done_bytes, spilt_bytes + next_bytes
-        if total and done and done < total:
-            next_bytes = soon * total // done - spilt_bytes
-        self._check(next_bytes)
+        done, soon = self._done_bytes, spilt_bytes + next_bytes
+        if self._total and 0 < done < self._total:
+            next_bytes = soon * self._total // done - spilt_bytes
+        self._check_room(next_bytes)
 
-    def _check(self, needed: int) -> None:
-        free = shutil.disk_usage(self.folder).free
+    def _check_room(self, needed: int) -> None:
+        free = shutil.disk_usage(self._folder).free
         if needed > free:
             raise UserError(
-                f"--dedup {self.pass_.unit.name}: the hashes of this text need about {format_bytes(needed)} "
-                f"more in {self.folder.parent.parent}, and {format_bytes(free)} are free there. Make room, "
+                f"--dedup {self.unit.name}: the hashes of this text need about {format_bytes(needed)} "
+                f"more in {self._folder.parent.parent}, and {format_bytes(free)} are free there. Make room, "
                 "tokenize to another disk (--output), or omit --dedup",
                 code="dedup-disk-space",
             )
-
-
-def _text_bytes(part: Source) -> int:
-    size, state = part.total_bytes or 0, part.argument.lower()
-    return size * _USUAL_COMPRESSION if state.endswith((".gz", ".zst", ".bz2", ".xz", ".parquet")) else size
 
 
 def _read_found(folder: Path) -> dict[str, Any] | None:

@@ -188,40 +188,28 @@ def missing_tasks(files: SetFiles, tasks: int) -> list[SetTask]:
 
 
 def _check(whole: Inputs, output: Path, options: Options, tasks: int, flag: str) -> None:
-    """Raises UserError if tasks cannot make this set."""
-    alone = f"Leave {flag} away: one process does it"
-    reasons = {
-        "task-needs-shards": (
-            options.shard_tokens is None or not SetFiles(output).is_folder,
-            "tasks make a folder of shards. Give their length, such as --tokens-per-shard 100M",
-        ),
-        "task-and-append": (options.append, f"--append adds to a set that exists. {alone}"),
-        "task-with-limit": (
-            whole.is_limited,
-            f"--max-documents and --max-tokens end the set where only the tasks before know. {alone}",
-        ),
-        "task-with-dedup": (
-            whole.duplicates is not None,
-            f"--dedup compares the texts of all tasks. {alone}",
-        ),
-        "input-not-readable-twice": (
-            not whole.can_continue,
-            "standard input is there for one process alone. Write it to files, and give those",
-        ),
-        "more-tasks-than-inputs": (
-            tasks > len(whole.parts),
-            f"a task takes whole inputs, and there {_count(len(whole.parts))} for {tasks:,} tasks. Give at "
-            "most as many tasks as inputs, or split the files, such as lines of JSON: split -n l/16 "
-            "--additional-suffix=.jsonl FILE part-",
-        ),
-    }
-    for code, (is_so, why) in reasons.items():
+    """Raise UserError if tasks cannot make this set."""
+    count, alone = len(whole.parts), f"Omit {flag}: one process does it"
+    is_folder = options.shard_tokens is not None and SetFiles(output).is_folder
+    inputs = "is 1 input" if count == 1 else f"are {count:,} inputs"
+    reasons = (
+        (not is_folder, "task-needs-shards",
+            "tasks make a folder of shards. Give their length, such as --tokens-per-shard 100M"),
+        (options.append, "task-and-append", f"--append adds to a set that exists. {alone}"),
+        (whole.is_limited, "task-with-limit",
+            f"only the tasks before know where --max-documents and --max-tokens end the set. {alone}"),
+        (whole.duplicates is not None, "task-with-dedup",
+            f"--dedup compares the texts of all tasks. {alone}"),
+        (not whole.can_continue, "input-not-readable-twice",
+            "standard input can be read by one process only. Write it to files, and give those"),
+        (tasks > count, "more-tasks-than-inputs",
+            f"a task takes whole inputs, and there {inputs} for {tasks:,} tasks. Give at most as many tasks "
+            "as inputs, or split the files, such as lines of JSON: split -n l/16 --additional-suffix=.jsonl "
+            "FILE part-"),
+    )  # fmt: skip
+    for is_so, code, why in reasons:
         if is_so:
             raise UserError(f"{flag}: {why}", code=code)
-
-
-def _count(inputs: int) -> str:
-    return "is 1 input" if inputs == 1 else f"are {inputs:,} inputs"
 
 
 def _difference(there: Any, here: Any, name: str = "") -> str | None:

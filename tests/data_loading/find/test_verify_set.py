@@ -109,7 +109,7 @@ def test_flags_are_refused_for_decoded_inputs(
         argument = "hf://a/b"
         options: ClassVar = {"errors": "strict", "text_field": "text"}
 
-    monkeypatch.setattr(find_inputs, "_open_hub", lambda *_: Decoded())
+    monkeypatch.setitem(find_inputs.ARGUMENTS, "hf://", lambda *_: Decoded())  # type: ignore[arg-type, return-value]
     value = {"errors": "replace", "encoding": "latin-1"}[name]
     with golden.refused("flag-without-effect"):
         open_inputs(["hf://a/b"], InputOptions(**{name: value}))
