@@ -18,7 +18,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.json_values import mapping, mappings, text
 from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
-from memory.explain.text import as_text
+from memory.explain.verdict.text import as_text
 from memory.file_kinds import HEAD_BYTES, not_expected
 from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.supervision.outcome import LOGS
