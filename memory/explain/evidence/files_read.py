@@ -92,27 +92,30 @@ def _cache_per_anon(facts: RunFacts, rise: Rise | None) -> float:
 
 
 def _match(facts: RunFacts, rise: Rise | None) -> tuple[str, int, int, bool]:
-    """(file, bytes, width, named by an open stage) of the file that explains the rise."""
-    amount = rise.bytes if rise is not None else 0
+    """(file, bytes, width, named by an open stage) whose size times the width anon rose by.
+
+    A load that a kill cut short was on the way there: of a file that a stage names, or in a jump.
+    """
+    amount, limit = rise.bytes if rise is not None else 0, facts.limit_bytes or math.inf
     died = bool(facts.kills or facts.signal)
     found = None
     for name, size, by_stage in _files(facts):
+        may_be_cut = died and found is None and (by_stage or rise is None or rise.is_jump)
         for width in _WIDTHS:
             if amount and math.isclose(amount, size * width, rel_tol=0.08):
                 return name, size, width, by_stage
-            larger = amount < size * width <= max(4 * amount, facts.limit_bytes or 0)
-            if died and found is None and larger and size * width > 0.5 * (facts.limit_bytes or math.inf):
+            is_larger = amount < size * width <= max(4 * amount, limit) and size * width > 0.5 * limit
+            if may_be_cut and found is None and (is_larger or size > limit):
                 found = name, size, width, by_stage
-        if died and found is None and size > (facts.limit_bytes or math.inf):
-            found = name, size, 1, by_stage
     return found or ("", 0, 0, False)
 
 
 def _files(facts: RunFacts) -> list[tuple[str, int, bool]]:
     """Files of some size that the run's record, its open stages or its command name."""
     data = mapping(facts.evidence.run.get("data"))
-    opens = facts.stage_name in ("open_dataset", "load_dataset", "load")
-    found = [(str(data.get("path") or "the token file"), unsigned(data.get("file_bytes")) or 0, opens)]
+    is_opening = facts.stage_name in ("open_dataset", "load_dataset", "load")
+    size = unsigned(data.get("file_bytes")) if is_opening else None
+    found = [(str(data.get("path") or "the token file"), size or 0, True)]
     for record in facts.open_stages:
         named = mapping(record.get("facts"))
         size = unsigned(named.get("file_bytes")) or unsigned(named.get("bytes")) or 0
