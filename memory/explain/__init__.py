@@ -1,9 +1,8 @@
 """Why a run died, or how close it was.
 
-evidence/ -> signals.py -> rules/ -> decide.py
-files        one value     a table   one verdict, one cause
-                              |
-                          verdict/ (words and advice)
+evidence/  ->  read_signals.py  ->  rules/       ->  decide.py
+files          one Signals          a table          one verdict, one cause
+                                    verdict/         (their words and advice)
 
 found = explain(Evidence(folder))
 print(found.verdict, found.cause, found.sentence)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from memory.evidence import Evidence
 from memory.explain.evidence.process_memory import Victim
 from memory.explain.evidence.run_facts import RunFacts
+from memory.explain.read_signals import read_signals
 from memory.explain.rules import TABLE
 from memory.explain.rules.slurm import is_waiting
-from memory.explain.signals import Signals, read_signals
+from memory.explain.signals import Signals
 from memory.explain.verdict.advice import at_least, is_more_memory
 from memory.explain.verdict.explanation import Advice, Explanation, Finding, weaker
 from memory.explain.verdict.missing import missing

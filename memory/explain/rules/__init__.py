@@ -7,13 +7,14 @@ its advice. A row with a verdict says how the run ended, a row with a cause alon
 
 from __future__ import annotations
 
-from memory.explain.rules import ends, errors, growth, kernel, pressure, sharing, slurm, stops
+from memory.explain.rules import ends, errors, full_gpu, growth, kernel, pressure, sharing, slurm, stops
 from memory.explain.rules.table_row import TableRow
 
 TABLE: tuple[TableRow, ...] = (
     *kernel.ROWS,
     *slurm.ROWS,
     *stops.ROWS,
+    *full_gpu.ROWS,
     *errors.ROWS,
     *ends.ROWS,
     *sharing.ROWS,

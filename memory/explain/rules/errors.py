@@ -44,19 +44,19 @@ _SMALL_SHM_BYTES = 64 << 20
 _UNKNOWN_SENDER = "The kernel, for memory, or a person or a service: nothing says which"
 
 
-def _line(s: Signals) -> Iterable[str | None]:
+def error_line(s: Signals) -> Iterable[str | None]:
     """The line of the log that names the error."""
     line = s.gpu.line if s.gpu else s.error.line
     yield f"{line} ({s.facts.log_name})" if line and s.facts else None
 
 
-def _sure(s: Signals, most: str = CERTAIN) -> str:
+def sure(s: Signals, most: str = CERTAIN) -> str:
     """Confidence of an error that ended the run; of a log alone its end is not known."""
     return at_most(most, s.error.confidence, CERTAIN if s.died else LIKELY)
 
 
 def _if(s: Signals, *kinds: str, most: str = CERTAIN) -> str:
-    return _sure(s, most) if s.error.kind in kinds and s.end != "ok" else NO
+    return sure(s, most) if s.error.kind in kinds and s.end != "ok" else NO
 
 
 # Refused memory
@@ -97,7 +97,7 @@ def _refused(
 ) -> TableRow:
     return TableRow(
         name, sign, when, why,  # type: ignore[arg-type]
-        "memory_error", cause, (ended_line, *BEFORE_END), _line, advice, "main",  # type: ignore[arg-type]
+        "memory_error", cause, (ended_line, *BEFORE_END), error_line, advice, "main",  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -149,84 +149,6 @@ _REFUSED = (
     ),
 )  # fmt: skip
 
-# The GPU
-
-
-def _gpu_cause(s: Signals) -> tuple[str, str]:
-    """The cause of a GPU without room, and what says so."""
-    if s.gpu_leak_bytes:
-        return "leak", f"tensors on it grew by {format_bytes(s.gpu_leak_bytes)} a step (memory.jsonl)"
-    oom, unknown = s.gpu, ("unknown", "no number says what held it")
-    if oom is None:
-        return unknown
-    asked, idle, total, held = oom.asked_bytes, oom.unallocated_bytes, oom.total_bytes, oom.allocated_bytes
-    if total and oom.others_bytes > 0.25 * total:
-        return "neighbours", f"other processes hold {format_bytes(oom.others_bytes)} of it"
-    if asked and idle is not None and idle >= max(asked, 0.1 * (held or 0)):
-        return "fragmentation", f"torch holds {format_bytes(idle)} that no tensor uses, but not in one piece"
-    if asked and idle and held and idle > 0.25 * held:
-        return "fragmentation", f"{format_bytes(idle)} are idle in torch's pool, in pieces too small"
-    if asked and total and asked > total:
-        return "size", "this one tensor is larger than the device"
-    return ("growth", f"tensors held {format_bytes(held)} already") if held else unknown
-
-
-def _gpu(s: Signals, cause: str) -> str:
-    is_gpu = s.error.kind.startswith("gpu") and s.end != "ok" and _gpu_cause(s)[0] == cause
-    return _sure(s, LIKELY if s.error.kind == "gpu_handle" else CERTAIN) if is_gpu else NO
-
-
-def _says_gpu(s: Signals) -> str:
-    asked = s.gpu.asked_bytes if s.gpu else None
-    return f"The GPU had no room{f' for {format_bytes(asked)} more' if asked else ''}: {_gpu_cause(s)[1]}"
-
-
-def _gpu_lines(s: Signals) -> Iterable[str | None]:
-    yield from _line(s)
-    if s.gpu is None:
-        return
-    amounts = {
-        "asked for": s.gpu.asked_bytes, "free": s.gpu.free_bytes, "tensors": s.gpu.allocated_bytes,
-        "idle in torch's pool": s.gpu.unallocated_bytes, "other processes": s.gpu.others_bytes or None,
-        "device": s.gpu.total_bytes,
-    }  # fmt: skip
-    known = [f"{name} {format_bytes(amount)}" for name, amount in amounts.items() if amount is not None]
-    where = "in that message" if s.error.kind == "gpu_message" else "at the last stage (memory.jsonl)"
-    yield f"{where}: {', '.join(known)}" if len(known) > 1 else None
-
-
-def _gpu_advice(*first: Advice) -> AdviceOf:
-    def advice(facts: RunFacts) -> Iterable[Advice]:
-        yield from first
-        steps = smaller_steps(facts, gpu=True)
-        yield from steps
-        if not steps and not facts.is_ours:
-            yield Advice("a smaller batch with more gradient accumulation: the same step")
-
-    return advice
-
-
-_SEGMENTS = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-_GPU = tuple(
-    TableRow(
-        f"gpu_{cause}", f"the last error is of a full GPU, and {sign}",
-        lambda s, cause=cause: _gpu(s, cause), _says_gpu,  # type: ignore[misc]
-        "oom_gpu", None if cause == "unknown" else cause, (ended_line, stage_line), _gpu_lines,
-        _gpu_advice(*first), "main",
-    )
-    for cause, sign, first in (
-        ("leak", "the run's own watch found that tensors on the device grow by step", ()),
-        ("neighbours", "other processes, listed or not accounted for by torch, hold a quarter of the device",
-         (Advice("take a device that is free, or end the process that holds it", "nvidia-smi"),)),
-        ("fragmentation", "torch's pool holds as much idle memory as was asked for, or a quarter of all "
-            "tensors",
-         (Advice("let segments grow, so that free memory is in one piece", _SEGMENTS),)),
-        ("size", "one tensor is larger than the device", ()),
-        ("growth", "tensors of the run held the device", ()),
-        ("unknown", "neither the message nor a stage record has a number", ()),
-    )
-)  # fmt: skip
-
 # /dev/shm and disks
 
 
@@ -244,11 +166,11 @@ def _shm(s: Signals) -> str:
     if s.end == "ok":
         return NO
     if s.error.kind == "shm_full":
-        return _sure(s, CERTAIN if is_full else LIKELY)
+        return sure(s, CERTAIN if is_full else LIKELY)
     if is_full and _is_bus(s):
         return CERTAIN if s.signal_is_certain else LIKELY
     if is_full and s.error.kind == "disk_full" and not s.error.names_file:
-        return _sure(s, LIKELY)
+        return sure(s, LIKELY)
     is_small = not s.shared.full or s.shared.total_bytes <= _SMALL_SHM_BYTES
     return if_so(s.error.kind == "worker_bus" and is_small)
 
@@ -264,7 +186,7 @@ def _had_room(s: Signals) -> bool:
 
 
 def _shm_lines(s: Signals) -> Iterable[str | None]:
-    yield from _line(s)
+    yield from error_line(s)
     used, total = format_bytes(s.shared.used_bytes), format_bytes(s.shared.total_bytes)
     yield (
         f"/dev/shm had up to {used} of {total} in use (memory.ring, outcome.json)"
@@ -333,7 +255,7 @@ _SPACE = (
         lambda s: NO if _shm(s) else _if(s, "disk_full", most=CERTAIN if s.error.names_file else LIKELY),
         lambda s: "A disk or a quota is full" if s.error.names_file else "A disk, a quota or /dev/shm had "
             "no room",
-        "failed", "disk_full", (ended_line,), _line,
+        "failed", "disk_full", (ended_line,), error_line,
         (Advice("make room, then type the same command again", "df -h; df -h /dev/shm; quota -s"),),
     ),
 )  # fmt: skip
@@ -347,7 +269,7 @@ def _read_in_main(facts: RunFacts) -> Iterable[Advice]:
 
 
 _WORKERS = tuple(
-    TableRow(name, sign, when, says, verdict, None, (counters_line, ended_line), _line, _read_in_main,
+    TableRow(name, sign, when, says, verdict, None, (counters_line, ended_line), error_line, _read_in_main,
         "child")
     for name, verdict, sign, says, when in (
         ("worker_killed_for_memory", "oom_cgroup",
@@ -440,4 +362,4 @@ _OTHERS = tuple(
     )
 )  # fmt: skip
 
-ROWS = (*_GPU, *_SPACE, *_REFUSED, *_WORKERS, *_OTHERS)
+ROWS = (*_SPACE, *_REFUSED, *_WORKERS, *_OTHERS)
