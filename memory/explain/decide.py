@@ -8,13 +8,14 @@ from dataclasses import replace
 from memory.evidence import Evidence
 from memory.explain.evidence.process_memory import Victim
 from memory.explain.evidence.run_facts import RunFacts
+from memory.explain.evidence.slurm_rows import WAITING
 from memory.explain.read_signals import read_signals
 from memory.explain.rules import TABLE
-from memory.explain.rules.slurm import is_waiting
 from memory.explain.signals import Signals
-from memory.explain.verdict.advice import at_least, is_more_memory
+from memory.explain.verdict.advice import at_least
 from memory.explain.verdict.explanation import Advice, Explanation, Finding, weaker
 from memory.explain.verdict.missing import missing
+from memory.explain.verdict.smaller_or_more import is_more_memory
 from memory.sacct import SlurmFacts
 
 log = logging.getLogger("memory")
@@ -53,7 +54,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
     if why is not None and why.cause:
         cause = why.cause
     met = signals.kills == "counted" and not signals.never_at_limit
-    waits = end.rule == "not_over" and is_waiting(signals)
+    waits = end.rule == "not_over" and signals.slurm.state in WAITING
     notes = [line for f in others if f.cause is None for line in f.evidence]
     return Explanation(
         verdict=end.verdict or "unknown",
@@ -68,7 +69,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         peak_bytes=facts.peak_bytes,
         limit_bytes=None if facts.unseen_cgroup else facts.peak_limit_bytes,
         evidence=tuple(dict.fromkeys([*end.evidence, *(why.evidence if why else ()), *notes])),
-        advice=_advice(end, why, others) or at_least(facts, end.verdict or "unknown"),
+        advice=_advice(end, why, others) or at_least(signals, end.verdict or "unknown"),
         doubts=doubts,
         missing=(*missing(facts), *broken),
         findings=tuple(findings),
@@ -142,17 +143,13 @@ def _rivals(end: Finding, findings: list[Finding]) -> tuple[str, ...]:
 
 def _doubts(s: Signals, end: Finding) -> tuple[str, ...]:
     """Contradictions in the evidence, or with the verdict."""
-    found, facts = [], s.facts
-    how = (facts.how_it_ended if facts else None) or "how it ended is not known"
-    if s.victim_is_named and s.victim is not None and s.victim.is_main and s.signal != "SIGKILL" and facts:
-        found += (
-            [f"outcome.json names the main process as the victim, yet {how}"]
-            if facts.outcome.get("victim")
-            else []
-        )
-    if facts and facts.exit_code == 0 and facts.outcome.get("signal"):
-        found.append(f"outcome.json says both exit code 0 and {facts.signal}")
-    if facts and facts.state == "done" and (facts.signal or s.exit_code > 0):
+    found, outcome = [], s.facts.outcome
+    how = s.facts.how_it_ended or "how it ended is not known"
+    if s.victim is not None and s.victim.is_main and outcome.get("victim") and s.signal != "SIGKILL":
+        found.append(f"outcome.json names the main process as the victim, yet {how}")
+    if s.facts.exit_code == 0 and outcome.get("signal"):
+        found.append(f"outcome.json says both exit code 0 and {s.signal}")
+    if s.facts.state == "done" and (s.signal or s.exit_code > 0):
         found.append(f"status.json says done, yet {how}")
     far = 0 < s.peak_share < 0.5 and not s.parts.cache_before_kill
     if end.verdict == "oom_cgroup" and s.kills == "counted" and far:

@@ -48,6 +48,7 @@ def read_signals(facts: RunFacts) -> Signals:
     rows = slurm_rows(facts)
     kind = "host" if at == "host" else "cgroup" if at else "unknown"
     return Signals(
+        facts,
         end=_end(facts),
         exit_code=facts.exit_code or 0,
         signal=facts.signal or "",
@@ -77,7 +78,7 @@ def read_signals(facts: RunFacts) -> Signals:
         counted_no_oom=facts.counted("oom") == 0 and facts.counted("max") == 0,
         parent_killed=not facts.kills and bool(facts.parents) and not facts.has_ended_well,
         limit_is_above=at.startswith("/") and own_path.startswith(at.rstrip("/") + "/"),
-        kernel_named="" if not named or victim is None else "cgroup" if "Memory cgroup" in named else "host",
+        kernel_named=bool(named) and victim is not None,
         victim=victim,
         victim_is_named=bool(mapping(facts.outcome.get("victim"))) or error.pid in known_pids(facts) - {0},
         victim_vanished_then=victim is not None and victim.pid is not None and facts.kill_time_s is not None,
@@ -108,9 +109,8 @@ def read_signals(facts: RunFacts) -> Signals:
         error=error,
         gpu=gpu,
         gpu_leak_bytes=_gpu_leak(facts),
-        said=_said(facts),
+        said=_said(facts) | (_named_to_supervisor(named) if victim is not None else {}),
         slurm=rows,
-        facts=facts,
     )
 
 
@@ -287,6 +287,11 @@ def _gpu_leak(facts: RunFacts) -> int:
     return (unsigned(leak.get("slope_bytes_per_step")) or 0) if leak.get("is_leak") is True else 0
 
 
+def _named_to_supervisor(line: str) -> dict[str, Said]:
+    kind = "kernel_cgroup" if "Memory cgroup" in line else "kernel_host"
+    return {kind: Said(line, "outcome.json")} if line else {}
+
+
 def _said(facts: RunFacts) -> dict[str, Said]:
     """The last line of each kind that a manager can have written of this run.
 
@@ -315,5 +320,5 @@ def _said(facts: RunFacts) -> dict[str, Said]:
                     if not line_is_of_run(facts, line) or (watched and is_own and not in_slurm):
                         continue
                     sure = pattern.kind != "slurm_cancelled" or "STEP " not in line
-                found[pattern.kind] = Said(line, pattern.remedy, pid, name, sure)
+                found[pattern.kind] = Said(line, facts.log_name, pid, name, sure)
     return found

@@ -31,7 +31,8 @@ class Said:
     """A line that a manager wrote: Slurm, the kernel, a container runtime, a daemon."""
 
     line: str = ""
-    remedy: str = ""
+    source: str = ""
+    """The file that has it."""
     pid: int = 0
     name: str = ""
     is_sure: bool = True
@@ -105,6 +106,9 @@ class PressureSigns:
 class Signals:
     """All that the rules ask."""
 
+    facts: RunFacts
+    """The evidence, for lines that are shown and for advice; no condition reads it."""
+
     # How it ended
     end: str = "unknown"
     """`running`, `waiting`, `ok`, `error` (an exit status of its own), `signal`, `lost` (no word of its end),
@@ -155,8 +159,8 @@ class Signals:
     """A cgroup above counted kills, the run's own none."""
     limit_is_above: bool = False
     """The limit is that of a cgroup above the run's own."""
-    kernel_named: str = ""
-    """Whom the kernel's log named to the supervisor, where no counter could be read: `cgroup`, `host`."""
+    kernel_named: bool = False
+    """The kernel's log named the victim to the supervisor, where no counter could be read."""
     victim: Victim | None = None
     victim_is_named: bool = False
     victim_vanished_then: bool = False
@@ -204,9 +208,6 @@ class Signals:
     """By kind of `log_patterns.MANAGERS`."""
     slurm: SlurmRows = SlurmRows()
 
-    facts: RunFacts | None = None
-    """The evidence, for lines that are shown and for advice; no condition reads it."""
-
     def says(self, kind: str) -> Said:
         """The line of a manager; an empty one if it said nothing."""
         return self.said.get(kind, Said())
@@ -220,8 +221,3 @@ class Signals:
     def died(self) -> bool:
         """It ended, and not well."""
         return self.end in ("error", "signal", "lost")
-
-    @property
-    def killed_at_limit(self) -> bool:
-        """The kernel killed while it lived, and its main process did not die of something else later."""
-        return self.kills == "counted" and not self.lived_on_s

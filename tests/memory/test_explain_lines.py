@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import GB, explained, killed, ours, outcome, ramp, record, typed
+from evidence_builder import explained, killed, ours, outcome, ramp, record, typed
 
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
@@ -129,18 +129,6 @@ def test_last_exception_of_failed_run(
     found = failed(tmp_path, f"step 1\n{TRACEBACK}{error}\n")
     assert (found.verdict, found.confidence) == (verdict, confidence)
     assert not [words for words in typed(found) if words.startswith("--mem")], "no limit of a cgroup refuses"
-
-
-@pytest.mark.parametrize(
-    ("line", "override"),
-    [('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n', "java -Xmx{}m"),
-     ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n",
-      "node --max-old-space-size={}")],
-)  # fmt: skip
-def test_heap_with_limit_of_its_own(tmp_path: Path, line: str, override: str) -> None:
-    assert typed(failed(tmp_path / "1 GB", line))[0] == override.format(768)
-    large = {"outcome": outcome(exit_code=1, limit_bytes=64 * GB), "samples": ramp(50, 60, limit=64 * GB)}
-    assert typed(explained(tmp_path / "64 GB", log=line, **large))[0] == override.format(8192)
 
 
 @pytest.mark.parametrize(

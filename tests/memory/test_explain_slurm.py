@@ -58,7 +58,8 @@ def at(begin_s: float, end_s: float) -> str:
 def test_state_of_job(tmp_path: Path, name: str, job: str, verdict: str, cause: str) -> None:
     found = explained(tmp_path, slurm=recorded(name, job))
     assert (found.verdict, found.cause) == (verdict, cause)
-    assert ("requeued" in [finding.rule for finding in found.findings]) == ("requeued" in name)
+    is_requeued = any("sacct --duplicates" in line for each in found.findings for line in each.evidence)
+    assert is_requeued == ("requeued" in name)
 
 
 def test_node_failure_by_scontrol(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_array_is_explained_by_task_that_ended_worst(tmp_path: Path, sign: str) 
             f"42{sign}3|FAILED|1:0||4G|{TIMES}|"]  # fmt: skip
     found = explained(tmp_path, slurm=accounted(*rows))
     assert found.verdict == "oom_cgroup"
-    assert "one_of_several" in [finding.rule for finding in found.findings]
+    assert "slurm_notes" in [finding.rule for finding in found.findings]
     assert explained(tmp_path, slurm=accounted(*rows, job=f"42{sign}3")).verdict == "failed"
     step = f"42{sign}2.0|OUT_OF_MEMORY|0:125||4G|{TIMES}|"
     swallowed = [rows[0], f"42{sign}2|COMPLETED|0:0||4G|{TIMES}|", step]

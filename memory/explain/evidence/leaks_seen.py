@@ -26,6 +26,8 @@ class Leaking:
     """Time or steps to the limit, as text."""
     line: str
     confidence: str
+    is_by_time: bool = False
+    """Seen by time alone: a load that is even looks the same."""
 
 
 def leak_seen(facts: RunFacts) -> Leaking | None:
@@ -112,6 +114,7 @@ def _by_time(facts: RunFacts) -> Leaking | None:
             line=f"anon rose from {found} in {found.points} samples, on a line (R2 {found.steadiness:.3f}; "
             "memory.ring)",
             confidence="likely" if found.points >= 20 else "unknown",
+            is_by_time=True,
         )
     return None
 

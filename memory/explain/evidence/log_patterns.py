@@ -160,7 +160,8 @@ ERRORS = _table(
      r"|larger than the maximum number of tokens that can be stored in "
      r"KV cache|Free memory on device[^\n]* is less than desired GPU memory utilization", "vLLM"),
     # /dev/shm and disks
-    ("shm_full", r"insufficient shared memory \(shm\)", "torch DataLoader"),
+    ("worker_bus", r"[Bb]us error encountered in worker|insufficient shared memory \(shm\)", "torch "
+    "DataLoader"),
     ("shm_full", r"(?:Error while )?creating shared memory segment (?:/dev/shm/)?nccl", "NCCL 2"),
     ("shm_full", r"(?:No space left on device|\[Errno 28\])[^\n]*(?:/dev/shm|/torch_|/psm_|/mp-)", "CPython"),
     ("shm_full", r"(?:/dev/shm|/torch_\d|/psm_)[^\n]*(?:No space left on device|\(28\))", "C library"),
@@ -171,8 +172,7 @@ ERRORS = _table(
         "C library, CPython"),
     # Refused allocations
     ("maps_used_up", r"unable to mmap [^\n]*Cannot allocate memory", "torch: vm.max_map_count"),
-    ("heap_java", r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit|Metaspace)", "Java"),
-    ("heap_node", r"JavaScript heap out of memory", "Node"),
+    ("memory_error", r"JavaScript heap out of memory", "Node"),
     ("memory_error", r"^(?:[\w.]+\.)?(?:_Array|Arrow)?MemoryError\b[^\n]*", "CPython, NumPy, Arrow"),
     ("memory_error", r"^duckdb[\w.]*\.OutOfMemoryException\b[^\n]*", "DuckDB"),
     ("memory_error", r"DefaultCPUAllocator: (?:can't|not enough)[^\n]*memory", "torch"),

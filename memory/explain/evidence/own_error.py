@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memory.explain.evidence.log_patterns import ERRORS, line_of
+from memory.explain.evidence.gpu_message import amount_bytes
+from memory.explain.evidence.log_patterns import ERRORS, last_match, line_of, patterns
 from memory.explain.evidence.run_facts import RunFacts
 
 TRACEBACK = "Traceback (most recent call last)"
@@ -32,21 +33,18 @@ _OF_VALUES = re.compile(
     r"(?:^|\.)(?:Value|Type|Key|Index|Lookup|Assertion|Attribute|Name|Syntax|JSONDecode|Unicode\w*|Validation)Error$"
 )
 """Never raised because a resource was short."""
-_RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::|$)")
 _WITHOUT_AMOUNT = re.compile(
     r"^(?:[\w.]+\.)?MemoryError: (?!.*(?:alloc|bytes|[KMGT]i?B\b|std::bad|out of memory|not enough memory))",
     re.I,
 )
 _CONTINUED = re.compile(
-    r"\b(?:finished|completed?(?! stack trace)|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b",
+    r"\b(?:finished|completed?(?! stack trace)|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0"
+    r"|reducing|retrying|skipp\w+|falling back|halving|trying again|recover\w+)\b",
     re.I,
 )
-_RECOVERED = re.compile(
-    r"\b(?:reducing|retrying|skipp\w+|falling back|halving|trying again|recover\w+)\b", re.I
-)
+"""The program went on after the error."""
 _PINNED = re.compile(r"\bpin_memory\b|\bcudaHostAlloc\b|\bcudaMallocHost\b|\bpinned\b")
 _A_FILE = re.compile(r": ['\"]?[^'\"\s]*/|No space left on device: ['\"]|/\S+: No space left|quota")
-_GPU = ("gpu_message", "gpu_oom", "gpu_handle")
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,8 @@ class OwnError:
     """`likely` if another error passes it on, `unknown` if it is quoted or the log goes on after it."""
     pid: int = 0
     """Process that the message names."""
+    asked_bytes: int = 0
+    """The allocation that was refused."""
     names_file: bool = False
     """The line names what had no room: a file, a folder, a quota."""
     is_programs: bool = False
@@ -76,39 +76,47 @@ class OwnError:
 def own_error(facts: RunFacts) -> OwnError:
     """Classify the last error of a run; an empty one if it wrote none."""
     text, is_exception = _last_words(facts)
+    exception = last_exception(text if is_exception else facts.log)
+    of_values = is_exception and _OF_VALUES.search(exception.partition(":")[0]) is not None
     found: tuple[tuple[int, int], str, re.Match[str]] | None = None
-    quoted = False
     for pattern in ERRORS:
         for match in pattern.regex.finditer(text):
-            if is_exception and pattern.kind != "gpu_cache" and _is_quoted(match):
-                continue
+            is_value = of_values and pattern.kind != "gpu_cache" and match.start() >= text.rfind(exception)
             rank = (match.start(), -len(match[0]))
-            if found is None or _beats(pattern.kind, found[1], rank, found[0]):
+            if not is_value and (found is None or _beats(pattern.kind, found[1], rank, found[0])):
                 found = (rank, pattern.kind, match)
-    exception = last_exception(text) if is_exception else last_exception(facts.log)
     if found is None:
         return OwnError("exception" if exception else "", exception, text, exception)
     _, kind, match = found
-    line, groups = line_of(match), match.groupdict()
-    after = match.string[match.end() :].partition("\n")[2]
-    if not is_exception:
-        before = match.string[max(0, match.start() - 60) : match.start()]
-        quoted = before.endswith(("'", '"', "`")) and "terminate called after" not in before
-    recovered = not is_exception and bool(after.strip()) and _RECOVERED.search(line) is not None
-    alone = not (facts.outcome or facts.status or facts.slurm)
+    line, after = line_of(match), match.string[match.end() :].partition("\n")[2]
+    is_quoted = match.string[: match.start()].endswith(("'", '"', "`")) and "terminate called" not in line
+    is_alone = not (facts.outcome or facts.status or facts.slurm)
     long_after = after.count("\n") > _LAST_LINES and TRACEBACK not in after
-    went_on = alone and (long_after or _CONTINUED.search(after) is not None)
-    passed_on = is_exception and _is_passed_on(match)
-    if kind in _GPU and _is_pinned(match):
+    went_on = is_alone and (
+        long_after or _CONTINUED.search(f"{line * bool(after.strip())}\n{after}") is not None
+    )
+    begin = match.string.rfind("\n", 0, match.start()) + 1
+    passed_on = is_exception and match.start() > begin and re.match(r"[\w.]*(?:Error|Exception)\b", match[0])
+    if "CUDA error: out of memory" in match[0] and _PINNED.search(
+        text[: match.start()].rpartition('File "')[2]
+    ):
         kind = "pinned_memory"
-    pid = next((int(value) for value in groups.values() if value and value.isdigit()), 0)
     return OwnError(
         kind, line, text, exception,
-        confidence="unknown" if quoted or recovered or went_on else "likely" if passed_on else "certain",
-        pid=pid,
+        confidence="unknown" if is_quoted or went_on else "likely" if passed_on else "certain",
+        pid=next((int(value) for value in match.groupdict().values() if value and value.isdigit()), 0),
         names_file=_A_FILE.search(line) is not None,
+        asked_bytes=_asked_bytes(line),
         is_programs=_WITHOUT_AMOUNT.search(line) is not None,
     )  # fmt: skip
+
+
+def _asked_bytes(line: str) -> int:
+    match = last_match(patterns("amount"), line)
+    groups = match.groupdict() if match else {}
+    plain = groups.get("bytes") or groups.get("rust")
+    amount = groups.get("amount")
+    return int(plain[:18]) if plain else amount_bytes(amount, groups.get("unit") or "B") or 0 if amount else 0
 
 
 def last_exception(text: str) -> str:
@@ -125,7 +133,7 @@ def _beats(kind: str, other: str, rank: tuple[int, int], than: tuple[int, int]) 
     """The special before the general on one line, else the later one."""
     if (kind in _WEAK) != (other in _WEAK):
         return other in _WEAK
-    special = ("maps_used_up", "heap_java", "heap_node", "shm_full", "gpu_message")
+    special = ("maps_used_up", "shm_full", "gpu_message")
     if (kind in special) != (other in special):
         return kind in special
     return rank > than
@@ -167,34 +175,3 @@ def _last_chain(log: str) -> str:
         return ""
     label = log[log.rfind("\n", 0, at) + 1 : at].strip()
     return "" if label and label != "Original" else log[begin:]
-
-
-def _is_quoted(match: re.Match[str]) -> bool:
-    """A line of source in the traceback, or a value in the message of an exception about values."""
-    words = match.string
-    begin = words.rfind("\n", 0, match.start()) + 1
-    above = words[:begin].splitlines()
-    if words[begin : begin + 1].isspace() and above and above[-1].lstrip().startswith('File "'):
-        return True
-    start = words[begin : match.start()]
-    if start.endswith(("'", '"', "`")) and "terminate called after" not in start:
-        return True
-    for line in (words[begin : match.end()], *reversed(above)):
-        if (raised := _RAISED.match(line)) is not None:
-            return _OF_VALUES.search(raised["name"]) is not None
-        if line[:1].isspace() or line.startswith(TRACEBACK):
-            break
-    return False
-
-
-def _is_passed_on(match: re.Match[str]) -> bool:
-    """One exception is named inside the message of another."""
-    begin = match.string.rfind("\n", 0, match.start()) + 1
-    return match.start() > begin and re.match(r"[\w.]*(?:Error|Exception)\b", match[0]) is not None
-
-
-def _is_pinned(match: re.Match[str]) -> bool:
-    """Bare words out of the frame that locks pages of the host (cudaHostAlloc)."""
-    if "CUDA error: out of memory" not in match[0]:
-        return False
-    return _PINNED.search(match.string[: match.start()].rpartition('File "')[2]) is not None

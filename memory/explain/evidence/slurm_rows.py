@@ -202,7 +202,7 @@ def _was_killed(row: Row) -> bool:
     return row.exit_code == 128 + signal.SIGKILL or row.exit_signal == signal.SIGKILL
 
 
-def polled_bytes(log: str, limit_bytes: int) -> int:
+def polled_rss_bytes(log: str, limit_bytes: int) -> int:
     """RSS in the message of a poll: bytes from Slurm 17.11 on, KB before."""
     found = last_match(patterns("slurm_poll"), log)
     amount = int(found["used"][:18]) if found and found["used"] else 0

@@ -1,25 +1,22 @@
-"""The table of rows, in order: of rows that are equally sure the earlier one is the verdict, or the cause.
+"""The table of rows, in order: of equally sure rows the earlier one is the verdict, or the cause.
 
-To add one, write a `TableRow` in the file of its topic: a condition on `Signals`, what it means, its
-evidence lines and
-its advice. A row with a verdict says how the run ended, a row with a cause alone says what filled its memory.
+To add one, write a `TableRow` in the file of its topic: a condition on `Signals`, what it means, the names of
+its evidence lines and of its advice. A row with a verdict says how the run ended, one with a cause alone says
+what filled its memory.
 """
 
 from __future__ import annotations
 
-from memory.explain.rules import ends, errors, full_gpu, growth, kernel, pressure, sharing, slurm, stops
+from memory.explain.rules import causes, errors, killed, slurm, stops
 from memory.explain.rules.table_row import TableRow
 
 TABLE: tuple[TableRow, ...] = (
-    *kernel.ROWS,
+    *killed.ROWS,
     *slurm.ROWS,
     *stops.ROWS,
-    *full_gpu.ROWS,
     *errors.ROWS,
-    *ends.ROWS,
-    *sharing.ROWS,
-    *growth.ROWS,
-    *pressure.ROWS,
+    *stops.GOOD_OR_UNKNOWN,
+    *causes.ROWS,
 )
 
 __all__ = ["TABLE", "TableRow"]

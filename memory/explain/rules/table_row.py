@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiment_utils.json_values import unsigned
 from memory.explain.evidence.process_memory import Victim
-from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.signals import Signals
-from memory.explain.verdict.evidence_lines import (
-    counters_line,
-    ended_line,
-    limit_line,
-    peak_line,
-    rise_line,
-    stack_line,
-    stage_line,
-)
-from memory.explain.verdict.explanation import CONFIDENCES, Advice, Finding
+from memory.explain.verdict.advice import advice_of
+from memory.explain.verdict.evidence_lines import lines_of
+from memory.explain.verdict.explanation import CONFIDENCES, Finding
 
 CERTAIN, LIKELY, UNKNOWN, NO = "certain", "likely", "unknown", ""
 """Confidence of a row; NO: its condition does not hold."""
-
-Line = Callable[[RunFacts], str | None]
-Lines = Callable[[Signals], Iterable[str | None]]
-AdviceOf = Callable[[RunFacts], Iterable[Advice]]
-
-BEFORE_END: tuple[Line, ...] = (peak_line, limit_line, rise_line, stage_line, stack_line)
-COUNTED: tuple[Line, ...] = (counters_line, ended_line)
 
 
 @dataclass(frozen=True)
@@ -44,45 +29,46 @@ class TableRow:
     """One sentence."""
     verdict: str | None = None
     """A code of VERDICTS; None for a row that explains its memory alone."""
-    cause: str | None = None
-    shows: tuple[Line, ...] = ()
-    """Evidence lines, the most important first; those that are absent are left out."""
-    more: Lines = lambda signals: ()
-    """Evidence lines of this row, shown before `shows`."""
-    advice: AdviceOf | tuple[Advice, ...] = ()
+    cause: Callable[[Signals], str | None] | str | None = None
+    shows: str = ""
+    """Names of evidence lines (`verdict.evidence_lines`), the most important first."""
+    advice: str = ""
+    """Names of advice (`verdict.advice`), the best first."""
     victim: str = ""
-    """`main`, `child`, or `seen`: as the kernel or the supervisor saw it."""
+    """`main`, `child`, `seen` by the supervisor, or `signalled`: main if signal or error are its own."""
     or_else: Callable[[Signals], tuple[str, ...]] = lambda signals: ()
     """Causes that the same signals fit as well."""
 
     def find(self, signals: Signals) -> Finding | None:
         """Apply the row; None if its condition does not hold."""
         confidence = self.when(signals)
-        if confidence == NO or signals.facts is None:
+        if confidence == NO:
             return None
-        lines = [*self.more(signals), *(line(signals.facts) for line in self.shows)]
         return Finding(
             rule=self.name,
-            says=self.says if isinstance(self.says, str) else self.says(signals),
+            says=self.says(signals) if callable(self.says) else self.says,
             confidence=confidence,
             verdict=self.verdict,
-            cause=self.cause,
+            cause=self.cause(signals) if callable(self.cause) else self.cause,
             other_causes=self.or_else(signals),
             victim=self._victim(signals),
-            evidence=tuple(dict.fromkeys(line for line in lines if line)),
-            advice=self.advice if isinstance(self.advice, tuple) else tuple(self.advice(signals.facts)),
+            evidence=lines_of(signals, self.shows),
+            advice=advice_of(signals, self.advice),
         )
 
     def _victim(self, signals: Signals) -> Victim | None:
-        seen, facts = signals.victim, signals.facts
+        seen, outcome = signals.victim, signals.facts.outcome
         if self.victim in ("", "seen"):
             return seen if self.victim else None
-        is_main = self.victim == "main"
+        of_error = not signals.signal and signals.error.kind not in ("", "worker_bus")
+        is_main = self.victim == "main" or (
+            self.victim == "signalled" and (signals.signal_is_certain or of_error)
+        )
         if seen is not None and seen.is_main == is_main:
             return seen
         if not is_main:
             return Victim(False, signals.error.pid or None)
-        return Victim(True, unsigned(facts.outcome.get("pid"))) if facts and facts.outcome else None
+        return Victim(True, unsigned(outcome.get("pid"))) if outcome else None
 
 
 def at_most(*confidences: str) -> str:
