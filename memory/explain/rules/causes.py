@@ -122,7 +122,7 @@ _WORDS = {
 
 def _says_growth(s: Signals) -> str:
     if s.rise is None or not _grew(s):
-        seen = "What filled it rose between two samples" if s.has_samples else "There are no samples of it"
+        seen = "What filled it rose between two samples" if s.has_samples else "What filled it is not known: there are no samples"
         return seen + ", or is page cache that could not be given back" * bool(s.parts.cache_before_kill)
     late = ", most of it within two seconds" * (s.rise.is_jump and s.rise.seconds > 2)
     most = f", mostly {_WORDS[s.rose_by]}" if s.rose_by else ""

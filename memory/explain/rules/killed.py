@@ -47,8 +47,8 @@ def _says_in_cgroup(s: Signals) -> str:
         at = f"at a limit below {format_bytes(s.limit_bytes)}, which was never met: most likely that of a "
         at += "cgroup inside it (a container, systemd-run)"
     whom = "every process of the cgroup (memory.oom.group=1)" if s.group_kills else s.victim or "a process"
-    after = ". The run itself ended with 0, so the work of that process is missing, unless it was done "
-    "again" * (s.end == "ok")
+    after = ". The run itself ended with 0: the work of that process is missing, unless it was done again"
+    after *= s.end == "ok"
     return f"The kernel killed {whom} for memory {at}{after}"
 
 

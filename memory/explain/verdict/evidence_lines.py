@@ -210,8 +210,7 @@ def _shm(s: Signals) -> Iterable[str | None]:
     if s.shared.total_bytes:
         used, total = format_bytes(s.shared.used_bytes), format_bytes(s.shared.total_bytes)
         before = format_bytes(s.shared.before_bytes)
-        yield f"/dev/shm had up to {used} of {total} in use, {before} at the start (memory.ring, "
-        "outcome.json)"
+        yield f"/dev/shm: up to {used} of {total} in use, {before} at the start (memory.ring, outcome.json)"
 
 
 def _file(s: Signals) -> Iterable[str | None]:
