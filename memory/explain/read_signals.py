@@ -18,7 +18,7 @@ from memory.explain.evidence.process_memory import (
     victim_of,
     workers,
 )
-from memory.explain.evidence.rise import Rise, last_rise
+from memory.explain.evidence.rise import last_rise
 from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.evidence.savings import estimated
 from memory.explain.evidence.slurm_rows import line_is_of_run, slurm_rows
@@ -53,7 +53,6 @@ def read_signals(facts: RunFacts) -> Signals:
         exit_code=facts.exit_code or 0,
         signal=facts.signal or "",
         signal_is_certain=facts.signal_is_certain,
-        child_was_there=facts.lost_a_process,
         asked_by=asked_by or "",
         asked_from=text(sent.get("from_name")),
         says_cancelled=facts.state == "cancelled",
@@ -66,7 +65,6 @@ def read_signals(facts: RunFacts) -> Signals:
         stage=facts.stage_name,
         has_run=bool(facts.outcome or facts.samples or facts.status or facts.records),
         has_samples=bool(facts.samples),
-        is_unwatched=facts.unwatched_s is not None,
         is_ours=facts.is_ours,
         says_failed=facts.state == "failed",
         kills="no counter" if facts.kills is None else "counted" if facts.kills else "none",
@@ -75,7 +73,6 @@ def read_signals(facts: RunFacts) -> Signals:
         limit_hits=facts.limit_hits or 0,
         never_at_limit=facts.met_another_limit,
         lived_on_s=(facts.lived_on_s or 0.0) if facts.outlived_kills else 0.0,
-        counted_no_oom=facts.counted("oom") == 0 and facts.counted("max") == 0,
         parent_killed=not facts.kills and bool(facts.parents) and not facts.has_ended_well,
         limit_is_above=at.startswith("/") and own_path.startswith(at.rstrip("/") + "/"),
         kernel_named=bool(named) and victim is not None,
@@ -87,7 +84,6 @@ def read_signals(facts: RunFacts) -> Signals:
         peak_share=facts.peak_share or 0.0,
         nearness={True: "near", False: "far", None: "unknown"}[facts.near_limit],
         last_share=facts.u_series[-1][1] / facts.limit_bytes if facts.u_series and facts.limit_bytes else 0.0,
-        would_have_met_it=_would_have_met_it(facts, rise),
         host_is_short=_host_is_short(facts),
         peak_of_host=(facts.peak_bytes or 0) / facts.host_bytes if facts.host_bytes else 0.0,
         needed_bytes=estimated(facts) or 0,
@@ -96,7 +92,6 @@ def read_signals(facts: RunFacts) -> Signals:
             for record in facts.records
         ),
         rlimits=_rlimits(facts),
-        rlimits_known=isinstance(facts.outcome.get("rlimits"), dict),
         parts=_parts(facts),
         rise=rise,
         rose_by=_rose_by(facts),
@@ -129,9 +124,7 @@ def _end(facts: RunFacts) -> str:
 
 
 def _may_be_error(facts: RunFacts) -> bool:
-    """It ended by its own error, so that the end of its log may name it. A signal from outside needs no
-    reason.
-    """
+    """It ended by its own error, so that the end of its log can name it."""
     by_signal = facts.signal_is_certain and facts.signal not in (None, "SIGABRT", "SIGBUS")
     return not (facts.has_ended_well or facts.is_running or by_signal)
 
@@ -144,8 +137,6 @@ def _timed_out_by(facts: RunFacts) -> str:
         return "timeout" if "timeout" in names or not names else "timeout in a script"
     if facts.cpu_limit_s is not None or facts.signal == "SIGXCPU":
         return "cpu limit"
-    if facts.signal in ("SIGALRM", "SIGVTALRM"):
-        return "timer"
     if "timeout" in sent_by and (facts.signal or facts.exit_code):
         return "timeout by signal"
     if "timeout" in names and facts.signal in ("SIGKILL", "SIGTERM") and not facts.kills:
@@ -161,14 +152,6 @@ def _duration_s(word: str) -> float | None:
     """Convert a duration as timeout(1) takes it: `90`, `1.5m`."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd]?)", word)
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else None
-
-
-def _would_have_met_it(facts: RunFacts, rise: Rise | None) -> bool:
-    if rise is None or not facts.limit_bytes:
-        return False
-    at, u = facts.u_series[-1]
-    rate = rise.bytes_per_s or 0.0
-    return rise.end_s >= at - 0.5 and u + rate >= facts.limit_bytes and u > rise.from_bytes
 
 
 def _host_is_short(facts: RunFacts) -> bool:
@@ -197,8 +180,6 @@ def _parts(facts: RunFacts) -> Parts:
     return Parts(
         u=facts.peak_bytes or 0,
         main=(top.tree[0].anon_bytes or 0) if top.tree else 0,
-        children=workers(facts).own_bytes,
-        shmem=top.shmem_bytes or 0,
         kernel=kernel,
         page_tables=tables,
         locked=top.locked_bytes or 0,
@@ -228,15 +209,11 @@ def _shared_memory(facts: RunFacts) -> SharedMemory:
     begin, shmem = known[0].shmem_bytes or 0, top.shmem_bytes or 0
     nearly = [s for s in known if (s.shmem_bytes or 0) >= 0.8 * shmem]
     whole = max(nearly, key=lambda s: (s.processes or 0, s.unreclaimable_bytes or 0))
-    in_dev_shm = (top.dev_shm_used_bytes or 0) - (known[0].dev_shm_used_bytes or 0)
     return SharedMemory(
-        rose_bytes=shmem - begin,
         share=shmem / max(1, top.unreclaimable_bytes or 0),
         mapped_by=sum((process.shmem_bytes or 0) > 8 << 20 for process in whole.tree),
         is_of_workers=_is_of_workers(whole) and shmem - begin > 8 << 20,
-        dev_shm_rose=in_dev_shm > 0.5 * (shmem - begin) > 0,
         before_bytes=before,
-        was_charged=begin >= 0.5 * before > 0,
         full=full,
         used_bytes=used,
         total_bytes=size,
@@ -277,7 +254,6 @@ def _pressure(facts: RunFacts) -> PressureSigns:
         usage_share=max(shares, default=0.0) if facts.limit_at != "host" else 0.0,
         rss_bytes=top.tree_rss_bytes or 0,
         rss_files_bytes=top.tree_file_bytes or 0,
-        rss_twice_bytes=max(0, (top.tree_anon_bytes or 0) - (top.anon_bytes or 0)) if top.anon_bytes else 0,
     )
 
 
@@ -295,9 +271,7 @@ def _named_to_supervisor(line: str) -> dict[str, Said]:
 def _said(facts: RunFacts) -> dict[str, Said]:
     """The last line of each kind that a manager can have written of this run.
 
-    A run that ended well, or was counted by the kernel, needs no line. Slurm's lines name their job, the
-    kernel's a
-    process.
+    A run that ended well needs no line. Slurm's lines name their job, the kernel's a process.
     """
     if facts.is_running or (facts.has_ended_well and not facts.kills):
         return {}

@@ -49,9 +49,6 @@ class Parts:
     u: int = 0
     main: int = 0
     """Anon of the main process."""
-    children: int = 0
-    """Anon of its children, as they hold it themselves."""
-    shmem: int = 0
     kernel: int = 0
     page_tables: int = 0
     locked: int = 0
@@ -64,19 +61,14 @@ class Parts:
 class SharedMemory:
     """Shared memory and /dev/shm, when U or /dev/shm was highest."""
 
-    rose_bytes: int = 0
     share: float = 0.0
     """Share of U."""
     mapped_by: int = 0
     """Processes that have a good part of it mapped."""
     is_of_workers: bool = False
     """Most is mapped by children, each a part of its own: batches on their way."""
-    dev_shm_rose: bool = False
-    """Files in /dev/shm account for it."""
     before_bytes: int = 0
     """In /dev/shm before the run began."""
-    was_charged: bool = False
-    """These were counted in the run's cgroup from the first look."""
     full: float = 0.0
     """Most that was used of /dev/shm, 0 to 1; 0 if it is not known."""
     total_bytes: int = 0
@@ -98,8 +90,6 @@ class PressureSigns:
     rss_bytes: int = 0
     """Highest sum of RSS, mapped files included."""
     rss_files_bytes: int = 0
-    rss_twice_bytes: int = 0
-    """Anon in that sum that is counted more than once."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +108,6 @@ class Signals:
     signal_is_certain: bool = False
     """The kernel reported it of the main process. Not certain: an exit code of 128 + n, as shells pass it on.
     """
-    child_was_there: bool = False
-    """The main process had a child that could be meant by 128 + n."""
     asked_by: str = ""
     """Signal that asked the run to stop, as the supervisor received it or the run ended by it."""
     asked_from: str = ""
@@ -131,13 +119,11 @@ class Signals:
     stopped_itself: bool = False
     """It was asked to stop, and exited with a status other than 0."""
     timed_out_by: str = ""
-    """`timeout`, `timeout in a script`, `cpu limit`, `timer`, `job end`."""
+    """`timeout`, `timeout by signal`, `timeout in a script`, `cpu limit`, `job end`."""
     stage: str = ""
     has_run: bool = False
     """Files of the run itself, not a log or accounting alone."""
     has_samples: bool = False
-    is_unwatched: bool = False
-    """It lived on after its supervisor."""
     is_ours: bool = False
     """A run of experiments.py."""
     says_failed: bool = False
@@ -153,8 +139,6 @@ class Signals:
     """Killed for memory while the known limit was never met."""
     lived_on_s: float = 0.0
     """Seconds that the main process was seen alive after the last kill; 0 if it was not."""
-    counted_no_oom: bool = False
-    """The cgroup's own counters of its limit (memory.events oom and max) exist, and are 0."""
     parent_killed: bool = False
     """A cgroup above counted kills, the run's own none."""
     limit_is_above: bool = False
@@ -176,8 +160,6 @@ class Signals:
     nearness: str = "unknown"
     """`near` (85% or more), `far`, `unknown`."""
     last_share: float = 0.0
-    would_have_met_it: bool = False
-    """At the rate of its last rise U would have met the limit within a second of the last look."""
     host_is_short: bool = False
     peak_of_host: float = 0.0
     """Highest U of the machine's memory; 0 if that is not known."""
@@ -186,7 +168,6 @@ class Signals:
     has_made_a_step: bool = False
     rlimits: tuple[str, ...] = ()
     """Limits of the process on its memory: `RLIMIT_AS (ulimit -v) is 2.0 GB`."""
-    rlimits_known: bool = False
 
     # What U was made of, and how it moved
     parts: Parts = Parts()

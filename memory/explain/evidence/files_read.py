@@ -16,11 +16,7 @@ from experiment_utils.json_values import mapping, unsigned
 from memory.explain.evidence.rise import Rise, last_rise
 from memory.explain.evidence.run_facts import RunFacts
 
-_LOADS = re.compile(
-    r"\bload\w*\(|fromfile\(|\.read\w*\(|read_(?:bytes|text|csv|parquet|table)\(|readlines\(|\.tolist\(|\.astype\("
-)
 _ASSIGNS = re.compile(r"[\w.]+\[.+\] *[-+*/|&^]?=[^=]")
-_ORDERS = re.compile(r"randperm|\.permutation\(|list\(range\(|shuffle\(|RandomSampler")
 _WIDTHS = (1, 2, 4, 8)
 """Bytes of anon for each byte of a file: as it is, or in a wider type."""
 _LEAST_BYTES = 16 << 20
@@ -44,12 +40,8 @@ class FilesRead:
     """The page cache was as large as the file, or nearly."""
     is_quick: bool = False
     """Most of the rise took less than half a minute."""
-    at_load: bool = False
     at_assignment: bool = False
-    at_order: bool = False
-    """The stack near the limit: in a call that reads or converts, assigns to elements, or makes a shuffled
-    order.
-    """
+    """The stack near the limit was at an assignment to elements."""
 
 
 def files_read(facts: RunFacts) -> FilesRead:
@@ -67,10 +59,7 @@ def files_read(facts: RunFacts) -> FilesRead:
         is_named_by_stage=by_stage,
         in_cache=0 < 0.8 * size <= cache,
         is_quick=rise is None or rise.is_jump or rise.seconds < _LOAD_S,
-        at_load=any(_LOADS.search(source) for source in at),
         at_assignment=any(_ASSIGNS.match(source) for source in at),
-        at_order=any(_ORDERS.search(source) for source in at)
-        or any(frame.file.endswith("sampler.py") for frame in facts.frames[:1]),
     )
 
 

@@ -193,19 +193,9 @@ ERRORS = _table(
 )  # fmt: skip
 
 
-AMOUNTS = _table(
-    ("amount", r"Unable to allocate (?P<amount>[\d.]+) (?P<unit>[KMGTP]?i?B)", "NumPy"),
-    (
-        "amount",
-        r"you tried to allocate (?P<bytes>\d+) bytes|memory allocation of (?P<rust>\d+) bytes failed",
-        "torch, Rust",
-    ),
-)
-
-
 def patterns(kind: str) -> tuple[re.Pattern[str], ...]:
     """Patterns of one kind."""
-    return tuple(row.regex for row in (*MANAGERS, *ERRORS, *AMOUNTS) if row.kind == kind)
+    return tuple(row.regex for row in (*MANAGERS, *ERRORS) if row.kind == kind)
 
 
 def line_of(match: re.Match[str]) -> str:

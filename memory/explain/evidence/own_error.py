@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memory.explain.evidence.gpu_message import amount_bytes
-from memory.explain.evidence.log_patterns import ERRORS, last_match, line_of, patterns
+from memory.explain.evidence.log_patterns import ERRORS, line_of
 from memory.explain.evidence.run_facts import RunFacts
 
 TRACEBACK = "Traceback (most recent call last)"
@@ -33,10 +32,6 @@ _OF_VALUES = re.compile(
     r"(?:^|\.)(?:Value|Type|Key|Index|Lookup|Assertion|Attribute|Name|Syntax|JSONDecode|Unicode\w*|Validation)Error$"
 )
 """Never raised because a resource was short."""
-_WITHOUT_AMOUNT = re.compile(
-    r"^(?:[\w.]+\.)?MemoryError: (?!.*(?:alloc|bytes|[KMGT]i?B\b|std::bad|out of memory|not enough memory))",
-    re.I,
-)
 _CONTINUED = re.compile(
     r"\b(?:finished|completed?(?! stack trace)|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0"
     r"|reducing|retrying|skipp\w+|falling back|halving|trying again|recover\w+)\b",
@@ -62,12 +57,8 @@ class OwnError:
     """`likely` if another error passes it on, `unknown` if it is quoted or the log goes on after it."""
     pid: int = 0
     """Process that the message names."""
-    asked_bytes: int = 0
-    """The allocation that was refused."""
     names_file: bool = False
     """The line names what had no room: a file, a folder, a quota."""
-    is_programs: bool = False
-    """A MemoryError whose message is the program's own, without an amount."""
 
     def __bool__(self) -> bool:
         return bool(self.kind)
@@ -106,17 +97,7 @@ def own_error(facts: RunFacts) -> OwnError:
         confidence="unknown" if is_quoted or went_on else "likely" if passed_on else "certain",
         pid=next((int(value) for value in match.groupdict().values() if value and value.isdigit()), 0),
         names_file=_A_FILE.search(line) is not None,
-        asked_bytes=_asked_bytes(line),
-        is_programs=_WITHOUT_AMOUNT.search(line) is not None,
     )  # fmt: skip
-
-
-def _asked_bytes(line: str) -> int:
-    match = last_match(patterns("amount"), line)
-    groups = match.groupdict() if match else {}
-    plain = groups.get("bytes") or groups.get("rust")
-    amount = groups.get("amount")
-    return int(plain[:18]) if plain else amount_bytes(amount, groups.get("unit") or "B") or 0 if amount else 0
 
 
 def last_exception(text: str) -> str:

@@ -1,6 +1,4 @@
-"""Whose memory it was: of the main process, of its children, of others in the cgroup; and which one was
-killed.
-"""
+"""Memory of the main process, of its children, of others in the cgroup; and which process was killed."""
 
 from __future__ import annotations
 
@@ -13,8 +11,6 @@ from memory.explain.evidence.run_facts import RunFacts
 from memory.samples import ProcessSample, Sample
 from memory.supervision.pace import HURRIES_FROM
 
-_SHORTLY_S = 3.0
-_INTERPRETER_BYTES = 1 << 20
 _FORKED_BYTES = 24 << 20
 """Anon of a process from which a fork differs from a spawn: a spawned interpreter begins with 7 MB."""
 _FROZEN_DURING_FORK = 0.25
@@ -53,8 +49,6 @@ class Workers:
     """
     shared_bytes: int = 0
     """Most that was shared at one time."""
-    copies_grew: bool = False
-    """The copies were seen to grow from look to look."""
     all_seen: bool = True
     """Every process of the cgroup could be read, so that no other one holds what looks copied."""
 
@@ -75,9 +69,7 @@ def workers(facts: RunFacts) -> Workers:
                 first[child.pid] = child.anon_bytes or 0
                 if _looks_forked(child, main, shares=shares):
                     forked.add(child.pid)
-    copied = [_copied(sample, first, forked) for sample in several]
     top = max(several, key=lambda sample: sample.unreclaimable_bytes or 0)
-    most = max(range(len(several)), key=lambda at: copied[at])
     sizes = sorted(child.anon_bytes or 0 for child in top.tree[1:])
     own = sum(
         max(0, (child.anon_bytes or 0) - (first[child.pid] if child.pid in forked else 0))
@@ -89,9 +81,8 @@ def workers(facts: RunFacts) -> Workers:
         smallest_bytes=sizes[0],
         largest_bytes=sizes[-1],
         are_forked=bool(forked),
-        copied_bytes=max(0, copied[most]) if forked else 0,
+        copied_bytes=max(0, *(_copied(each, first, forked) for each in several)) if forked else 0,
         shared_bytes=max((s.tree_anon_bytes or 0) - anon_of_run(s) for s in several),
-        copies_grew=most > 0 and copied[0] < 0.5 * copied[most],
         all_seen=all(s.beside_anon_bytes is not None for s in several),
     )
 
@@ -133,8 +124,6 @@ class Neighbours:
     """By how much U rose in the upper half of its last rise."""
     of_rise_bytes: int = 0
     """Part of it that neighbours have."""
-    one_went: bool = False
-    """They held much less after the kill than before it: one of them was killed."""
 
 
 def neighbours(facts: RunFacts) -> Neighbours:
@@ -142,7 +131,7 @@ def neighbours(facts: RunFacts) -> Neighbours:
     known = [(of_others(facts, sample), u) for sample in facts.samples if (u := u_of(sample)) is not None]
     others, top = max(known, key=lambda pair: pair[1], default=(0, 1))
     rise, of_rise = _late_rise(facts)
-    return Neighbours((others or 0) / max(1, top), rise, of_rise, _one_went(facts))
+    return Neighbours((others or 0) / max(1, top), rise, of_rise)
 
 
 def of_others(facts: RunFacts, sample: Sample) -> int | None:
@@ -178,18 +167,6 @@ def _late_rise(facts: RunFacts) -> tuple[int, int]:
     if len(upper) < 2 or upper[-1][0] <= upper[0][0]:
         return 0, 0
     return upper[-1][0] - upper[0][0], max(0, upper[-1][1] - upper[0][1])
-
-
-def _one_went(facts: RunFacts) -> bool:
-    at = facts.kill_time_s
-    if at is None:
-        return False
-    seen = [(s.time_s, s.beside_anon_bytes) for s in facts.samples if s.beside_anon_bytes is not None]
-    before = [held for time_s, held in seen if at - _SHORTLY_S <= time_s < at]
-    after = [held for time_s, held in seen if at <= time_s <= at + _SHORTLY_S]
-    held = max(before, default=0)
-    fell = held - min(after, default=held)
-    return fell >= _INTERPRETER_BYTES and fell >= held / 4
 
 
 def victim_of(facts: RunFacts) -> Victim | None:

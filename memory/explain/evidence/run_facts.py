@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.json_values import mapping, mappings, seconds, text, texts, unsigned
+from experiment_utils.json_values import mapping, seconds, text, texts, unsigned
 from memory.explain.evidence.amounts import Amounts
 from memory.explain.evidence.plain_log import plain
 from memory.explain.evidence.stacks import Frame, frames
@@ -18,8 +18,6 @@ from memory.live import process_lives
 from memory.sacct import SlurmFacts
 
 FRESH_S = 30.0
-_STARVED_S = 5.0
-"""A supervisor that lives samples each second, if the machine allows."""
 _TICKS = 0.3
 """The kernel counts CPU time for its limit in ticks, getrusage exactly: they differ by a share of the root.
 """
@@ -72,13 +70,6 @@ class RunFacts(Amounts):
     def signal_is_certain(self) -> bool:
         """The kernel reported it. 128 + n is a habit of shells, and a program may return it itself."""
         return bool(text(self.outcome.get("signal"))) or (self.exit_code or 0) < 0
-
-    @cached_property
-    def lost_a_process(self) -> bool:
-        """A child vanished, or was there at the last look."""
-        last = self.samples[-1] if self.samples else None
-        was_there = last is not None and (len(last.tree) > 1 or (last.processes or 0) > 1)
-        return was_there or bool(mappings(self.outcome.get("children_lost")))
 
     @cached_property
     def outlived_kills(self) -> bool:
@@ -136,15 +127,6 @@ class RunFacts(Amounts):
         """It left files, does not run, and nothing says how it ended."""
         known = self.exit_code is not None or self.signal or self.state not in ("", "running")
         return not known and not self.is_running and bool(self.samples or self.records or self.state)
-
-    @cached_property
-    def unwatched_s(self) -> float | None:
-        """Seconds that it was heard of after its supervisor's last sample."""
-        if self.outcome or not self.samples:
-            return None
-        times = [self.status.get("heartbeat_s"), *(record.get("time_s") for record in self.records[-1:])]
-        later_s = max((at for value in times if (at := seconds(value)) is not None), default=0.0)
-        return later_s - self.samples[-1].time_s if later_s - self.samples[-1].time_s > _STARVED_S else None
 
     # What it wrote
 

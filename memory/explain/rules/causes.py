@@ -30,9 +30,7 @@ def _copied(s: Signals) -> str:
     own = s.workers
     if not own.are_forked or not _worth(s, own.copied_bytes) or own.copied_bytes < own.own_bytes:
         return NO
-    if not own.all_seen:
-        return UNKNOWN
-    return CERTAIN if own.copies_grew and _worth(s, own.copied_bytes, 0.3) else LIKELY
+    return LIKELY if own.all_seen else UNKNOWN
 
 
 def _workers(s: Signals) -> str:
@@ -54,7 +52,7 @@ def _stale(s: Signals) -> str:
     against = min(filter(None, (s.limit_bytes, s.shared.total_bytes)), default=0)
     if not against or s.shared.before_bytes < max(_LEAST_BYTES, 0.2 * against):
         return NO
-    return LIKELY if s.shared.was_charged else UNKNOWN
+    return LIKELY if s.shared.full >= 0.9 else UNKNOWN
 
 
 # Files that became anon memory
@@ -71,14 +69,14 @@ def _by_cache(s: Signals) -> bool:
 
 
 def _whole_file(s: Signals) -> str:
-    by_size = bool(s.files.width) and (s.files.is_quick or s.files.at_load)
+    by_size = bool(s.files.width) and s.files.is_quick
     by_workers = s.workers.own_bytes > 0.5 * s.parts.u
     return if_so((_by_cache(s) or by_size) and not s.files.at_assignment and not by_workers)
 
 
 def _or_else_than_file(s: Signals) -> tuple[str, ...]:
     """A program that grows for another reason while it reads looks the same without page cache."""
-    if s.files.width and (s.files.is_named_by_stage or s.files.in_cache or s.files.at_load):
+    if s.files.width and (s.files.is_named_by_stage or s.files.in_cache):
         return ()
     return ("private_writes",) if _by_cache(s) else ("growth",)
 
@@ -121,9 +119,11 @@ _WORDS = {
 
 
 def _says_growth(s: Signals) -> str:
+    if not s.has_samples and s.rise is None:
+        return "What filled it is not known: there are no samples"
     if s.rise is None or not _grew(s):
-        seen = "What filled it rose between two samples" if s.has_samples else "What filled it is not known: there are no samples"
-        return seen + ", or is page cache that could not be given back" * bool(s.parts.cache_before_kill)
+        cache = ", or is page cache that could not be given back" * bool(s.parts.cache_before_kill)
+        return f"What filled it rose between two samples{cache}"
     late = ", most of it within two seconds" * (s.rise.is_jump and s.rise.seconds > 2)
     most = f", mostly {_WORDS[s.rose_by]}" if s.rose_by else ""
     return f"Memory grew to {of_limit(s.facts, s.rise.to_bytes)}{late}{most}"
@@ -149,12 +149,11 @@ def _rss(s: Signals) -> str:
     own = s.pressure
     if not s.limit_bytes or own.rss_bytes <= s.limit_bytes or not 0 < s.peak_share <= 0.9:
         return NO
-    return CERTAIN if own.rss_bytes - own.rss_files_bytes - own.rss_twice_bytes <= s.limit_bytes else LIKELY
+    return LIKELY
 
 
-def _rss_is_files(s: Signals) -> bool:
-    own = s.pressure
-    return own.rss_bytes - own.rss_files_bytes <= s.limit_bytes or own.rss_files_bytes >= own.rss_twice_bytes
+def _rss_cause(s: Signals) -> str | None:
+    return "cache" if s.pressure.rss_bytes - s.pressure.rss_files_bytes <= s.limit_bytes else None
 
 
 def _thrash(s: Signals) -> str:
@@ -286,6 +285,6 @@ ROWS = (
         _rss,
         "RSS above the limit counts mapped files, and pages once for each process: no danger, unless "
         "Slurm polls RSS",
-        None, lambda s: "cache" if _rss_is_files(s) else None, "rss",
+        None, _rss_cause, "rss",
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from memory.explain.rules.table_row import CERTAIN, LIKELY, NO, UNKNOWN, TableRo
 from memory.explain.signals import ASKING, Signals
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
-_OTHER_ROWS = (*ASKING, "SIGALRM", "SIGVTALRM", "SIGXCPU", "SIGKILL", "SIGBUS", "")
+_OTHER_ROWS = (*ASKING, "SIGXCPU", "SIGKILL", "SIGBUS", "")
 _SMALL_SHM_BYTES = 64 << 20
 """Size of /dev/shm in a container by default."""
 
@@ -47,8 +47,7 @@ def _gpu_cause(s: Signals) -> tuple[str | None, str]:
 
 
 def _refused(s: Signals) -> str:
-    most = LIKELY if s.error.is_programs else CERTAIN
-    return _error(s, "maps_used_up") or _error(s, "memory_error", most=most)
+    return _error(s, "maps_used_up", "memory_error")
 
 
 def _by_rlimit(s: Signals) -> str:
@@ -58,12 +57,9 @@ def _by_rlimit(s: Signals) -> str:
 def _says_refused(s: Signals) -> str:
     if s.error.kind == "maps_used_up":
         why = "and no rlimit is set: too many maps (vm.max_map_count), or no overcommit"
-    elif s.error.is_programs:
-        why = "as the program says itself; what refused it is not known"
     else:
         why = f"because {' and '.join(s.rlimits)}" if s.rlimits else "and no rlimit is known"
-    asked = f" of {format_bytes(s.error.asked_bytes)}" if s.error.asked_bytes else ""
-    return f"An allocation{asked} was refused, {why}"
+    return f"An allocation was refused, {why}"
 
 
 # /dev/shm and disks
@@ -90,13 +86,10 @@ def _shm(s: Signals) -> str:
 
 def _bus(s: Signals, *, had_room: bool) -> str:
     """SIGBUS that is not known to be of /dev/shm, which was seen half empty or was not seen."""
-    by_own_code = _is_own_number(s) and s.signal == "SIGBUS"
-    if not _is_bus(s) or _shm(s) or by_own_code or s.end == "ok":
-        return NO
     seen_with_room = s.shared.full <= 0.5 and s.shared.total_bytes > _SMALL_SHM_BYTES
-    if (seen_with_room and not s.shared.dev_shm_rose) != had_room:
+    if not _is_bus(s) or _shm(s) or s.end == "ok" or seen_with_room != had_room:
         return NO
-    return LIKELY if (s.signal_is_certain or s.error if had_room else s.shared.dev_shm_rose) else UNKNOWN
+    return LIKELY if had_room and (s.signal_is_certain or s.error) else UNKNOWN
 
 
 # Workers, crashes, everything else
@@ -111,27 +104,18 @@ def _worker_killed(s: Signals, by: str) -> str:
     return _error(s, "worker_killed", most=UNKNOWN) if by == "unknown" and not is_known else NO
 
 
-def _is_own_number(s: Signals) -> bool:
-    """137 or 135, of a program that had no child: its own exit status, by all signs."""
-    is_number = s.signal in ("SIGKILL", "SIGBUS") and not s.signal_is_certain
-    return is_number and s.has_samples and not s.child_was_there
-
-
 def _failed(s: Signals) -> str:
     if s.signal in _CRASHES:
         return NO
     is_log = s.end in ("log only", "unknown")
     has_own_row = is_log and s.error.kind not in ("", "exception") and bool(s.error.exception)
     by_log = is_log and (s.error.kind == "exception" or bool(s.says("crash")))
-    by_number = _is_own_number(s) and s.kills != "counted"
     by_status = (s.end == "error" and not s.says_cancelled) or s.says_failed
     unsure = s.timed_out_by.startswith("timeout") or has_own_row
-    return if_so(by_status or by_log or has_own_row or by_number, UNKNOWN if unsure else LIKELY)
+    return if_so(by_status or by_log or has_own_row, UNKNOWN if unsure else LIKELY)
 
 
 def _says_failed(s: Signals) -> str:
-    if _is_own_number(s):
-        return f"It ended with exit code {s.exit_code}: its own, or that of a process that {s.signal} ended"
     if s.says("crash") and s.end in ("log only", "unknown"):
         return "A process of it crashed"
     if s.error.kind == "exception" and s.end != "log only":

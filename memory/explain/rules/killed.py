@@ -19,7 +19,7 @@ def _is_ours(s: Signals) -> str:
         return CERTAIN if s.signal_is_certain or s.victim_vanished_then or not s.lived_on_s else LIKELY
     if s.victim_vanished_then:
         return LIKELY
-    is_crowded = s.limit_at != "cgroup" or s.neighbours.share > 0.5 or s.neighbours.one_went
+    is_crowded = s.limit_at != "cgroup" or s.neighbours.share > 0.5
     return UNKNOWN if is_crowded else LIKELY
 
 
@@ -30,10 +30,8 @@ def _by_machine(s: Signals) -> str:
         return NO
     if s.limit_at == "host" and s.kills == "counted":
         return at_most(CERTAIN if s.host_is_short else LIKELY, _is_ours(s))
-    is_far = 0 < s.peak_share < _FAR and s.limit_at == "cgroup"
-    if s.host_is_short and (s.limit_at == "host" or (is_far and not s.limit_hits)):
-        return LIKELY
-    return at_most(LIKELY, _is_ours(s)) if s.kills == "counted" and is_far and s.counted_no_oom else NO
+    is_far = 0 < s.peak_share < _FAR and s.limit_at == "cgroup" and not s.limit_hits
+    return if_so(s.host_is_short and (s.limit_at == "host" or is_far))
 
 
 def _in_cgroup(s: Signals) -> str:
@@ -53,12 +51,10 @@ def _says_in_cgroup(s: Signals) -> str:
 
 
 def _uncounted(s: Signals) -> str:
-    if s.kills == "counted" or not s.was_killed or s.limit_at != "cgroup" or s.is_unwatched:
+    if s.kills == "counted" or not s.was_killed or s.limit_at != "cgroup":
         return NO
     share = max(s.last_share, s.peak_share) if s.end == "lost" else s.last_share
-    if share >= _NEAR:
-        return UNKNOWN if s.kills == "none" and s.end != "lost" else LIKELY
-    return if_so(s.end == "lost" and s.would_have_met_it, UNKNOWN)
+    return if_so(share >= _NEAR, UNKNOWN if s.kills == "none" and s.end != "lost" else LIKELY)
 
 
 def _named_in_log(s: Signals) -> str:
@@ -109,12 +105,6 @@ ROWS = (
         _uncounted,
         "It was killed with U at the limit: most likely by the kernel, for memory",
         "oom_cgroup", None, "ended counters before_end", "cheapest_first", "seen",
-    ),
-    TableRow(
-        "killed_next_to_it",
-        "a cgroup above counted kills, the run's own none, and the run did not end by SIGKILL",
-        lambda s: if_so(s.parent_killed and s.signal != "SIGKILL", UNKNOWN), _ABOVE,
-        None, "neighbours", "above", "more_memory",
     ),
     TableRow(
         "limit_above",

@@ -28,7 +28,6 @@ _TIMED_OUT = {
     "timeout by signal": ("timeout(1) stopped it", LIKELY),
     "timeout in a script": ("timeout(1) stopped a command of it, by its exit code", UNKNOWN),
     "cpu limit": ("The kernel killed it at its own limit of CPU time (ulimit -t)", LIKELY),
-    "timer": ("It was ended by a timer of its own", LIKELY),
     "job end": ("It was stopped as the job's time limit was reached", LIKELY),
 }
 
@@ -41,8 +40,6 @@ def _outside(s: Signals) -> str:
         return LIKELY
     if s.kills == "counted" or (s.kills == "no counter" and s.limit_at != "cgroup"):
         return NO
-    if not s.signal_is_certain and s.has_samples and not s.child_was_there:
-        return UNKNOWN
     is_far = 0 < s.peak_share < 0.9
     by_wait = s.kills == "none" and is_far and s.signal_is_certain
     return CERTAIN if by_wait else LIKELY if s.kills == "none" or is_far else UNKNOWN
@@ -99,8 +96,6 @@ def _says_running(s: Signals) -> str:
 
 
 def _says_lost(s: Signals) -> str:
-    if s.is_unwatched:
-        return "How it ended is not known: its supervisor was killed, and it ran on"
     if s.facts.records and not (s.has_samples or s.facts.state or s.facts.open_stages):
         return "How it ended is not known: it had no supervisor. Every stage that it began also ended"
     both = ", and neither did its supervisor: both were killed" if s.has_samples else ": it was killed"
@@ -115,7 +110,7 @@ ROWS = (
     ),
     TableRow(
         "out_of_time",
-        "exit status 124, a signal from timeout(1) or a timer, SIGXCPU, or the end that Slurm had set",
+        "exit status 124, a signal from timeout(1), SIGXCPU, or the end that Slurm had set",
         lambda s: if_so(s.timed_out_by and s.kills != "counted", _TIMED_OUT.get(s.timed_out_by, ("", NO))[1]),
         lambda s: _TIMED_OUT[s.timed_out_by][0],
         "timeout", "none", f"time {_AFTER}", "more_time resume",

@@ -183,7 +183,7 @@ def _after_refusal(s: Signals) -> Iterable[Advice]:
     if s.error.kind == "maps_used_up":
         yield Advice("keep fewer shared tensors, each is a map of its own; or raise the number of maps",
                      "sysctl -w vm.max_map_count=1048576")  # fmt: skip
-    elif not s.rlimits_known or s.limit_at == "host":
+    elif "rlimits" not in s.facts.outcome or s.limit_at == "host":
         yield from cheapest_first(s.facts)
     else:
         yield from (*smaller_steps(s.facts), *no_workers(s.facts))

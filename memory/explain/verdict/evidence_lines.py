@@ -259,12 +259,8 @@ def _high_events(s: Signals) -> Iterable[str | None]:
 
 
 def _rss(s: Signals) -> Iterable[str | None]:
-    files, twice = format_bytes(s.pressure.rss_files_bytes), format_bytes(s.pressure.rss_twice_bytes)
-    yield (
-        f"RSS of all processes was up to {format_bytes(s.pressure.rss_bytes)}, of which {files} were "
-        f"mapped files "
-        f"and {twice} anon that is counted more than once (memory.ring)"
-    )
+    rss, files = format_bytes(s.pressure.rss_bytes), format_bytes(s.pressure.rss_files_bytes)
+    yield f"RSS of all processes was up to {rss}, of which {files} were mapped files (memory.ring)"
 
 
 def _gpu(s: Signals) -> Iterable[str | None]:
