@@ -23,7 +23,7 @@ from memory.explain.evidence.slurm_rows import SlurmRows
 from memory.explain.rules import TABLE
 from memory.explain.signals import Parts, PressureSigns, Said, SharedMemory, Signals
 from memory.explain.verdict.advice import ADVICE
-from memory.explain.verdict.evidence_lines import LINES
+from memory.explain.verdict.evidence_lines import LINES, SENTENCES
 from memory.sacct import Row as SlurmRow
 from tests.memory.deaths.recorded import read_answers
 
@@ -176,7 +176,7 @@ def test_every_row_has_a_case_and_a_description() -> None:
     assert len({row.name for row in TABLE}) == len(TABLE)
     assert all(row.sign and (row.verdict or row.cause or row.shows) for row in TABLE)
     assert {word for row in TABLE for word in row.advice.split()} <= set(ADVICE)
-    known = {*LINES, *(pattern.kind for pattern in MANAGERS), "before_end"}
+    known = {*LINES, *SENTENCES, *(pattern.kind for pattern in MANAGERS), "before_end"}
     assert {word for row in TABLE for word in row.shows.split()} <= known
 
 

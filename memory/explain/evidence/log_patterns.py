@@ -19,8 +19,6 @@ class LogPattern:
     regex: re.Pattern[str]
     source: str
     """Program, version or file that writes the message."""
-    remedy: str = ""
-    """Advice for managers that kill: the limit that its user can raise."""
 
 
 _LABEL = (
@@ -35,11 +33,8 @@ _LINE = r"[ \t]*(?:[^\n]{0,80} )?"
 _CANCELLED = r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+"
 
 
-def _table(*rows: tuple[str, str, str] | tuple[str, str, str, str]) -> tuple[LogPattern, ...]:
-    return tuple(
-        LogPattern(kind, re.compile(regex, re.MULTILINE), source, *more)
-        for kind, regex, source, *more in rows
-    )
+def _table(*rows: tuple[str, str, str]) -> tuple[LogPattern, ...]:
+    return tuple(LogPattern(kind, re.compile(regex, re.M), source) for kind, regex, source in rows)
 
 
 MANAGERS = _table(
@@ -78,17 +73,15 @@ MANAGERS = _table(
     # Containers, services, and daemons that watch the machine
     ("container_oom", r"^[ \t]*(?:(?:Last )?(?:State|Status|Reason):\s+OOMKilled\b"
      r"|\"?reason\"?: \"?OOMKilled\b"
-     r"|\S+\s+\d+/\d+\s+(?:Init:)?OOMKilled\b)[^\n]*", "kubectl describe, get",
-     "a higher limit for the container: resources.limits.memory in its manifest"),
-    ("container_oom", r'^[ \t]*"OOMKilled": true\b[^\n]*', "docker inspect, podman inspect",
-     "a higher limit for the container: docker run --memory=..."),
+     r"|\S+\s+\d+/\d+\s+(?:Init:)?OOMKilled\b)[^\n]*", "kubectl describe, get"),
+    ("container_oom", r'^[ \t]*"OOMKilled": true\b[^\n]*', "docker inspect, podman inspect"),
     ("container_oom", "^" + _LINE + r"\S{1,120}\.(?:service"
      r"|scope): (?:A process of this unit has been killed by the OOM"
      r" killer|Failed with result 'oom-kill')[^\n]*|^[ \t]*Active: failed \(Result: oom-kill\)[^\n]*",
-     "systemd, journalctl", "a higher limit for the unit: systemd-run -p MemoryMax=..."),
+     "systemd, journalctl"),
     ("container_oom", "^" + _LINE + r"(?:(?:=>> )?PBS: [^\n]*Cgroup[^\n]*mem\w* limit"
      r"|(?:Killed )?Cgroup mem(?:ory)? limit"
-     r" exceeded\b)[^\n]*", "PBS Pro, cgroup hook", "more memory for the job: qsub -l select=...:mem=..."),
+     r" exceeded\b)[^\n]*", "PBS Pro, cgroup hook"),
     ("memory_daemon", "^" + _LINE + r"systemd-oomd\[\d+\]: Killed \S+ due to[^\n]*", "systemd-oomd"),
     ("memory_daemon", "^" + _LINE + r"earlyoom\[\d+\]: sending SIG(?:TERM|KILL) to process[^\n]*",
         "earlyoom"),
@@ -104,16 +97,13 @@ MANAGERS = _table(
     ("memory_daemon", r"^[ \t]*(?:Message: +)?The node was low on resource: memory\b[^\n]*",
         "Kubernetes, Evicted"),
     ("manager_poll", r"^[ \t]*(?:Error from \S+: )?Job has gone over (?:cgroup )?memory limit of[^\n]*",
-        "HTCondor",
-     "more memory for the job: request_memory = ... in its submit file"),
-    ("manager_poll", r"^[ \t]*(?:\S[^\n]{0,80}; )?TERM_MEMLIMIT\b[^\n]*", "LSF",
-     "more memory for the job: bsub -M, and -R 'rusage[mem=...]' with it"),
+        "HTCondor"),
+    ("manager_poll", r"^[ \t]*(?:\S[^\n]{0,80}; )?TERM_MEMLIMIT\b[^\n]*", "LSF"),
     ("manager_poll", r"^[ \t]*=>> PBS: (?:job killed: p?v?mem [^\n]*exceeded limit|[^\n]*exceeded (?:mem"
      r"|memory) limit)"
-     r"[^\n]*", "PBS, Torque", "more memory for the job: qsub -l select=...:mem=... (Torque: -l mem=...)"),
+     r"[^\n]*", "PBS, Torque"),
     ("manager_timeout", r"^[ \t]*(?:=>> PBS: job killed: (?:walltime|cput)\b[^\n]*exceeded limit"
-     r"|(?:\S[^\n]{0,80}; )?TERM_(?:RUN|CPU)LIMIT\b)[^\n]*", "PBS, LSF",
-     "more time for the job: qsub -l walltime=..., bsub -W"),
+     r"|(?:\S[^\n]{0,80}; )?TERM_(?:RUN|CPU)LIMIT\b)[^\n]*", "PBS, LSF"),
     # SIGKILL as launchers and shells write it
     ("sigkill", r"^Killed\s*$|^.*: line \d+: +\d+ Killed\b.*$|^\[\d+\][-+ ]+Killed\b.*$", "sh, bash"),
     ("sigkill", r"^(?:zsh|fish)[:,].*\b(?:killed|SIGKILL)\b.*$|^\S*make(?:\[\d+\])?: \*\*\* .*\bKilled\b.*$",

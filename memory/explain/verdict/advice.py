@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from experiment_utils.json_values import mapping, text
 from memory.constants import LIBRARIES_MAPPED
-from memory.explain.evidence.log_patterns import MANAGERS
 from memory.explain.evidence.savings import estimated, polled_bytes, recommended
 from memory.explain.evidence.slurm_rows import polled_rss_bytes
 from memory.explain.signals import Signals
@@ -149,14 +148,6 @@ def _leave_out_node(s: Signals) -> Iterable[Advice]:
     yield Advice("type the same command again; leave that node out", leave_out)
 
 
-def _remedy(kind: str, otherwise: str) -> Callable[[Signals], Iterable[Advice]]:
-    def advice(s: Signals) -> Iterable[Advice]:
-        found = (row.remedy for row in MANAGERS if row.kind == kind and row.regex.search(s.facts.log))
-        yield Advice(next(filter(None, found), otherwise))
-
-    return advice
-
-
 def _room_on_machine(s: Signals) -> Iterable[Advice]:
     if not 0 < s.peak_of_host < 0.5:
         return cheapest_first(s.facts)
@@ -200,16 +191,6 @@ def _whole_files(s: Signals) -> Iterable[Advice]:
         yield Advice("see whether the files that it maps are whole, and whether their disk is full", "df -h")
 
 
-def _read_in_main(s: Signals) -> Iterable[Advice]:
-    if not s.is_ours and uses_torch(s.facts):
-        yield Advice("read without workers, so that the error is shown", "DataLoader(num_workers=0)")
-
-
-def _read_log(s: Signals) -> Iterable[Advice]:
-    if s.is_ours:
-        yield Advice("read its own message", f"less {shlex.quote(f'{s.facts.evidence.path}/log.txt')}")
-
-
 def _find_holder(s: Signals) -> Iterable[Advice]:
     if not runs_python(s.facts):
         yield Advice("find who holds it: run it under a heap profiler", "heaptrack COMMAND")
@@ -241,19 +222,6 @@ def _unlock_files(s: Signals) -> Iterable[Advice]:
         )
 
 
-def _after_growth(s: Signals) -> Iterable[Advice]:
-    return cheapest_first(s.facts) if s.signal or s.kills == "counted" else smaller_steps(s.facts)
-
-
-def _map_less(s: Signals) -> Iterable[Advice]:
-    if s.is_ours:
-        yield Advice("read without a map", "dataset.reader=pread")
-    else:
-        yield Advice(
-            "map or touch less, in fewer processes; or take huge pages", "mmap.madvise(mmap.MADV_HUGEPAGE)"
-        )
-
-
 def _if_restarted(s: Signals) -> Iterable[Advice]:
     earlier = s.facts.slurm.earlier if s.facts.slurm else ()
     return more_memory(s.facts) if any(row.was_out_of_memory for job in earlier for row in job.rows) else ()
@@ -268,7 +236,9 @@ _RUN_WITH_US = Advice(
 )
 
 ADVICE: dict[str, tuple[Advice, ...] | Callable[[Signals], Iterable[Advice]]] = {
-    "after_growth": _after_growth,
+    "after_growth": lambda s: (
+        cheapest_first(s.facts) if s.was_killed or s.kills == "counted" else smaller_steps(s.facts)
+    ),
     "after_refusal": _after_refusal,
     "arrays": (Advice("hold data in NumPy arrays or tensors, not in lists or dicts of Python objects: "
     "reading an "
@@ -289,7 +259,8 @@ ADVICE: dict[str, tuple[Advice, ...] | Callable[[Signals], Iterable[Advice]]] = 
     "leave_mem": (Advice("leave --mem as it is"),),
     "lift_rlimit": (Advice("lift the limit of the process", "ulimit -v unlimited; ulimit -d unlimited"),),
     "map_file": _map_file,
-    "map_less": _map_less,
+    "map_less": lambda s: (Advice("read without a map", "dataset.reader=pread"),) if s.is_ours else (
+        Advice("map or touch less, in fewer processes; or take huge pages", "mmap.MADV_HUGEPAGE"),),
     "map_read_only": (Advice("map it read-only, and write into a copy of one batch",
                              'np.load(path, mmap_mode="r")'),),
     "more_for_job": _more_for_job,
@@ -308,15 +279,23 @@ ADVICE: dict[str, tuple[Advice, ...] | Callable[[Signals], Iterable[Advice]]] = 
     "raise_high": (Advice("raise or clear memory.high of the cgroup; or hold less", "echo max > "
     "memory.high"),),
     "raise_mem": lambda s: _raise_mem(s.slurm.asked_bytes),
-    "read_in_main": _read_in_main,
+    "read_in_main": lambda s: (
+        Advice("read without workers, so that the error is shown", "DataLoader(num_workers=0)"),
+    ) if uses_torch(s.facts) and not s.is_ours else (),
     "read_less": _read_less,
-    "read_log": _read_log,
+    "read_log": lambda s: (
+        Advice("read its own message", f"less {shlex.quote(str(s.facts.evidence.path / 'log.txt'))}"),
+    ) if s.is_ours else (),
     "read_pipes": (Advice("read what is sent through pipes and sockets sooner, and keep fewer files open",
                           "slabtop -o; ss -tm"),),
-    "remedy_container_oom": _remedy("container_oom", "hold less, or raise the limit of the container or "
-    "unit"),
-    "remedy_manager_poll": _remedy("manager_poll", "more memory for the job"),
-    "remedy_manager_timeout": _remedy("manager_timeout", "more time for the job"),
+    "remedy_container_oom": (
+        Advice("hold less, or raise the limit: resources.limits.memory of a pod, docker run --memory, "
+               "systemd-run -p MemoryMax"),
+    ),
+    "remedy_manager_poll": (
+        Advice("more memory for the job: qsub -l mem=..., bsub -M ..., request_memory = ... of HTCondor"),
+    ),
+    "remedy_manager_timeout": (Advice("more time for the job: qsub -l walltime=..., bsub -W"),),
     "remedy_memory_daemon": (Advice("hold less, start fewer tasks at a time, or request the whole machine"),),
     "resume": _resume,
     "room_on_disk": (Advice("make room, then type the same command again", "df -h; df -h /dev/shm; quota "

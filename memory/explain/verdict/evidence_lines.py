@@ -17,13 +17,13 @@ _LONGEST_PATH = 48
 def lines_of(s: Signals, names: str) -> tuple[str, ...]:
     """Lines by their names, without those that are absent.
 
-    A name is a key of `LINES`, a group of them, or a kind of `log_patterns.MANAGERS`.
+    A name is a key of `SENTENCES` or `LINES`, `before_end`, or a kind of `log_patterns.MANAGERS`.
     """
     words = names.replace("before_end", "peak limit rise stage stack").split()
     found: list[str | None] = []
     for word in words:
-        if word in LINES:
-            found += LINES[word](s)
+        found += LINES[word](s) if word in LINES else ()
+        found += [SENTENCES[word](s)] if word in SENTENCES else []
         if said := s.says(word):
             found.append(f"{said.line[:240]} ({said.source})")
     return tuple(dict.fromkeys(line for line in found if line))
@@ -45,10 +45,6 @@ def of_limit(facts: RunFacts, amount: int, limit: int | None = None) -> str:
 # How it ended
 
 
-def _ended(s: Signals) -> Iterable[str | None]:
-    yield s.facts.how_it_ended
-
-
 def _counters(s: Signals) -> Iterable[str | None]:
     """Kills that the kernel counted."""
     if s.kills == "no counter":
@@ -57,11 +53,6 @@ def _counters(s: Signals) -> Iterable[str | None]:
     more = f", the limit was met {s.limit_hits:,} times" if s.limit_hits else ""
     source = "outcome.json" if s.facts.outcome.get("counters_after") else "memory.ring"
     yield f"the kernel counted {kills} in the cgroup while it ran{more} ({source})"
-
-
-def _error(s: Signals) -> Iterable[str | None]:
-    line = s.gpu.line if s.gpu else s.error.line
-    yield f"{line} ({s.facts.log_name})" if line else None
 
 
 def _own_error(s: Signals) -> Iterable[str | None]:
@@ -96,11 +87,6 @@ def _time(s: Signals) -> Iterable[str | None]:
         yield f"it lived {lived_s:.1f} s under timeout(1) (outcome.json)"
 
 
-def _lived_on(s: Signals) -> Iterable[str | None]:
-    if s.lived_on_s:
-        yield f"the main process was seen alive for {s.lived_on_s:.1f} s after the last kill (memory.ring)"
-
-
 def _machine(s: Signals) -> Iterable[str | None]:
     if s.limit_at == "host":
         yield "no cgroup has a limit below the machine's memory (outcome.json)"
@@ -115,11 +101,6 @@ def _above(s: Signals) -> Iterable[str | None]:
     for path, limit, kills in s.facts.parents[:1]:
         at = f", at its limit of {format_bytes(limit)}" if limit else ""
         yield f"{path}{at}, counted {kills} kills, the run's own cgroup none (outcome.json)"
-
-
-def _parent_limit(s: Signals) -> Iterable[str | None]:
-    own = text(s.facts.outcome.get("cgroup_path"))
-    yield f"the limit is that of {place(s.facts.limit_at)}, the run is in {place(own)} (outcome.json)"
 
 
 # U, its parts and how it moved
@@ -159,11 +140,6 @@ def _stage(s: Signals) -> Iterable[str | None]:
     yield f"stage {name} had begun{since} and did not end (memory.jsonl)"
 
 
-def _rise(s: Signals) -> Iterable[str | None]:
-    source = "memory.ring" if s.has_samples else "memory.jsonl"
-    yield f"before the end U rose from {s.rise} ({source})" if s.rise else None
-
-
 def _stack(s: Signals) -> Iterable[str | None]:
     found = s.facts.frames
     users = next((frame for frame in found if frame.is_users), found[0] if found else None)
@@ -197,15 +173,6 @@ def _peak_of_others(s: Signals) -> Iterable[str | None]:
         yield f"of the last {rose} that U rose, {theirs} were not this run's (memory.ring)"
 
 
-def _copies(s: Signals) -> Iterable[str | None]:
-    copied, shared = format_bytes(s.workers.copied_bytes), format_bytes(s.workers.shared_bytes)
-    yield (
-        f"the cgroup holds {copied} of anon more than its processes grew by: copies of pages that were "
-        f"shared at "
-        f"the fork, up to {shared} (memory.ring)"
-    )
-
-
 def _shm(s: Signals) -> Iterable[str | None]:
     if s.shared.total_bytes:
         used, total = format_bytes(s.shared.used_bytes), format_bytes(s.shared.total_bytes)
@@ -220,15 +187,6 @@ def _file(s: Signals) -> Iterable[str | None]:
     if s.files.width and s.rise:
         size = format_bytes(s.files.size_bytes)
         yield f"it rose by {format_bytes(s.rise.bytes)}; {s.files.name or 'the file'} has {size}"
-
-
-def _leak(s: Signals) -> Iterable[str | None]:
-    yield s.leak.line if s.leak else None
-
-
-def _cache_before_kill(s: Signals) -> Iterable[str | None]:
-    if held := s.parts.cache_before_kill:
-        yield f"at the last look {format_bytes(held)} in use was page cache (memory.ring)"
 
 
 def thrash_signs(s: Signals) -> list[str]:
@@ -252,15 +210,6 @@ def _thrash(s: Signals) -> Iterable[str | None]:
     yield from (f"{over} {sign} (memory.ring)" for sign in thrash_signs(s))
     if swapped := s.pressure.swap_rose_bytes:
         yield f"swap rose by {format_bytes(swapped)} while it ran (memory.ring)"
-
-
-def _high_events(s: Signals) -> Iterable[str | None]:
-    yield f"memory.events high rose by {s.pressure.high_events:,} (outcome.json, memory.ring)"
-
-
-def _rss(s: Signals) -> Iterable[str | None]:
-    rss, files = format_bytes(s.pressure.rss_bytes), format_bytes(s.pressure.rss_files_bytes)
-    yield f"RSS of all processes was up to {rss}, of which {files} were mapped files (memory.ring)"
 
 
 def _gpu(s: Signals) -> Iterable[str | None]:
@@ -348,13 +297,41 @@ def _other_tasks(s: Signals) -> Iterable[str | None]:
     yield f"this is {own}, of {len(rows)} tasks: {shown}{more} ({slurm.source}); another: --job {other}"
 
 
+_B = format_bytes
+SENTENCES: dict[str, Callable[[Signals], str | None]] = {
+    "cache_before_kill": lambda s: (
+        f"at the last look {_B(s.parts.cache_before_kill)} in use was page cache (memory.ring)"
+    ) if s.parts.cache_before_kill else None,
+    "copies": lambda s: (
+        f"the cgroup holds {_B(s.workers.copied_bytes)} of anon more than its processes grew by: copies of "
+        f"pages that were shared at the fork, up to {_B(s.workers.shared_bytes)} (memory.ring)"
+    ),
+    "ended": lambda s: s.facts.how_it_ended,
+    "error": lambda s: (
+        f"{s.gpu.line if s.gpu else s.error.line} ({s.facts.log_name})"
+    ) if s.error.line else None,
+    "high_events": lambda s: f"memory.events high rose by {s.pressure.high_events:,} (memory.ring)",
+    "leak": lambda s: s.leak.line if s.leak else None,
+    "lived_on": lambda s: (
+        f"the main process was seen alive {s.lived_on_s:.1f} s after the last kill (memory.ring)"
+    ) if s.lived_on_s else None,
+    "parent_limit": lambda s: (
+        f"the limit is that of {place(s.facts.limit_at)}, the run is in "
+        f"{place(text(s.facts.outcome.get('cgroup_path')))} (outcome.json)"
+    ),
+    "rise": lambda s: (
+        f"before the end U rose from {s.rise} ({'memory.ring' if s.has_samples else 'memory.jsonl'})"
+    ) if s.rise else None,
+    "rss": lambda s: (
+        f"RSS of all processes was up to {_B(s.pressure.rss_bytes)}, of which "
+        f"{_B(s.pressure.rss_files_bytes)} were mapped files (memory.ring)"
+    ),
+}  # fmt: skip
+"""Lines that are one sentence."""
 LINES: dict[str, Callable[[Signals], Iterable[str | None]]] = {
-    "above": _above, "cache_before_kill": _cache_before_kill, "copies": _copies, "counters": _counters,
-    "earlier_starts": _earlier_starts, "ended": _ended, "error": _error, "file": _file, "gpu": _gpu,
-    "high_events": _high_events, "leak": _leak, "limit": _limit, "lived_on": _lived_on, "machine": _machine,
-    "max_rss": _max_rss, "other_tasks": _other_tasks, "own_error": _own_error, "parent_limit": _parent_limit,
-    "parts": _parts, "peak": _peak, "peak_of_others": _peak_of_others, "poll": _poll, "rise": _rise,
-    "rss": _rss, "sender": _sender, "shm": _shm, "slurm_killed": _slurm_killed,
-    "slurm_oom_rows": _slurm_oom_rows,
+    "above": _above, "counters": _counters, "earlier_starts": _earlier_starts, "file": _file, "gpu": _gpu,
+    "limit": _limit, "machine": _machine, "max_rss": _max_rss, "other_tasks": _other_tasks,
+    "own_error": _own_error, "parts": _parts, "peak": _peak, "peak_of_others": _peak_of_others, "poll": _poll,
+    "sender": _sender, "shm": _shm, "slurm_killed": _slurm_killed, "slurm_oom_rows": _slurm_oom_rows,
     "slurm_row": _slurm_row, "stack": _stack, "stage": _stage, "thrash": _thrash, "time": _time,
 }  # fmt: skip
