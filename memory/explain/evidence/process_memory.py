@@ -83,7 +83,7 @@ def workers(facts: RunFacts) -> Workers:
         are_forked=bool(forked),
         copied_bytes=max(0, *(_copied(each, first, forked) for each in several)) if forked else 0,
         shared_bytes=max((s.tree_anon_bytes or 0) - anon_of_run(s) for s in several),
-        all_seen=all(s.beside_anon_bytes is not None for s in several),
+        all_seen=all(s.neighbours_anon_bytes is not None for s in several),
     )
 
 
@@ -111,7 +111,7 @@ def anon_of_run(sample: Sample) -> int:
     """
     in_use = (sample.usage_bytes or 0) - (sample.cache_bytes or 0) - (sample.shmem_bytes or 0)
     of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0) - (sample.locked_bytes or 0))
-    return max(0, of_job - (sample.beside_anon_bytes or 0))
+    return max(0, of_job - (sample.neighbours_anon_bytes or 0))
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def of_others(facts: RunFacts, sample: Sample) -> int | None:
 
 def _seen_or_left_over(sample: Sample) -> int | None:
     """Anon of neighbours by the last look at them, or at least the rest of U that is not the run's."""
-    seen = unsigned(sample.beside_anon_bytes)
+    seen = unsigned(sample.neighbours_anon_bytes)
     u, own = u_of(sample), unsigned(sample.tree_anon_bytes)
     if u is None or own is None:
         return seen
