@@ -97,6 +97,11 @@ class Sample:
         """What could still be had: up to the limit, and of the machine, of which others hold a part."""
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
 
+    @property
+    def neighbours_anon_bytes(self) -> int | None:
+        """Anon bytes of processes in the cgroup that are none of the run's."""
+        return self.beside_anon_bytes
+
 
 _LATER = ("gpu_reserved_bytes", "beside_anon_bytes")
 """Younger than the form: they end the slot, each plus one, where the rings of older versions hold 0. A new

@@ -9,7 +9,7 @@ from typing import Any
 
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
-from memory.explain.verdict import FAILED
+from memory.explain.decide import FAILED
 from memory.ring import RingWriter
 from memory.sacct import SlurmFacts
 from memory.samples import ProcessSample, Sample

@@ -18,7 +18,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.json_values import mapping, mappings, text
 from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
-from memory.explain.text import as_text
+from memory.explain.verdict.text import as_text
 from memory.file_kinds import HEAD_BYTES, not_expected
 from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.supervision.outcome import LOGS
@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
         help="a run's folder, its name, a beginning of its identity; or a log",
     )
     parser.add_argument(
-        "--log", metavar="FILE", help="a log beside it, or alone; - reads it from standard input"
+        "--log", metavar="FILE", help="another log of it, or a log alone; - reads it from standard input"
     )
     parser.add_argument(
         "--job", metavar="ID", help="ask Slurm about this job, or a step of it: 4242, 4242_7, 4242.0"
@@ -136,7 +136,7 @@ def _read_log(given: str) -> tuple[str, str]:
 
 
 def _end_of(file: BinaryIO) -> str:
-    """Of a pipe too, as of `--log <(zcat slurm-4242.out.gz)`: no more of it is held than is looked at."""
+    """Read a log, also from a pipe (`--log <(zcat slurm-4242.out.gz)`), and keep the end that is searched."""
     if file.seekable():
         file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
     end = b""
@@ -146,12 +146,12 @@ def _end_of(file: BinaryIO) -> str:
 
 
 def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None:
-    """Of the job that is named; of the run's own where sacct is at hand."""
+    """Ask accounting of the named job, else of the run's own job if sacct is installed."""
     if options.job is not None:
         found = read_slurm(options.job)
         if not found.jobs and options.given is None and options.log is None:
             raise UserError(
-                f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}",
+                f"--job {options.job}: Slurm has no rows of it: {'; '.join(found.notes)}",
                 code="unknown-job",
             )
         steps = [row.step or "" for row in found.job.steps] if found.job else []
@@ -165,14 +165,14 @@ def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None
 
 
 def _job_of(evidence: Evidence) -> str | None:
-    """As its supervisor or its last attempt noted it."""
+    """Job id that its supervisor or its last attempt recorded."""
     ring = evidence.ring
-    told = [
+    recorded = [
         mapping(evidence.outcome.get("environment")),
         mapping(mapping(ring.facts if ring else None).get("environment")),
         *(mapping(attempt.get("job_ids")) for attempt in mappings(evidence.run.get("attempts"))[-1:]),
     ]
-    for environment in told:
+    for environment in recorded:
         array, task = (text(environment.get(f"SLURM_ARRAY_{name}")) for name in ("JOB_ID", "TASK_ID"))
         if array.isdigit() and task.isdigit():
             return f"{array}_{task}"
@@ -182,7 +182,7 @@ def _job_of(evidence: Evidence) -> str | None:
 
 
 def _is_there(folder: Path) -> Iterator[bool]:
-    """Whether each of the files that tell of a run is in it."""
+    """Whether the folder holds the files of a run."""
     for name in (*_OF_A_RUN, *LOGS, "config.yaml"):
         yield (folder / name).exists()
     yield any(folder.glob("memory.*"))

@@ -1,14 +1,17 @@
-"""Why a run died, or how close it was: rules on evidence, each with its confidence and the lines behind it.
+"""Why a run died, or how close it was.
 
-    found = explain(Evidence(folder))
-    print(found.verdict, found.cause, found.sentence)
+evidence/  ->  read_signals.py  ->  rules/       ->  decide.py
+files          one Signals          a table          one verdict, one cause
+                                    verdict/         (their words and advice)
 
-The rules stand in `memory/explain/rules`, one file a family, listed in RULES.
+found = explain(Evidence(folder))
+print(found.verdict, found.cause, found.sentence)
 """
 
 from __future__ import annotations
 
-from memory.explain.finding import VERDICTS, Advice, Explanation, Finding, Victim
-from memory.explain.verdict import explain
+from memory.explain.decide import explain
+from memory.explain.evidence.process_memory import Victim
+from memory.explain.verdict.explanation import VERDICTS, Advice, Explanation, Finding
 
 __all__ = ["VERDICTS", "Advice", "Explanation", "Finding", "Victim", "explain"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from experiment_utils.json_values import finite, integer, mappings
 from memory.evidence import Evidence
-from memory.explain.facts import Facts
-from memory.explain.measured import Measured
+from memory.explain.evidence.amounts import Amounts
+from memory.explain.evidence.run_facts import RunFacts
 from memory.report.chart import Mark
 from memory.report.history import Attempt, Track
 
@@ -44,7 +44,7 @@ def ending(evidence: Evidence, attempt: Attempt, *, is_last: bool = True) -> End
     kills = sum(count for _, count in _kills(evidence, attempt.main)) if is_last else 0
     if not kills:
         return found
-    outcome = Measured(evidence).outcome
+    outcome = Amounts(evidence).outcome
     victim = outcome.get("victim")
     is_main = isinstance(victim, dict) and victim.get("is_main") is True
     if is_main and outcome.get("signal") == "SIGKILL":
@@ -59,7 +59,7 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
     where = "" if innermost is None else " > ".join(innermost.path)
     if not is_last:
         return Ending("lost", True, where=where) if where else Ending("ended")
-    facts = Facts(evidence)
+    facts = RunFacts(evidence)
     outcome, state = facts.outcome, facts.status.get("state")
     ended_s = finite(outcome.get("ended_s"))
     at_s = None if ended_s is None else track.at(ended_s)
@@ -85,7 +85,7 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
 def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True) -> list[Mark]:
     """Kills and the end, in order."""
     found: list[Mark] = []
-    outcome = Measured(evidence).outcome
+    outcome = Amounts(evidence).outcome
     if is_last:
         kills = _kills(evidence, track)[-8:]
         if end.is_oom:
@@ -113,7 +113,7 @@ def _kills(evidence: Evidence, track: Track) -> list[tuple[float, int]]:
 
     Samples say when. They may count others too, and fewer: what they do not tell of stands at the end.
     """
-    left = Measured(evidence).kills or 0
+    left = Amounts(evidence).kills or 0
     counts = [
         sample for sample in (evidence.ring.samples if evidence.ring else ()) if sample.oom_kills is not None
     ]

@@ -16,7 +16,7 @@ from typing import Any
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import finite, integer, mapping, text
 from memory.evidence import Evidence
-from memory.explain.attempts import Newest, Records, newest
+from memory.explain.evidence.attempts import Newest, Records, newest
 from memory.report.moments import COLUMNS, Moment, of_sample, of_snapshot
 from memory.report.stages import Span, StageBook, StageRow
 from memory.report.thin import kept

@@ -16,8 +16,8 @@ from typing import Any
 from experiment_utils.quantities import format_duration, format_limit, parse_size
 from experiment_utils.typed_here import ROOT, wrap
 from memory.explain import Advice, Explanation
-from memory.explain.advice import OF_SBATCH
-from memory.explain.text import as_text
+from memory.explain.verdict.smaller_or_more import OF_SBATCH
+from memory.explain.verdict.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
 from slurm.cluster.resources import task_bytes

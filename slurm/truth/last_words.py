@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from experiment_utils.safe_read import read_end
-from memory.explain.wordings import NODE_LOST, POLLED, SLURM_OOM
+from memory.explain.evidence.log_patterns import patterns
 from slurm.records import SLURM
 from slurm.truth.known import Known
 
@@ -19,7 +19,7 @@ _TELLING = (
     re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): .+"),
     re.compile(r"^.*(?:[Cc]ommand not found|No such file or directory|Permission denied|No space left).*"),
     re.compile(r"^error: .+"),
-    re.compile(rf"^.*{POLLED.pattern}", re.IGNORECASE),
+    *patterns("slurm_poll"),
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; of each the last line that is of its kind."""
@@ -74,7 +74,7 @@ def oom_words(known: Known) -> str:
     """
     if known.array is None or known.array.how != "each" or known.own_job != known.job or known.own_restarts:
         return ""
-    return _said(known, SLURM_OOM)
+    return _said(known, patterns("slurm_oom"))
 
 
 def cut_off_words(known: Known) -> str:
@@ -83,7 +83,11 @@ def cut_off_words(known: Known) -> str:
     """
     if known.array is None or known.array.how != "each" or known.own_job != known.job:
         return ""
-    return _said(known, (NODE_LOST, POLLED), of_last_start=bool(known.own_restarts))
+    return _said(
+        known,
+        (*patterns("slurm_node_failed"), *patterns("slurm_poll")),
+        of_last_start=bool(known.own_restarts),
+    )
 
 
 def _said(known: Known, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:

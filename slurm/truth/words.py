@@ -7,7 +7,7 @@ from typing import Any
 from experiment_utils.quantities import format_duration
 from memory import format_bytes
 from memory.explain import Victim
-from memory.explain.telling import place
+from memory.explain.verdict.evidence_lines import place
 from memory.sacct import Row, count_nodes
 from slurm.submitters import NO_ROOM
 from slurm.truth.case import Case

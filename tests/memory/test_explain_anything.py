@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.evidence import Evidence
-from memory.explain import VERDICTS, explain, verdict
-from memory.explain.finding import CONFIDENCES, Finding
-from memory.explain.rules import RULES
-from memory.explain.text import as_text
-from memory.explain.verdict import FAILED
+from memory.explain import VERDICTS, explain
+from memory.explain.decide import FAILED
+from memory.explain.rules import TABLE
+from memory.explain.verdict.explanation import CONFIDENCES
+from memory.explain.verdict.text import as_text
 from memory.sacct import SlurmFacts, parse_sacct
 from memory.samples import ProcessSample, Sample
 from tests.searched import examples
@@ -179,27 +180,12 @@ def test_a_ring_that_was_cut_short(tmp_path: Path) -> None:
         assert explain(Evidence(folder)).verdict == "oom_cgroup"
 
 
-def test_a_rule_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(facts: object) -> list[Finding]:
+def test_row_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(signals: object) -> str:
         raise KeyError("x")
 
-    monkeypatch.setattr(verdict, "RULES", (broken, *RULES))
+    row = replace(TABLE[0], name="broken", when=broken)
+    monkeypatch.setattr("memory.explain.decide.TABLE", (row, *TABLE))
     found = explain(Evidence(write(tmp_path / "run", outcome=killed(**oom()), samples=ramp(1, 1000, 5))))
     assert found.verdict == "oom_cgroup"
     assert any(f"broken {FAILED}" in line for line in found.missing)
-
-
-def test_every_rule_is_listed_once() -> None:
-    assert len(set(RULES)) == len(RULES)
-    folder = Path(verdict.__file__).parent / "rules"
-    written = {
-        line.split("(")[0].removeprefix("def ")
-        for path in folder.glob("*.py")
-        for line in path.read_text().splitlines()
-        if line.startswith("def ") and "-> Iterator[Finding]" in line and not line.startswith("def _")
-    }
-    assert {rule.__name__ for rule in RULES} >= written
-
-
-def test_every_rule_says_what_it_looks_for() -> None:
-    assert [rule.__name__ for rule in RULES if not rule.__doc__] == []

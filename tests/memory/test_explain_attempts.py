@@ -11,7 +11,7 @@ from evidence_builder import START_S, explained, killed, oom, outcome, ramp, rec
 
 from memory.evidence import Evidence
 from memory.explain import explain
-from memory.explain.attempts import newest
+from memory.explain.evidence.attempts import newest
 
 
 def of(pid: int, attempt: int, event: str, stage: str, at_s: float, u_mb: float) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def test_what_stood_in_the_logs_before_it_began(tmp_path: Path) -> None:
     ended = outcome(exit_code=1, environment=job, log_bytes_before={"log.txt": len(old)})
     found = explained(tmp_path / "a", outcome=ended, log=old + "ValueError: x\n")
     assert found.verdict == "failed"
-    # a log that is shorter than it was has been begun anew
+    # a log that is shorter than it was has been begun again
     ended["log_bytes_before"] = {"log.txt": 10_000}
-    assert explained(tmp_path / "b", outcome=ended, log=old).verdict == "oom_cgroup"
+    assert explained(tmp_path / "b", outcome=ended, log=old).verdict == "memory_error"
 
 
 def test_the_stacks_of_an_earlier_attempt(tmp_path: Path) -> None:

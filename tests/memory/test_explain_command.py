@@ -104,14 +104,6 @@ def test_a_foreign_log_alone(tmp_path: Path, how: list[str], explain: Explain) -
     assert "--output DIR -- COMMAND" in done.stdout
 
 
-def test_a_log_beside_a_run(run: Path, tmp_path: Path, explain: Explain) -> None:
-    (run / "outcome.json").unlink()
-    log = tmp_path / "slurm-17.out"
-    log.write_text(OOM_LINE)
-    done = explain(run, "--log", log)
-    assert "slurm-17.out" in done.stdout
-
-
 def test_a_healthy_run_takes_two_lines(tmp_path: Path, explain: Explain, golden: Golden) -> None:
     write(tmp_path / "run", outcome=outcome(), samples=ramp(100, 300))
     told = explain(tmp_path / "run", COLUMNS="110").stdout

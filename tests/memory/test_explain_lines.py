@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import GB, LIMIT, MB, explained, killed, ours, outcome, ramp, record, sample, typed
+from evidence_builder import explained, killed, ours, outcome, ramp, record, typed
 
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
-from memory.explain.plain_log import plain
-from memory.explain.wordings import gpu_message
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    main()\n'
 FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -82,11 +80,6 @@ def test_labels_and_colours_before_lines(tmp_path: Path, label: str, error: str,
     assert (found.verdict, found.confidence) == (verdict, "certain")
 
 
-def test_programs_own_numbers_stay() -> None:
-    log = "1: one\n2: two\nMemoryError\nno number\n"
-    assert plain(log) == log
-
-
 @pytest.mark.parametrize(("_", "cause", "confidence", "line"), LINES["gpu"])
 def test_gpu_message_of_torch(tmp_path: Path, _: str, cause: str, confidence: str, line: str) -> None:
     records = [record("begin", "first_step", 50, 300)]
@@ -97,19 +90,6 @@ def test_gpu_message_of_torch(tmp_path: Path, _: str, cause: str, confidence: st
     assert not [words for words in typed(found) if words.startswith("--mem")], "that is of the host"
     first = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     assert (typed(found)[0] == first) == (cause == "fragmentation")
-
-
-def test_numbers_of_gpu_messages() -> None:
-    old, new = gpu_message(_gpu("fragmentation")), gpu_message(_gpu("neighbours"))
-    assert old is not None
-    assert new is not None
-    assert (old.asked_bytes, old.total_bytes) == (int(10.84 * GIB), int(23.65 * GIB))
-    assert (old.free_bytes, old.unallocated_bytes) == (
-        int(10.26 * GIB),
-        int(12.53 * GIB) - int(1.06 * GIB),
-    )
-    assert (new.asked_bytes, new.others_bytes) == (2 * GIB, 60 * GIB)
-    assert gpu_message("all is well") is None
 
 
 @pytest.mark.parametrize(
@@ -131,14 +111,6 @@ def test_message_without_numbers_is_judged_by_recorded_device(
     assert (found.verdict, found.cause) == ("oom_gpu", cause)
 
 
-def test_leak_on_device_is_cause(tmp_path: Path) -> None:
-    ended = record("end", "train", 60, 300, step=400)
-    ended["leak"] = {"is_leak": False, "gpu": {"is_leak": True, "slope_bytes_per_step": 3 << 20}}
-    log = f"{TRACEBACK}{_gpu('size')}\n"
-    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log, records=[ended], run=ours())
-    assert (found.verdict, found.cause) == ("oom_gpu", "leak")
-
-
 @pytest.mark.parametrize(
     ("state", "reason", "cause"),
     [("failed", _gpu("size").replace("torch.", ""), "size"),
@@ -157,41 +129,6 @@ def test_last_exception_of_failed_run(
     found = failed(tmp_path, f"step 1\n{TRACEBACK}{error}\n")
     assert (found.verdict, found.confidence) == (verdict, confidence)
     assert not [words for words in typed(found) if words.startswith("--mem")], "no limit of a cgroup refuses"
-
-
-@pytest.mark.parametrize(
-    ("line", "confidence"),
-    [("Out of memory!\n", "certain"), ("sort: memory exhausted\n", "certain"),
-     ("RuntimeError: can't start new thread\n", "likely"), (TRACEBACK + "MemoryError\n", "certain")],
-)  # fmt: skip
-def test_memory_refused_by_rlimit(tmp_path: Path, line: str, confidence: str) -> None:
-    found = failed(tmp_path, line, rlimits={"as_bytes": 2000 * MB, "data_bytes": None})
-    assert (found.verdict, found.cause, found.confidence) == ("memory_error", "rlimit", confidence)
-    assert typed(found)[0] == "ulimit -v unlimited; ulimit -d unlimited"
-
-
-@pytest.mark.parametrize(
-    ("line", "override"),
-    [('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n', "java -Xmx{}m"),
-     ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n",
-      "node --max-old-space-size={}")],
-)  # fmt: skip
-def test_heap_with_limit_of_its_own(tmp_path: Path, line: str, override: str) -> None:
-    assert typed(failed(tmp_path / "1 GB", line))[0] == override.format(768)
-    large = {"outcome": outcome(exit_code=1, limit_bytes=64 * GB), "samples": ramp(50, 60, limit=64 * GB)}
-    assert typed(explained(tmp_path / "64 GB", log=line, **large))[0] == override.format(8192)
-    full = outcome(exit_code=1, peak_unreclaimable_bytes=900 * MB)
-    found = explained(tmp_path / "full", outcome=full, samples=ramp(50, 900), log=line)
-    assert typed(found) == ["--mem=1280M"], "there is no room for a larger heap"
-
-
-@pytest.mark.parametrize("frame", ["pin_memory.py", "storages.py"])
-@pytest.mark.parametrize("is_inner", [True, False])
-def test_refused_page_locked_memory_is_of_host(tmp_path: Path, frame: str, is_inner: bool) -> None:
-    inner = "in pin_memory\n    return data.pin_memory()" if is_inner else "in step\n    loss = model(batch)"
-    error = _gpu("unknown")
-    log = f'{TRACEBACK}  File "{frame if is_inner else "train.py"}", line 49, {inner}\n{error}\n'
-    assert failed(tmp_path, log).verdict == ("memory_error" if is_inner else "oom_gpu")
 
 
 @pytest.mark.parametrize(
@@ -235,34 +172,6 @@ def test_exception_group(tmp_path: Path) -> None:
     assert explained(tmp_path, log=log).verdict == "memory_error"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "RuntimeError: DataLoader worker (pid 123) is killed by signal: Killed. ",
-        "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process was unexpectedly "
-        "terminated.\n\nThe exit codes of the workers are {SIGKILL(-9)}",
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n----\n"
-        "[0]:\n  exitcode  : -9 (pid: 4242)\n  traceback : Signal 9 (SIGKILL) received by PID 4242\n====",
-        "subprocess.CalledProcessError: Command '['x']' died with <Signals.SIGKILL: 9>.",
-    ],
-)
-def test_worker_killed_by_words_of_its_parent(tmp_path: Path, error: str) -> None:
-    alone = explained(tmp_path / "log", log=f"{TRACEBACK}{error}\n")
-    assert (alone.verdict, alone.confidence) == ("unknown", "possible"), "the kernel counts, a log does not"
-    assert alone.victim is not None
-    assert not alone.victim.is_main
-    assert failed(tmp_path / "run", f"{TRACEBACK}{error}\n").verdict == OUTSIDE
-
-
-def test_no_room_for_nccl(tmp_path: Path) -> None:
-    log = (
-        "n1:77:88 [0] NCCL WARN Call to posix_fallocate failed : No space left on device\n"
-        "n1:77:88 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-ZsKfTa\n"
-        f"{TRACEBACK}torch.distributed.DistBackendError: NCCL error\n"
-    )
-    assert explained(tmp_path, log=log).verdict == "shm_full"
-
-
 def test_exception_of_python_ends_by_no_segmentation_fault(tmp_path: Path) -> None:
     found = explained(tmp_path / "a", outcome=killed("SIGSEGV"), samples=ramp(10, 20), log="MemoryError\n")
     assert found.verdict == "failed"
@@ -271,53 +180,7 @@ def test_exception_of_python_ends_by_no_segmentation_fault(tmp_path: Path) -> No
     assert found.verdict == "memory_error"
 
 
-def test_counters_go_before_lines(tmp_path: Path) -> None:
-    pod = "      Reason:       OOMKilled\n      Exit Code:    137\n"
-    assert failed(tmp_path / "own", PBS + "\n").verdict == "failed"
-    assert explained(tmp_path / "killed", outcome=killed(), samples=ramp(10, 20), log=pod).verdict == OUTSIDE
-
-
-@pytest.mark.parametrize(
-    "begin",
-    ["", "[  812.1] ", "[Tue Nov 22 10:00:00 2026] ", "<3>[  812.1] ", "kern  :err   : [  812.1] ",
-     "Nov  2 10:00:00 n1 kernel: [  812.1] ", "2026-11-22T10:00:00+00:00 n1 kernel: "],
-)  # fmt: skip
-def test_kernels_log_next_to_run_in_container(tmp_path: Path, begin: str) -> None:
-    """There the kernel says another pid than the supervisor, and the same name."""
-    ended = killed(limit_at="host", limit_bytes=64 * GB, counters_before={}, counters_after={})
-    explained(tmp_path, outcome=ended, samples=ramp(100, 200, oom_kills=None))
-    for name, verdict in (("python", "oom_host"), ("java", OUTSIDE)):
-        added = begin + KERNEL.format(pid=81234, name=name)
-        assert explain(Evidence(tmp_path, added_log=added, added_log_name="dmesg")).verdict == verdict
-    own = explained(tmp_path, outcome=ended, log=KERNEL.format(pid=100, name="python"))
-    assert (own.verdict, own.confidence) == ("oom_host", "certain")
-
-
 def test_deaths_of_others_in_kernels_log(tmp_path: Path) -> None:
     explained(tmp_path, outcome=outcome(), samples=ramp(100, 200))
     lines = "\n".join(line.format(pid=pid, name="python") for pid in (11, 12) for line in (KERNEL, IN_CGROUP))
     assert explain(Evidence(tmp_path, added_log=lines, added_log_name="dmesg")).verdict == "healthy"
-
-
-@pytest.mark.parametrize(("job", "verdict"), [("77", "oom_cgroup"), ("78", OUTSIDE)])
-def test_slurms_line_is_of_job_that_it_names(tmp_path: Path, job: str, verdict: str) -> None:
-    ended = killed(environment={"SLURM_JOB_ID": job})
-    found = explained(tmp_path, outcome=ended, samples=ramp(100, 200), log=OOM.format(job=77))
-    assert found.verdict == verdict
-
-
-@pytest.mark.parametrize("job", ["80", "77_3"])
-def test_task_of_array_has_two_names(tmp_path: Path, job: str) -> None:
-    named = {"SLURM_JOB_ID": "80", "SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"}
-    line = CANCELLED.format(what=f"JOB {job}", why=" DUE TO TIME LIMIT")
-    assert explained(tmp_path, outcome=killed("SIGTERM", environment=named), log=line).verdict == "timeout"
-
-
-def test_poll_that_killed_next_to_samples(tmp_path: Path) -> None:
-    """RSS of mapped files was over the limit, the cgroup's U far below it."""
-    mapped = [sample(at, 14, usage_bytes=LIMIT - MB, tree_rss_bytes=2 * LIMIT) for at in range(20)]
-    ended = killed(peak_unreclaimable_bytes=14 * MB, environment={"SLURM_JOB_ID": "5"})
-    log = f"{POLLED.format(what='StepId=5.0')}\n{CANCELLED.format(what='STEP 5.0', why='')}\n"
-    found = explained(tmp_path, outcome=ended, samples=mapped, log=log, run=ours())
-    assert (found.verdict, found.cause, found.confidence) == (OUTSIDE, "rss_polling", "certain")
-    assert typed(found)[0] == "dataset.reader=pread"

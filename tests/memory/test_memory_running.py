@@ -14,7 +14,7 @@ import pytest
 from supervised import python, start_supervised, wait_for
 
 from memory.evidence import Evidence
-from memory.explain.facts import Facts
+from memory.explain.evidence.run_facts import RunFacts
 from memory.ring import read_ring
 from memory.supervision.census import started_at
 from tests.golden_text import Golden
@@ -46,7 +46,7 @@ def test_the_supervisor_alone_is_killed_and_the_command_goes_on(tmp_path: Path, 
         look = json.loads(memory("watch", tmp_path, "--once", "--json").stdout)
         assert (look["ended"], look["processes"]) == (None, 1)
         assert look["note"] in memory("watch", tmp_path, "--once").stdout
-        facts = Facts(Evidence(tmp_path), now_s=time.time() + 3000)
+        facts = RunFacts(Evidence(tmp_path), now_s=time.time() + 3000)
         assert facts.is_running, "nobody writes samples, and its process is there"
         watching = subprocess.Popen(
             [sys.executable, "-m", "memory", "watch", str(tmp_path), "--interval", "0.1"],
@@ -59,7 +59,7 @@ def test_the_supervisor_alone_is_killed_and_the_command_goes_on(tmp_path: Path, 
             os.kill(pid, signal.SIGKILL)
     told = watching.communicate(timeout=240)[0].splitlines()
     golden.text(f"{look['note']}\n{told[-2]}", pids=[pid])
-    facts = Facts(Evidence(tmp_path))
+    facts = RunFacts(Evidence(tmp_path))
     assert facts.vanished
     assert not facts.is_running
 
@@ -74,15 +74,15 @@ def test_a_run_without_a_supervisor_whose_process_is_gone_does_not_run(tmp_path:
     if known_by == "run.lock":
         (tmp_path / "run.lock").write_text(json.dumps({**who, "started_at": began}))
     try:
-        assert Facts(Evidence(tmp_path)).is_running
+        assert RunFacts(Evidence(tmp_path)).is_running
     finally:
         gone.kill()
         gone.wait()
-    assert not Facts(Evidence(tmp_path)).is_running
+    assert not RunFacts(Evidence(tmp_path)).is_running
     assert "running" not in memory("explain", tmp_path).stdout.splitlines()[0]
     (tmp_path / "status.json").write_text(json.dumps({**status, "host": "elsewhere"}))
     (tmp_path / "run.lock").unlink(missing_ok=True)
-    assert Facts(Evidence(tmp_path)).is_running, "its beat was heard just now"
+    assert RunFacts(Evidence(tmp_path)).is_running, "its beat was heard just now"
 
 
 def test_watch_without_a_word_takes_what_runs(tmp_path: Path, golden: Golden) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memory.explain.text import as_text
+from memory.explain.verdict.text import as_text
 from tests.golden_text import Golden
 from tests.memory.deaths.cases import BLIND, read_cases
 from tests.memory.deaths.harness import differences

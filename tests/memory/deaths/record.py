@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from memory.explain.facts import FRESH_S
+from memory.explain.evidence.run_facts import FRESH_S
 from tests.local_slurm import Cluster, NoCluster, cluster
 from tests.memory.deaths.cases import BLIND, Case, read_cases
 from tests.memory.deaths.cgroups import NoCgroup, version_here

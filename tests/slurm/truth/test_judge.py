@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_studies import NOW_S
 
 from experiment_utils.lock_file import Holder
-from memory.explain.finding import VERDICTS, Explanation
+from memory.explain.verdict.explanation import VERDICTS, Explanation
 from memory.sacct import Job, Row
 from slurm.records import Array, Place, Submission
 from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
