@@ -186,17 +186,17 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
     merges = model.get("merges") or []
     for number, pair in enumerate(merges if isinstance(merges, list) else [merges], 1):
         parts = pair.split(" ") if isinstance(pair, str) else pair
-        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        if not isinstance(parts, list) or [*map(type, parts)] != [str, str]:
             raise UserError(
                 f"{path}: merge {number} is {json.dumps(pair, ensure_ascii=False)[:80]}, expected two "
                 "tokens. The file is truncated, or was edited: fetch it again",
                 code="tokenizer-merge-invalid",
             )
         left, right = parts
-        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
-        if absent:
+        if left not in vocab or right not in vocab or left + right[inner:] not in vocab:
+            absent = next(token for token in (left, right, left + right[inner:]) if token not in vocab)
             raise UserError(
-                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
+                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent!r}, which the "
                 "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again",
                 code="tokenizer-merge-invalid",
             )
