@@ -205,7 +205,7 @@ def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErro
     size = f"{limit / 2**20:g} MB"
     if rule.exists:
         return UserError(
-            f"{source}: more than {size} from byte {start:,} on have no place where a cut changes no token id "
+            f"{source}: more than {size} from byte {start:,} on have no place where a cut changes no id "
             f"({rule.where}). Is this a text? Insert such places, or document separators "
             "(--document-separator LINE), or allow longer parts, which are held in memory (--run-limit 64MB)",
             code="run-too-long",
