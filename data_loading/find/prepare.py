@@ -16,6 +16,7 @@ from data_loading.find.locate import Place, locate
 from data_loading.find.open_ids import ids_of, open_ids_alone
 from data_loading.find.open_source import open_uri, scheme_of
 from data_loading.find.prepared_data import Data, split_data
+from data_loading.find.run_tokenizer import tokenizer_for
 from data_loading.find.train_val_files import foreign_paths, open_sides
 from data_loading.find.unused_keys import refuse_unused
 from data_loading.hub.hub_uri import PREFIX as HUB
@@ -24,7 +25,6 @@ from data_loading.remote.remote_set import RemoteSet
 from data_loading.remote.run_sets import open_for_run
 from data_loading.tokenizers.ids import IDS
 from data_loading.tokenizers.load import load_tokenizer
-from data_loading.tokenizers.run_tokenizer import tokenizer_for
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError

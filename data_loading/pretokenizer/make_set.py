@@ -40,7 +40,7 @@ from data_loading.pretokenizer.progress import JobMemory, Meter
 from data_loading.pretokenizer.resume import goes_on, job_of, options_of
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.text_io.source import Pieces
-from data_loading.tokenizers.cutting.special_tokens import probes
+from data_loading.tokenizers.special_tokens import probes
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 from data_loading.tokens.commit import staging
 from data_loading.tokens.set_files import MANIFEST, SetFiles
