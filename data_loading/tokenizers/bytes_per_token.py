@@ -1,7 +1,6 @@
-"""How many bytes of text each id stands for, so that losses of different tokenizers can be compared.
+"""Bytes of text that each id encodes, to compare losses of different tokenizers.
 
-What a tokenizer changes before it splits (a normalizer that lowers case, say) has no bytes of its own in the
-text: then nothing is told.
+They are not known for a tokenizer that changes the text before it splits it, such as by lower case.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 SPACE_AS = "\u2581"
-"""What stands for a space in the pieces of SentencePiece."""
+"""The space in the pieces of SentencePiece."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _KEEPS_THE_TEXT = ("NFC", "Prepend", "Replace", "Sequence")
-"""Normalizers after which bytes are as many as in the text, but for composed accents (NFC) and a space ahead
-of each document (Prepend). Replace: of a space by SPACE_AS alone."""
+"""Normalizers that keep the number of bytes, but for composed accents (NFC) and a space before each document
+(Prepend). Replace: only of a space by SPACE_AS."""
 
 
 def bytes_per_id(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of UTF-8 text by id, int64 (vocab_size,); 0 for a special token, such as the end of text.
+    """Bytes of UTF-8 text by id, int64 `(vocab_size,)`; 0 for a special token, such as the end of text.
 
-    None: its ids do not stand for so many bytes of text, or nobody knows.
+    None if that is not known.
     """
     import numpy as np
 

@@ -35,9 +35,9 @@ def tiktoken_definition(
     """The parsed tokenizer.json of an encoding.
 
     Args:
-        name: Of the tokenizer, for the error.
+        name: Name of the tokenizer, for the error.
         pattern: The encoding's `pat_str`.
-        ranks: Id of each token that stands for text.
+        ranks: Id of each token of text.
         parsed: Id of each special token that becomes its id where a text has it; the others are text.
 
     Raises:
@@ -108,7 +108,7 @@ def _last_merge(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]
 
 @lru_cache(maxsize=1)
 def _letters() -> list[str]:
-    """The letter that stands for each byte in GPT-2's vocabulary."""
+    """The letter of each byte in GPT-2's vocabulary."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(0x100)]

@@ -1,4 +1,4 @@
-"""What is looked at in a parsed tokenizer.json before it is used: shapes, and what would give wrong ids."""
+"""Checks of a parsed tokenizer.json before it is used: shapes, and settings that would give wrong ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data_loading.tokenizers.cutting.normalizers import normalized
-from data_loading.tokenizers.tokenizer import MEND, model_type, vocabulary
+from data_loading.tokenizers.tokenizer import FIX, model_type, vocabulary
 from experiment_utils.errors import UserError
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
@@ -15,7 +15,7 @@ _MOST_ID = (1 << 32) - 1
 
 
 def check_definition(definition: dict[str, Any], path: Path) -> None:
-    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
+    """Raise UserError for a tokenizer that would give wrong, random or no ids."""
     model = definition.get("model")
     if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
         raise UserError(
@@ -59,7 +59,7 @@ def _check_added(definition: dict[str, Any], path: Path) -> None:
 
 
 def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
-    """The library numbers them itself: by the vocabulary, else on from it and from those before."""
+    """Raise UserError if the library, which numbers added tokens itself, would give other ids."""
     vocab = definition["model"]["vocab"]
     known = vocab if isinstance(vocab, dict) else {piece[0]: index for index, piece in enumerate(vocab)}
     given: dict[str, int] = {}
@@ -81,7 +81,7 @@ def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
 
 
 def _check_steps(definition: dict[str, Any], path: Path) -> None:
-    """Normalizer and pre-tokenizer are read by others than the library, which has to load them, too."""
+    """Raise UserError if the library cannot load the normalizer or the pre-tokenizer, parsed here too."""
     from tokenizers import Tokenizer
 
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
@@ -93,12 +93,12 @@ def _check_steps(definition: dict[str, Any], path: Path) -> None:
             Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
         except Exception as error:  # tokenizers raises bare Exception
             raise UserError(
-                f"{path}: its {name} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged"
+                f"{path}: its {name} cannot be loaded ({error}). {FIX}", code="tokenizer-damaged"
             ) from error
 
 
 def _check_tables(step: Any) -> None:
-    """Before the library sees them: a bad table of SentencePiece ends it in a panic, no Exception."""
+    """Raise if a table of SentencePiece is bad: the library would end in a panic, which is no Exception."""
     from base64 import b64decode
 
     from tokenizers.normalizers import Precompiled
@@ -113,7 +113,7 @@ def _check_tables(step: Any) -> None:
 
 
 def _check_entries(vocab: Any, path: Path) -> None:
-    """Tokens and their ids, or pieces and their scores."""
+    """Raise UserError unless these are tokens with ids, or pieces with scores."""
     if isinstance(vocab, dict):
         wrong = [entry for entry in vocab.items() if not _is_id(entry[1])]
     elif isinstance(vocab, list):
@@ -142,7 +142,7 @@ def _is_scored(entry: Any) -> bool:
 
 
 def _check_loads(definition: dict[str, Any], path: Path) -> None:
-    """All but the vocabulary, which takes long, through the library that has to load the whole file later."""
+    """Raise UserError if the library cannot load the file without its vocabulary, which takes long."""
     from tokenizers import Tokenizer
 
     model = definition["model"]
@@ -153,17 +153,17 @@ def _check_loads(definition: dict[str, Any], path: Path) -> None:
         if token.get("normalized") and not normalized(definition, token["content"]):
             raise UserError(
                 f"{path}: its added token {token['content']!r} is empty once it is normalized, and would end "
-                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false",
+                "the package tokenizers in a panic. Remove it from the file, or set its normalized to false",
                 code="tokenizer-added-empty",
             )
     try:
         Tokenizer.from_str(json.dumps({**definition, "model": bare}))
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{path} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged") from error
+        raise UserError(f"{path} cannot be loaded ({error}). {FIX}", code="tokenizer-damaged") from error
 
 
 def _check_unknown(definition: dict[str, Any], path: Path) -> None:
-    """The models that end in an error at the first word they do not know, unless they have a token for it."""
+    """Raise UserError for a model without a token for unknown words, at which it would fail."""
     model, kind = definition["model"], model_type(definition)
     unknown = model.get("unk_token")
     has_token = (
@@ -174,7 +174,7 @@ def _check_unknown(definition: dict[str, Any], path: Path) -> None:
     if not has_token:
         raise UserError(
             f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
-            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})",
+            f"first such word. Train it again with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})",
             code="tokenizer-without-unknown",
         )
 
@@ -213,8 +213,8 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
     if not byte_level and not falls_back and unknown is None:
         characters = sum(len(token) == 1 for token in vocab)
         raise UserError(
-            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
-            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token",
+            f"{path} knows {characters:,} characters and would drop all others from the text silently. "
+            "Train it again: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token",
             code="tokenizer-loses-characters",
         )
     if byte_level and unknown is None and (normalizer is None or normalizer["type"] == "ByteLevel"):
@@ -222,7 +222,7 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
         if lost:
             raise UserError(
                 f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
-                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
+                f"0x{lost[0]:02x}), and would drop them from the text silently. It is truncated, or "
                 "was trained without initial_alphabet=ByteLevel.alphabet()",
                 code="tokenizer-loses-bytes",
             )
