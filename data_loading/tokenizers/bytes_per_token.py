@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from data_loading.tokenizers.cutting.cuts import steps_of
 from data_loading.tokenizers.ids import IdsTokenizer
 from data_loading.tokenizers.tiktoken import TiktokenTokenizer
 from data_loading.tokenizers.tokenizer import BYTES_EOT, BytesTokenizer, JsonTokenizer, Tokenizer, vocabulary
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 SPACE_AS = "\u2581"
 """The space in the pieces of SentencePiece."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_KEEPS_THE_TEXT = ("NFC", "Prepend", "Replace", "Sequence")
+_KEEPS_THE_TEXT = ("NFC", "Prepend", "Replace")
 """Normalizers that keep the number of bytes, but for composed accents (NFC) and a space before each document
 (Prepend). Replace: only of a space by SPACE_AS."""
 
@@ -55,24 +56,15 @@ def _lengths(tokenizer: Tokenizer) -> Iterator[tuple[int, int]] | None:
 
 
 def _of_json(definition: dict[str, Any]) -> Iterator[tuple[int, int]] | None:
-    if not all(_keeps_the_text(part) for part in _parts(definition.get("normalizer"))):
+    if not all(map(_keeps_the_text, steps_of(definition.get("normalizer"), "normalizers"))):
         return None
-    kinds = {part["type"] for key in ("pre_tokenizer", "decoder") for part in _parts(definition.get(key))}
+    steps = steps_of(definition.get("pre_tokenizer"), "pretokenizers")
+    kinds = {step["type"] for step in [*steps, *steps_of(definition.get("decoder"), "decoders")]}
     if "ByteLevel" in kinds:
         return _pieces(definition, len)  # each character of a piece is one byte
     if definition["model"].get("byte_fallback") and "WhitespaceSplit" not in kinds:
         return _pieces(definition, _of_sentence_piece)
     return None  # characters that it does not know are lost
-
-
-def _parts(value: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """A step of a tokenizer.json, or those of a Sequence of them."""
-    if not value:
-        return
-    yield value
-    for key in ("pretokenizers", "decoders", "normalizers"):
-        for part in value.get(key, ()):
-            yield from _parts(part)
 
 
 def _keeps_the_text(part: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from data_loading.tokenizers.cutting.cuts import steps_of
 from data_loading.tokenizers.tokenizer import END_OF_TEXT_NAMES, vocabulary
 
 log = logging.getLogger("data_loading")
@@ -61,7 +62,7 @@ def contradictions(
 def _settings(definition: dict[str, Any]) -> dict[str, bool]:
     """The keys of tokenizer.json that tokenizer_config.json can set as well."""
     found: dict[str, bool] = {}
-    normalizers = list(_steps(definition.get("normalizer"), "normalizers"))
+    normalizers = steps_of(definition.get("normalizer"), "normalizers")
     bert = next((step for step in normalizers if step.get("type") == "BertNormalizer"), None)
     lowers = any(step.get("type") == "Lowercase" for step in normalizers)
     found["do_lower_case"] = lowers if bert is None else bool(bert.get("lowercase", True))
@@ -71,7 +72,7 @@ def _settings(definition: dict[str, Any]) -> dict[str, bool]:
         found["tokenize_chinese_chars"] = bool(bert.get("handle_chinese_chars", True))
     prefixes = [
         prefix
-        for step in [*_steps(definition.get("pre_tokenizer"), "pretokenizers"), *normalizers]
+        for step in [*steps_of(definition.get("pre_tokenizer"), "pretokenizers"), *normalizers]
         if (prefix := _prefix_space(step)) is not None
     ]
     if prefixes:
@@ -88,14 +89,6 @@ def _prefix_space(step: dict[str, Any]) -> bool | None:
     if step.get("type") == "Metaspace":
         return step.get("prepend_scheme", "always") != "never" and step.get("add_prefix_space") is not False
     return None
-
-
-def _steps(step: Any, inner: str) -> Iterator[dict[str, Any]]:
-    """A step, or those of a sequence."""
-    if isinstance(step, dict):
-        yield step
-        for part in step.get(inner) or []:
-            yield from _steps(part, inner)
 
 
 def _added(definition: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_loading.tokenizers.byte_level import UTF8_BYTES
 from data_loading.tokenizers.tiktoken_definition import tiktoken_definition
 from data_loading.tokenizers.tokenizer import END_OF_TEXT_NAMES, DefinedTokenizer
 from experiment_utils.errors import UserError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 RANKS_FILE = "ranks.tiktoken"
 TIKTOKEN_FILE = "tiktoken.json"
-
-_UTF8_BYTES = [byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def ranks_text(ranks: dict[bytes, int]) -> str:
 def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
     """The tokenizer, unless it would fail on some text or give one id to two tokens. Raises UserError."""
     ranks = _parsed(tokenizer.ranks, f"tokenizer {tokenizer.name}")
-    lost = [byte for byte in _UTF8_BYTES if bytes([byte]) not in ranks]
+    lost = [byte for byte in UTF8_BYTES if bytes([byte]) not in ranks]
     if lost:
         raise UserError(
             f"tokenizer {tokenizer.name} has no rank for {len(lost)} of the byte values of UTF-8 (such as "

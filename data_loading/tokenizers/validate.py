@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_loading.tokenizers.cutting.normalizers import normalized
+from data_loading.tokenizers.byte_level import UTF8_BYTES, byte_letters
+from data_loading.tokenizers.cutting.line_feeds import falls_back_to_bytes
+from data_loading.tokenizers.cutting.normalizers import normalized, precompiled
 from data_loading.tokenizers.tokenizer import FIX, model_type, vocabulary
 from experiment_utils.errors import UserError
 
@@ -99,16 +101,12 @@ def _check_steps(definition: dict[str, Any], path: Path) -> None:
 
 def _check_tables(step: Any) -> None:
     """Raise if a table of SentencePiece is bad: the library would end in a panic, which is no Exception."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
     if isinstance(step, list):
         for part in step:
             _check_tables(part)
     elif isinstance(step, dict):
         if step.get("type") == "Precompiled":
-            Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
+            precompiled(step)
         _check_tables(step.get("normalizers"))
 
 
@@ -209,8 +207,7 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
         )
     normalizer = definition.get("normalizer")
     byte_level = "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), normalizer])
-    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
-    if not byte_level and not falls_back and unknown is None:
+    if not byte_level and not falls_back_to_bytes(model) and unknown is None:
         characters = sum(len(token) == 1 for token in vocab)
         raise UserError(
             f"{path} knows {characters:,} characters and would drop all others from the text silently. "
@@ -218,7 +215,7 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
             code="tokenizer-loses-characters",
         )
     if byte_level and unknown is None and (normalizer is None or normalizer["type"] == "ByteLevel"):
-        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
+        lost = [byte for byte in UTF8_BYTES if byte_letters()[byte] not in vocab]
         if lost:
             raise UserError(
                 f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
@@ -226,11 +223,3 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
                 "was trained without initial_alphabet=ByteLevel.alphabet()",
                 code="tokenizer-loses-bytes",
             )
-
-
-def _byte_symbols() -> dict[int, str]:
-    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
-    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}

@@ -63,9 +63,15 @@ def _line_feed_is_alone(model: dict[str, Any]) -> bool:
         return False
     if "\n" in vocab:
         return True
-    falls_back = model.get("byte_fallback") and all(f"<0x{value:02X}>" in vocab for value in range(256))
-    return bool(falls_back) and not any(
+    return falls_back_to_bytes(model) and not any(
         byte in (pair if isinstance(pair, list) else pair.split(" ")) for pair in model["merges"]
+    )
+
+
+def falls_back_to_bytes(model: dict[str, Any]) -> bool:
+    """Whether a model encodes unknown characters by the tokens of their bytes."""
+    return bool(model.get("byte_fallback")) and all(
+        f"<0x{byte:02X}>" in model["vocab"] for byte in range(256)
     )
 
 

@@ -64,14 +64,18 @@ def keeps_letters(steps: list[dict[str, Any]]) -> bool:
 
 def _keeps_letters(step: dict[str, Any]) -> bool:
     """A table of SentencePiece: it works on each character alone between two spaces."""
+    changed = precompiled(step).normalize_str(" ".join(map(chr, letters())))
+    parts = changed.split(" ")
+    return len(parts) == len(letters()) and changed.split() == parts and WORD_MARK not in changed
+
+
+def precompiled(step: dict[str, Any]) -> Any:
+    """The normalizer with a table of SentencePiece. Raises Exception for a bad table."""
     from base64 import b64decode
 
     from tokenizers.normalizers import Precompiled
 
-    table = Precompiled(b64decode(step["precompiled_charsmap"]))
-    changed = table.normalize_str(" ".join(map(chr, letters())))
-    parts = changed.split(" ")
-    return len(parts) == len(letters()) and changed.split() == parts and WORD_MARK not in changed
+    return Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
 
 
 def check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
@@ -118,12 +122,8 @@ def leaves_spaces_marked(steps: list[dict[str, Any]]) -> bool:
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:
-    """A table of SentencePiece works on single characters here; it must leave these as they are."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
-    table = Precompiled(b64decode(step["precompiled_charsmap"]))
+    """Raise NoRule if a table of SentencePiece, which works on single characters, changes blanks."""
+    table = precompiled(step)
     for character in map(chr, range(0x20, 0x7F)):
         changed = table.normalize_str(character)
         blank = changed.split() != [changed] or WORD_MARK in changed
