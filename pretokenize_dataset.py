@@ -189,9 +189,9 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.summary import facts_of, next_command, summary_of
-    from data_loading.tokenizers.cutting.special_tokens import choose
     from data_loading.tokenizers.document_ends import choose_ends, notes_on_ends
     from data_loading.tokenizers.load import load_tokenizer
+    from data_loading.tokenizers.special_tokens import choose
     from memory import record_to, stage
 
     _check_workers(options.workers)

@@ -113,7 +113,7 @@ def loading_memory(found: Result) -> Figure:
 
 
 _TOOLS = {
-    "ours": "Highwater", "ours, --engine gigatoken": "Highwater, gigatoken",
+    "ours": "Highwater",
     "tiktoken, process pool": "tiktoken, process pool", "Megatron, fast": "Megatron-LM, fast",
     "datasets.map": "datasets.map", "Megatron, standard": "Megatron-LM", "datatrove": "datatrove",
     "litdata optimize": "litdata", "the one-list script": "all ids in one list",
@@ -139,19 +139,18 @@ def tokenizing_speed(found: Result) -> Figure:
 
 
 def tokenizing_memory(found: Result) -> Figure:
-    """Peak memory of the whole job by size of the text, a line for each engine."""
+    """Peak memory of the whole job by size of the text."""
     figure, panels = new((7.2, 3.2))
     axes, goal = panels[0][0], found["goals_bytes"]["job"] / 1e6
     sizes = sorted({row["text_bytes"] for row in found["rows"]})
     axes.axhline(goal, color="#999999", linewidth=1, linestyle=(0, (4, 3)), label=f"limit: {goal:,.0f} MB")
-    for engine, color in (("fastokens", OURS), ("gigatoken", ORANGE)):
-        rows = [row for row in found["rows"] if row["engine"] == engine]
-        values = [row["job_peak_bytes"] / 1e6 for row in rows]
-        axes.plot([row["text_bytes"] for row in rows], values, color=color, marker="o", label=engine)
+    rows = [row for row in found["rows"] if row["engine"] == "fastokens"]
+    values = [row["job_peak_bytes"] / 1e6 for row in rows]
+    axes.plot([row["text_bytes"] for row in rows], values, color=OURS, marker="o", label="fastokens")
     axes.set_xscale("log")
     axes.set_xticks(sizes, [_size(size) for size in sizes])
     axes.minorticks_off()
-    axes.set_ylim(0, 1.12 * max(goal, *(row["job_peak_bytes"] / 1e6 for row in found["rows"])))
+    axes.set_ylim(0, 1.12 * max(goal, *values))
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_xlabel("size of the text", fontsize=9, color=GREY)
     axes.set_title("Peak memory of the whole job, MB")

@@ -204,7 +204,7 @@ class MemoryLook:
     """Peak memory and CPU time of a process tree, for `run(look=...)`. All in bytes."""
 
     def __init__(self) -> None:
-        self.peak = self.parent = self.worker = 0
+        self.peak = 0
         self._cpu_s: dict[tuple[int, str], float] = {}
 
     @property
@@ -228,8 +228,6 @@ class MemoryLook:
                     if str(entry.readlink()).startswith("/memfd:") and f" {entry.stat().st_ino} " not in maps:
                         files[entry.stat().st_ino] = 512 * entry.stat().st_blocks
         self.peak = max(self.peak, sum(held.values()) + sum(files.values()))
-        self.parent = max(self.parent, held.pop(pid, 0))
-        self.worker = max(self.worker, *held.values(), 0)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def command(tokenizer: Path, text: Path, folder: Path) -> dict[str, Any]:
     done = run(words, cwd=output, look=look)
     facts = json.loads(done.output[done.output.index("\n{") :])
     own = {"engine": facts["engine"]["name"], "tokens": facts["text_tokens"]}
-    return own | {"seconds": done.wall_s, "peak": look.peak, "worker": look.worker}
+    return own | {"seconds": done.wall_s, "peak": look.peak}
 
 
 def best(tokenizer: Path, text: Path) -> dict[str, Any]:
@@ -134,7 +134,6 @@ def measured(chosen: Any) -> Any:
             "hugging_face_best_mb_s": summary([megabytes / seconds for seconds in theirs]),
             "best_way": found["best"][0]["way"], "ours_over_its_best": ratios(theirs, own),
             "peak_memory_bytes": max(one["peak"] for one in found["ours"]),
-            "worker_peak_bytes": max(one["worker"] for one in found["ours"]),
             "same_number_of_tokens": found["ours"][0]["tokens"] == found["best"][0]["tokens"],
         })  # fmt: skip
     what = f"whole command on {chosen.size_mb} MB of the mix against Hugging Face's encoding alone"

@@ -198,7 +198,7 @@ def bare_part(
     from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
 
     tokenizer = load_tokenizer(tokenizer_spec(folder))
-    engine: Any = ENGINES[name](tokenizer.json)
+    engine: Any = ENGINES[name].of(tokenizer)
     engine.load()
     size, step = Path(path).stat().st_size, 1 << 20
     with open(path, "rb") as file:
@@ -215,9 +215,7 @@ def bare_part(
 
     def encode(text: str, block: bytes) -> int:
         """Number of ids of the package behind our engine, called as our engine calls it."""
-        if name == "fastokens":
-            return len(engine._tokenizer.encode_batch_flat([text], False, True)[0]) // 4
-        return len(engine._tokenizer.encode(block))
+        return len(engine._tokenizer.encode_batch_flat([text], False, True)[0]) // 4
 
     ready.wait()
     started, cpu = time.perf_counter(), time.process_time()
@@ -254,7 +252,6 @@ TOOLS: dict[str, tuple[Tokenize | None, Callable[[Path], Iterable[np.ndarray]]]]
     "one-list": (one_list, flat("tokens.npy", "<i8", 128)),
     "tiktoken": (tiktoken_pool, flat("tokens.bin", "<u2")),
     "bare fastokens": (partial(bare, engine="fastokens"), flat("", "")),
-    "bare gigatoken": (partial(bare, engine="gigatoken"), flat("", "")),
 }
 """By name: what tokenizes, and what reads the written ids, with an end-of-text id after each document."""
 

@@ -16,9 +16,9 @@ from data_loading.audit.finding import Finding
 from data_loading.dataset.splits import split_ranges
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.text_io.byte_files import content_hash_of
-from data_loading.tokenizers.cutting.special_tokens import parsing
 from data_loading.tokenizers.document_ends import recorded_ends
 from data_loading.tokenizers.read_files import check_copies, read_tokenizer
+from data_loading.tokenizers.special_tokens import parsing
 from data_loading.tokenizers.tokenizer import Tokenizer
 from data_loading.tokens.checksums import REPAIR, checksum_problems
 from data_loading.tokens.commit import settle

@@ -1,4 +1,4 @@
-"""From documents to blocks: enough text to encode at once, cut where no id changes."""
+"""Blocks of text for one call of an engine, cut from documents where no id changes, and their ids."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ from data_loading.tokenizers.cutting.cuts import CutRule, first_cut, last_cut
 from experiment_utils.errors import UserError
 
 RUN_LIMIT_BYTES = 16 << 20
-"""Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""
-
+"""Longest text without a safe cut that is encoded whole. Longer text is an error."""
 
 MOST_CHUNKS = 1 << 13
-"""In a block: very short documents would weigh more than their text."""
-
-_FEW_DOCUMENTS = 64
-"""In a block: up to so many are copied one by one, which is faster than through a mask."""
+"""Bound of a block of very short documents, which need more memory than their text."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A moment between two blocks: `skip` bytes into the chunk that `mark` begins."""
+    """A place in the source between two blocks: `skip` bytes into the chunk that `mark` begins."""
 
     mark: Mark | None
     skip: int
@@ -36,28 +32,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """Text for one call of an engine, parts of documents in their order.
-
-    chunks: each is a whole document, or begins and ends at a safe cut. after: where the text behind
-    this block begins; None where nobody is to go on there. begins_document: whether the first chunk does.
-    """
+    """Text for one call of an engine: parts of documents in their order."""
 
     index: int
     chunks: list[Chunk]
+    """Each is a whole document, or begins and ends at a safe cut."""
     after: Place | None = None
+    """Beginning of the text behind this block; None: no job resumes there."""
     begins_document: bool = False
+    """Whether the first chunk begins a document."""
 
 
 @dataclass(frozen=True)
 class EncodedBlock:
-    """ids: `(n,)` in the dtype of the token file, end-of-text ids included.
-
-    document_ends: int64, positions in `ids` just after a document's last id. after: as in Block.
-    """
+    """Ids of a block, end-of-text ids included."""
 
     index: int
     ids: np.ndarray
+    """`(n,)`, in the dtype of the token file."""
     document_ends: np.ndarray
+    """Positions in `ids` behind the last id of each document that ends here, int64."""
     after: Place | None = None
 
 
@@ -73,19 +67,17 @@ class _Packer:
     begins_document: bool = True
 
     def add(self, chunk: Chunk, *after: Any) -> Sequence[Block]:
-        """The blocks that are full. after: the mark and `skip` of the place behind the chunk."""
-        full: tuple[Block, ...] = ()
-        if self.size and self.size + len(chunk.data) > self.block_bytes:
-            full = (self.flush(),)
+        """Add a chunk. Returns the blocks that are full. after: the arguments of the Place behind it."""
+        full = [self.flush()] if self.size and self.size + len(chunk.data) > self.block_bytes else []
         self.chunks.append(chunk)
         self.size += len(chunk.data)
         self.after = after
         if self.size >= self.block_bytes or len(self.chunks) >= MOST_CHUNKS:
-            full = (*full, self.flush())
+            full.append(self.flush())
         return full
 
     def flush(self) -> Block:
-        """All chunks, of which there must be some."""
+        """Return a block of all chunks. There must be at least one."""
         block = Block(self.index, self.chunks, Place(*self.after), self.begins_document)
         self.begins_document = self.chunks[-1].ends_document
         self.index, self.chunks, self.size = self.index + 1, [], 0
@@ -93,7 +85,7 @@ class _Packer:
 
 
 class _Part(NamedTuple):
-    """Of a chunk: all but its text."""
+    """A chunk without its text."""
 
     mark: Mark | None
     offset: int
@@ -102,7 +94,7 @@ class _Part(NamedTuple):
 
 @dataclass
 class _Rest:
-    """Text of the chunks not packed yet, and which chunk each of its bytes is from."""
+    """Text of the chunks that are not packed yet, and the chunk that each byte is from."""
 
     data: bytearray = field(default_factory=bytearray)
     parts: deque[_Part] = field(default_factory=deque)
@@ -110,7 +102,7 @@ class _Rest:
 
     @property
     def start(self) -> int:
-        """Where its first byte is in the source; within the chunk, if that is not what the source holds."""
+        """Offset of the first byte in the source; in the chunk, if the source holds no such bytes."""
         return self.parts[0].offset + self.used
 
     def add(self, chunk: Chunk) -> None:
@@ -121,7 +113,7 @@ class _Rest:
         self.parts.append(_Part(chunk.mark, chunk.offset, len(chunk.data)))
 
     def head(self, count: int) -> bytes:
-        """The first bytes, copied once."""
+        """Copy the first bytes."""
         with memoryview(self.data) as view:
             return bytes(view[:count])
 
@@ -129,7 +121,7 @@ class _Rest:
         """Remove the first bytes. Returns the mark and `skip` of the place where the others begin."""
         del self.data[:count]
         self.used += count
-        # The last part stays, so that a place just behind it can be told as well.
+        # The last part stays for the place just behind it.
         while len(self.parts) > 1 and self.used >= self.parts[0].size:
             self.used -= self.parts.popleft().size
         return self.parts[0].mark, self.used
@@ -144,15 +136,21 @@ def make_blocks(
     errors: str = "strict",
     begins_document: bool = True,
 ) -> Iterator[Block]:
-    """Pack chunks into blocks of about `block_bytes`; documents without text are left out.
+    """Pack chunks into blocks, without documents that have no text.
 
-    Memory: one block and one chunk, or the longest run without a safe cut. skip: bytes at the
-    start that an earlier attempt has packed. errors: what is done with bytes that are not UTF-8.
-    begins_document: whether a document begins behind them.
+    Memory: one block and one chunk, or the longest text without a safe cut.
+
+    Args:
+        chunks: Text of the source.
+        rule: Safe cuts of the tokenizer.
+        block_bytes: Size of a block, about.
+        run_limit_bytes: Longest text without a safe cut.
+        skip: Bytes at the start that an earlier attempt has packed.
+        errors: Treatment of bytes that are not UTF-8.
+        begins_document: Whether a document begins behind `skip`.
 
     Raises:
-        UserError: more than `run_limit_bytes` without a safe cut, with the byte at which they start; or
-            they are no text, with the first such byte.
+        UserError: More than `run_limit_bytes` have no safe cut, or are not UTF-8. The message names the byte.
     """
     packer = _Packer(block_bytes, begins_document=begins_document)
     rest = _Rest()
@@ -195,7 +193,7 @@ def _next_cut(rest: bytearray, rule: CutRule, block_bytes: int) -> int | None:
 
 
 def _check_utf8(rest: _Rest, source: str) -> None:
-    """A character may still be under way at its end. Raises UserError."""
+    """Raise UserError unless the text is UTF-8. Its last character may be incomplete."""
     try:
         codecs.utf_8_decode(rest.data, "strict", False)
     except UnicodeDecodeError as error:
@@ -203,45 +201,44 @@ def _check_utf8(rest: _Rest, source: str) -> None:
 
 
 def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserError:
-    """What a user is told about a run of more than `limit` bytes without a safe cut, from byte `start` on."""
+    """The error for more than `limit` bytes without a safe cut from byte `start` on."""
     size = f"{limit / 2**20:g} MB"
     if rule.exists:
         return UserError(
-            f"{source}: from byte {start:,} on there is no place to cut at for more than {size}, and a cut "
-            f"may change token ids anywhere but {rule.where}. Is this a text? Put such places, or a "
-            "document separator (--document-separator), into it, or allow longer runs, which are held in "
-            "memory (--run-limit 64MB)",
+            f"{source}: more than {size} from byte {start:,} on have no place where a cut changes no id "
+            f"({rule.where}). Is this a text? Insert such places, or document separators "
+            "(--document-separator LINE), or allow longer parts, which are held in memory (--run-limit 64MB)",
             code="run-too-long",
         )
     return UserError(
-        f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
-        f"to see a document whole ({rule.why_none}). Divide the text into documents at a line of its own "
-        "between them (--document-separator LINE; '' for an empty line), or allow longer ones, which take "
-        "some 200 bytes of memory a byte (--run-limit 64MB)",
+        f"{source}: the document with byte {start:,} is longer than {size}, and this tokenizer encodes a "
+        f"document only whole ({rule.why_none}). Divide the text into documents with a separator line "
+        "(--document-separator LINE; '' for an empty line), or allow longer documents, which need about 200 "
+        "bytes of memory a byte (--run-limit 64MB)",
         code="document-too-long",
     )
 
 
 @dataclass(frozen=True)
 class BlockEncoder:
-    """Blocks to ids; the same in this process and in a worker.
-
-    eot_id: appended to each document; None: nothing is. vocab_size: an id at or above it is a fault
-    of the engine. errors: what to do with bytes that are not UTF-8. bos_id: put before each document.
-    """
+    """Encodes blocks; several threads may share it."""
 
     engine: Engine
     eot_id: int | None
+    """Id behind each document; None: no id."""
     vocab_size: int
+    """Ids are below it."""
     errors: str
+    """Treatment of bytes that are not UTF-8."""
     bos_id: int | None = None
+    """Id before each document; None: no id."""
 
     @property
     def dtype(self) -> np.dtype:
         return token_dtype(self.vocab_size)
 
     def encode(self, block: Block) -> EncodedBlock:
-        """Raises UserError where bytes are not UTF-8, with the file and the byte."""
+        """Encode a block. Raises UserError if it is not UTF-8, with the file and the byte."""
         texts = [chunk.data for chunk in block.chunks]
         if self.errors != "strict":
             texts = [text.decode("utf-8", self.errors).encode() for text in texts]
@@ -253,45 +250,22 @@ class BlockEncoder:
             raise RuntimeError(
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
             )
+        has_eot, has_bos = self.eot_id is not None, self.bos_id is not None
         ends = np.array([chunk.ends_document for chunk in block.chunks])
-        if self.bos_id is not None:
-            return self._between(block, found, lengths, ends)
-        if self.eot_id is None:
-            ids = found.astype(self.dtype)
-            return EncodedBlock(block.index, ids, np.cumsum(lengths)[ends], block.after)
-        positions = np.cumsum(lengths + ends)[ends]
-        ids = np.empty(len(found) + len(positions), self.dtype)
-        if len(positions) <= _FEW_DOCUMENTS:
-            starts = [0, *positions.tolist()]
-            for number, start in enumerate(starts):
-                stop = starts[number + 1] - 1 if number < len(positions) else len(ids)
-                ids[start:stop] = found[start - number : stop - number]
-        else:
-            is_text = np.ones(len(ids), bool)
-            is_text[positions - 1] = False
-            ids[is_text] = found
-        ids[positions - 1] = self.eot_id
-        return EncodedBlock(block.index, ids, positions, block.after)
-
-    def _between(
-        self, block: Block, found: np.ndarray, lengths: np.ndarray, ends: np.ndarray
-    ) -> EncodedBlock:
-        """The ids of documents with one before and, where there is an end of text, one after each."""
         begins = np.append(block.begins_document, ends[:-1])
-        after = np.cumsum(lengths + begins + (ends if self.eot_id is not None else 0))
-        firsts, positions = np.append(0, after[:-1])[begins], after[ends]
-        is_text = np.ones(int(after[-1]), bool)
-        is_text[firsts] = False
-        if self.eot_id is not None:
-            is_text[positions - 1] = False
-        ids = np.empty(len(is_text), self.dtype)
-        ids[is_text] = found
-        ids[firsts] = self.bos_id
-        if self.eot_id is not None:
-            ids[positions - 1] = self.eot_id
-        return EncodedBlock(block.index, ids, positions, block.after)
+        stops = np.cumsum(lengths + has_eot * ends + has_bos * begins)
+        ids, is_text = np.empty(int(stops[-1]), self.dtype), np.ones(int(stops[-1]), bool)
+        firsts = np.append(0, stops[:-1])[begins & has_bos]
+        lasts = stops[ends & has_eot] - 1
+        is_text[firsts] = is_text[lasts] = False
+        ids[is_text] = found.astype(self.dtype)
+        if has_bos:
+            ids[firsts] = self.bos_id
+        if has_eot:
+            ids[lasts] = self.eot_id
+        return EncodedBlock(block.index, ids, stops[ends], block.after)
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """uint16 up to 65,536 ids, else uint32; little endian."""
+    """Dtype of a token file: uint16 up to 65,536 ids, else uint32; little endian."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")

@@ -19,7 +19,7 @@ from data_loading.pretokenizer.resume import base_of, goes_on, job_of, up_to_dat
 from data_loading.pretokenizer.token_forecast import Forecast, forecast
 from data_loading.text_io.chunks import not_utf8
 from data_loading.text_io.source import Source
-from data_loading.tokenizers.cutting.special_tokens import probes
+from data_loading.tokenizers.special_tokens import probes
 from data_loading.tokenizers.tiktoken import TiktokenTokenizer
 from data_loading.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 from data_loading.tokens.set_files import SetFiles

@@ -1,9 +1,9 @@
-"""How far a token set is written, so that a killed job goes on from its last finished block.
+"""Journal of a token set, from which a killed job resumes after its last finished block.
 
-Two kinds of files in the set's hidden folder. `journal.json`: a state whose data are on the device.
-`blocks.N.jsonl`: a line for each block since, written when its data are with the kernel. A killed
-process loses nothing of either. After a power cut lines may tell of data that never reached the
-device, so each carries a CRC of its data and counts only while that is right.
+The hidden folder of the set has two kinds of files. `journal.json`: a state whose data are on the device.
+`blocks.N.jsonl`: a line for each block since then, written when its data are with the kernel. A killed
+process loses nothing of either. After a power cut a line can describe data that never reached the device,
+so each has a CRC of its data, and counts only if that is right.
 """
 
 from __future__ import annotations
@@ -24,25 +24,33 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
 SYNC_TOKENS = 1 << 25
-"""Tokens after which the data are synced in the background, and the lines start again. Few, so that the last
-sync is short."""
+"""Tokens after which the data are synced in the background, and a new file of lines begins. A small number
+keeps the last sync short."""
 _VERSION = 2
 _ENGINE = "engine.json"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """written: what is in the files. place: where the text behind it begins. done_bytes: of the source."""
+    """A state from which a job resumes."""
 
     written: Written = Written()
+    """Content of the files."""
     place: Place = Place(None, 0)
+    """Beginning of the text behind it."""
     done_bytes: int = 0
+    """Bytes of the source before that place."""
 
 
 class Journal:
-    """Told of every block after it was written.
+    """Notes each block after it was written.
 
-    job: names everything that decides the bytes of the set. sync: has the device write all data.
+    Args:
+        folder: Hidden folder of the set.
+        job: Digest of everything that decides the bytes of the set.
+        progress: State at which this attempt begins.
+        checksums: Checksums of the data before that state.
+        sync: Writes all data to the device.
     """
 
     def __init__(
@@ -63,9 +71,12 @@ class Journal:
         self._lines = self._open()
 
     def note(self, progress: Progress, checksums: Sequence[str], crc: int) -> None:
-        """A block is in the files, and `progress` is what they hold now. Raises OSError of a full disk.
+        """Note a block that is in the files. Raises OSError if the disk is full.
 
-        checksums: all so far. crc: of what the block added.
+        Args:
+            progress: State of the files with the block.
+            checksums: All checksums so far.
+            crc: CRC-32 of the data of the block.
         """
         new = checksums[self._noted :]
         data = f"{json.dumps({**_plain(progress), 'checksums': new, 'crc': crc})}\n".encode()
@@ -87,15 +98,15 @@ class Journal:
 
     @property
     def is_held(self) -> bool:
-        """What is noted does not count yet."""
+        """Whether notes do not count yet."""
         return self._held is not None
 
     def hold(self) -> None:
-        """Keep lines back from now on: what they tell of does not count yet."""
+        """Keep lines in memory from now on: no job resumes from them."""
         self._held = []
 
     def release(self) -> None:
-        """Write what was kept back; from now on everything counts as it comes."""
+        """Write the lines in memory. From now on each note counts."""
         for data in self._held or []:
             self._lines.write(data)
         self._held = None
@@ -104,7 +115,7 @@ class Journal:
         return open(self._folder / f"blocks.{self._generation}.jsonl", "ab", buffering=0)
 
     def _settle(self, progress: Progress, checksums: Sequence[str], generation: int) -> None:
-        """Make `progress` the state that needs no lines any more; those of older generations go."""
+        """Make `progress` the state that needs no lines, and remove older lines."""
         self._sync()
         state = {"version": _VERSION, "job": self._job, "generation": generation}
         atomic_files.write_json(
@@ -115,18 +126,18 @@ class Journal:
                 path.unlink()
 
     def close(self) -> None:
-        """Close its files, without a last word."""
+        """Close its files without another note."""
         self._lines.close()
         self._thread.shutdown()
 
 
 def write_engine(folder: Path, facts: dict[str, Any]) -> None:
-    """Note what the data here are made with, once that is known to be exact."""
+    """Note the engine of the data once it is known to be exact."""
     atomic_files.write_json(folder / _ENGINE, facts)
 
 
 def read_engine(folder: Path) -> dict[str, Any]:
-    """What an earlier attempt has noted; empty where nothing is."""
+    """The engine that an earlier attempt has noted; empty if there is none."""
     try:
         return atomic_files.read_object(folder / _ENGINE) or {}
     except ValueError:
@@ -134,17 +145,17 @@ def read_engine(folder: Path) -> dict[str, Any]:
 
 
 def read_job(folder: Path) -> str | None:
-    """The job whose unfinished set lies in the folder; None where none can be gone on with."""
+    """Digest of the job whose unfinished set is in the folder; None if no job can resume."""
     state = _read_state(folder)
     return None if state is None else state["job"]
 
 
 def read_progress(folder: Path, dtype: np.dtype, layout: Layout = ONE_FILE) -> tuple[Progress, list[str]]:
-    """How far the unfinished set is, and the checksums so far; data behind that do not count."""
+    """Read the state of an unfinished set, and the checksums so far. Data behind that state do not count."""
     state = _read_state(folder)
     if state is None:
         raise UserError(
-            f"{folder} was changed while it was read. Type the same command again", code="changed-while-read"
+            f"{folder} was changed while it was read. Run the same command again", code="changed-while-read"
         )
     progress, checksums = _progress(state), state["checksums"]
     for line in _lines(folder, state["generation"]):
@@ -157,7 +168,7 @@ def read_progress(folder: Path, dtype: np.dtype, layout: Layout = ONE_FILE) -> t
 
 
 def _plain(progress: Progress) -> dict[str, Any]:
-    """For JSON; `dataclasses.asdict` copies marks deeply, which takes longer than all else here."""
+    """A JSON object of it. `dataclasses.asdict` would copy marks deeply, which is slow."""
     return {
         "written": vars(progress.written),
         "place": vars(progress.place),

@@ -1,4 +1,4 @@
-"""The work itself: from the inputs to all files of a set in its hidden folder."""
+"""Write all files of a set into its hidden folder, from the inputs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from data_loading.pretokenizer.progress import JobMemory, Meter
 from data_loading.pretokenizer.resume import goes_on, job_of, options_of
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.text_io.source import Pieces
-from data_loading.tokenizers.cutting.special_tokens import probes
+from data_loading.tokenizers.special_tokens import probes
 from data_loading.tokenizers.tokenizer import DefinedTokenizer, Tokenizer
 from data_loading.tokens.commit import staging
 from data_loading.tokens.set_files import MANIFEST, SetFiles
@@ -56,12 +56,12 @@ CONTINUES = "going on after"
 """Beginning of the log line of a job that resumes; tests look for it."""
 _MANY_SHARDS = 10_000
 _BYTES_PER_TOKEN = 4
-"""Of ordinary text; a few of other kinds have more."""
+"""Usual text has this many; some texts have more."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One set to be made. base: manifest of the set that is appended to."""
+    """One set to write. base: manifest of the set that is appended to."""
 
     inputs: Inputs
     tokenizer: Tokenizer
@@ -73,7 +73,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of everything that decides the bytes that are made."""
+        """Digest of everything that decides the bytes of the set."""
         return job_of(self.inputs, self.tokenizer, self.options, self.base)
 
     @property
@@ -87,8 +87,13 @@ def make_set(job: Job) -> dict[str, Any]:
     """Write the set from the beginning or from where an earlier attempt ended.
 
     The engine is compared with the reference at the same time. If its ids differ or it refuses the tokenizer,
-    the work starts again after a comparison. The caller holds the lock and has looked at what is there.
-    Returns the manifest. Raises as `pretokenize`.
+    the work starts again after a comparison. The caller holds the lock and has checked that no set is there.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        UserError: See `pretokenize`.
     """
     try:
         return _make(job, at_once=True)
@@ -97,7 +102,7 @@ def make_set(job: Job) -> dict[str, Any]:
 
 
 def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
-    """at_once: the verdict on the engine may come while it is at work."""
+    """at_once: compare the engine while it encodes already."""
     inputs, options = job.inputs, job.options
     is_continued = goes_on(job.files, job.name, inputs, job.tokenizer, options)
     if not is_continued:
@@ -136,7 +141,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
 
 
 def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Comparison | None]:
-    """The engine, and the comparison with the reference where that is still to come."""
+    """Choose the engine. Returns it, and the comparison with the reference if that is still running."""
     tokenizer, wanted = job.tokenizer, job.options.engine
     if is_continued:
         before = chosen_before(read_engine(job.files.partial), tokenizer, wanted)
@@ -154,10 +159,11 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
 
 
 class _Target:
-    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is.
+    """Takes the encoded blocks: writes the files and the journal, and logs progress.
 
-    kept_tokens: with which another attempt can go on. read_bytes: of the source up to the end of each block
-    that is not written yet, by its index.
+    Attributes:
+        kept_tokens: Tokens from which another attempt can resume.
+        read_bytes: Bytes of the source up to the end of each block that is not written yet, by its index.
     """
 
     def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
@@ -189,7 +195,7 @@ class _Target:
         self._disk = DiskWatch(job.files, dtype.itemsize, total, job.log, before)
 
     def take(self, block: EncodedBlock) -> None:
-        """Write it and note it. Raises OSError when the disk is full."""
+        """Write a block and note it in the journal. Raises OSError if the disk is full."""
         assert block.after is not None
         name, done_bytes = self._job.files.tokens.name, self.read_bytes.pop(block.index)
         crc = self.writer.append(block)
@@ -204,7 +210,7 @@ class _Target:
         self._disk.update(done_bytes, self.writer.written.tokens)
 
     def count_from_now(self) -> None:
-        """The engine is known to be exact: another attempt may go on behind what was and will be written."""
+        """Note that the engine is exact, so that another attempt can resume behind all that is written."""
         write_engine(self.folder, self._engine)
         self.journal.release()
         self.kept_tokens = self.writer.written.tokens
@@ -215,14 +221,14 @@ class _Target:
         self.writer.finish()
 
     def give_up(self) -> None:
-        """What is written stays for another attempt."""
+        """Close all files. They stay for another attempt."""
         self._meter.close()
         self.journal.close()
         self.writer.abandon()
 
 
 def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | None, target: _Target) -> None:
-    """All text behind what an earlier attempt has done, into the target."""
+    """Encode all text behind the work of an earlier attempt, and write it."""
     inputs, folder = job.inputs, target.folder
     job.log(f"tokenizing {inputs.what}{_size(inputs)} -> {job.files.tokens}")
     threads = counted(workers, "thread") if workers else "in the reading thread"
@@ -264,7 +270,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
         target.give_up()
         if isinstance(error, UserError):  # the input is at fault
             shutil.rmtree(folder)
-        elif not target.kept_tokens:  # nothing to go on with
+        elif not target.kept_tokens:  # nothing to resume from
             _clear(folder, keep_duplicates=inputs.duplicates is not None)
         raise
     if inputs.max_tokens is not None:
@@ -279,12 +285,12 @@ def _warn_of_many_shards(job: Job) -> None:
     if shards > _MANY_SHARDS:
         job.log(
             f"WARNING: at {each:,} tokens a shard there will be {shards:,} shards or more, two files each. "
-            "Interrupt this and give a larger --tokens-per-shard, such as 100M"
+            "Interrupt this, and give a larger --tokens-per-shard, such as 100M"
         )
 
 
 def _blocks(job: Job, target: _Target) -> Generator[Block]:
-    """The text behind what an earlier attempt has done; closing it closes the inputs."""
+    """Blocks of the text behind the work of an earlier attempt. Closing the generator closes the inputs."""
     place, written = target.earlier.place, target.earlier.written
     with closing(job.inputs.chunks(place.mark, target.pieces)) as chunks:
         for block in make_blocks(
@@ -301,7 +307,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
 
 
 def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
-    """Of what lies in the folder; what else the set consists of is written there."""
+    """Manifest of the files in the folder. The other files of the set are written there."""
     folder, written = target.folder, target.writer.written
     starts = document_starts(folder, job.layout, written)
     made = Made(
@@ -323,7 +329,7 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
 
 
 def _refuse_repeated(job: Job, manifest: dict[str, Any]) -> None:
-    """Raises UserError where what was appended was there; then nothing is left of it."""
+    """Raise UserError if the appended text is in the set already, and remove it."""
     if job.base is None:
         return
     try:
@@ -334,7 +340,7 @@ def _refuse_repeated(job: Job, manifest: dict[str, Any]) -> None:
 
 
 def _clear(folder: Path, *, keep_duplicates: bool) -> None:
-    """Remove what cannot be gone on with. What a first reading has found is looked at by who found it."""
+    """Remove files from which no job can resume. Cleaning checks duplicates of its first pass itself."""
     if not keep_duplicates or not (folder / DUPLICATES).is_dir():
         shutil.rmtree(folder, ignore_errors=True)
         return

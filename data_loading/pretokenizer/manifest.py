@@ -1,4 +1,4 @@
-"""The manifest of a token set: what it holds and what it was made from."""
+"""The manifest of a token set: its content and its sources."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Made:
-    """What a job has written into `folder`. sources: facts of what it read, with the tokens of each.
-    options: whatever changes ids or document borders.
-    """
+    """Files that a job has written, and the facts of the job."""
 
     folder: Path
     layout: Layout
@@ -42,16 +40,18 @@ class Made:
     written: Written
     checksums: list[str]
     sources: list[dict[str, Any]]
+    """Facts of each source, its tokens included."""
     options: dict[str, Any]
+    """Options that change ids or borders of documents."""
     tokenizer: Tokenizer
     engine: dict[str, Any]
 
     def starts(self) -> Values:
-        """Where its documents start, uint64 `(documents,)`."""
+        """First token of each document, uint64 `(documents,)`."""
         return document_starts(self.folder, self.layout, self.written)
 
     def shards(self) -> list[dict[str, Any]]:
-        """Its token files, in order, as a manifest tells of them."""
+        """Entries of a manifest for its token files, in their order."""
         blocks, shards = iter(self.checksums), []
         for shard, start, stop in self.layout.spans(0, self.written.tokens):
             name, documents = self.layout.names(shard)
@@ -69,14 +69,14 @@ class Made:
 
 
 def document_starts(folder: Path, layout: Layout, written: Written) -> Values:
-    """Of what was written into a folder, uint64 `(documents,)`."""
+    """First token of each document in a folder, uint64 `(documents,)`."""
     shards = range(layout.last_shard(written.tokens) + 1)
     parts = [open_npy(folder / layout.names(shard)[1], may_be_empty=True) for shard in shards]
     return parts[0] if len(parts) == 1 else Shards(parts, [layout.first_token(shard) for shard in shards])
 
 
 def make_manifest(made: Made, files: SetFiles, val_fraction: float | None) -> dict[str, Any]:
-    """Of a set of its own. val_fraction: of the tokens, held out; None: left to those who read it."""
+    """Manifest of a new set. val_fraction: share of the tokens that is held out; None: readers decide."""
     sources = [relative_source(fact, files.tokens.parent) for fact in made.sources]
     tokenizer, written = made.tokenizer, made.written
     return {
@@ -108,7 +108,7 @@ def facts_of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def make_longer_manifest(base: dict[str, Any], made: Made, files: SetFiles) -> dict[str, Any]:
-    """Of a set of shards with what was made behind it; what was held out before stays held out."""
+    """Manifest of a set of shards with new ones behind it. Tokens that were held out stay held out."""
     alone = make_manifest(made, files, None)
     sources = [*base["sources"], *alone["sources"]]
     val = base.get("val")
@@ -131,7 +131,7 @@ def _val(fraction: float | None, ranges: list[list[int]]) -> dict[str, Any]:
 
 
 def _held_out(made: Made, fraction: float, first: int = 0) -> list[int]:
-    """The range of tokens held out of what was made. Raises UserError where it has too few."""
+    """Range of the new tokens that is held out. Raises UserError if there are too few."""
     _, val = split_ranges(made.written.tokens, made.starts(), fraction)
     return [first + val.start, first + val.stop]
 
@@ -159,9 +159,12 @@ def _shards(made: Made) -> dict[str, Any]:
 
 
 def with_shares(facts: list[dict[str, Any]], starts: Values, tokens: int) -> list[dict[str, Any]]:
-    """The facts with the tokens of each source, from the documents of each.
+    """Add the tokens of each source to its facts.
 
-    starts: of all documents, uint64 `(documents,)`. tokens: of the whole set.
+    Args:
+        facts: Facts of each source, its documents included.
+        starts: First token of each document, uint64 `(documents,)`.
+        tokens: Tokens of the whole set.
     """
     documents = np.cumsum([0, *(fact["documents"] for fact in facts)])
     if documents[-1] != len(starts):
@@ -174,7 +177,7 @@ def with_shares(facts: list[dict[str, Any]], starts: Values, tokens: int) -> lis
 
 
 def left_out(facts: list[dict[str, Any]]) -> Iterator[str]:
-    """What a user is told of what is not in the set: lines, rows, characters, duplicates."""
+    """Log lines about lines, rows, characters and duplicates that were left out of the set."""
     for name, what in (("skipped", "lines that are no documents"), ("nulls", "rows without a value")):
         found = [(fact["path"], fact[name]) for fact in facts if fact.get(name)]
         if found:
@@ -195,18 +198,18 @@ def left_out(facts: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_bytes_of(manifest: dict[str, Any]) -> int:
-    """Bytes that were read of all sources, decompressed; of a table, as it lies on disk."""
+    """Bytes that were read from all sources, decompressed; for a table, bytes on disk."""
     return sum(
         source.get("read_bytes", source.get("text_bytes", source["bytes"])) for source in manifest["sources"]
     )
 
 
 def is_limited(manifest: dict[str, Any]) -> bool:
-    """Whether the set may have ended before its sources did."""
+    """Whether the set could have ended before its sources."""
     return any(manifest["options"].get(name) is not None for name in ("max_documents", "max_tokens"))
 
 
 def relative_source(fact: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Facts of a source; in the folder of its tokens it is named without it, so that the folder can move."""
+    """Facts of a source, with its bare name if it is in the folder of the tokens, which can then move."""
     path = Path(fact["path"])
     return {**fact, "path": path.name} if path.parent == folder.resolve() else fact

@@ -1,4 +1,4 @@
-"""How far a tokenization is: one moving line on a terminal, a plain line a minute in a log."""
+"""Progress of tokenizing: a moving line on a terminal, a line a minute in a log."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ _LOOK_S = 0.2
 
 
 class Meter:
-    """Told of each block; writes when a line is due.
+    """Writes a line of progress when it is due.
 
-    stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
-    life. before: bytes and tokens done by an earlier attempt, which count as done, not as work of this
-    one. memory: bytes that the process holds now. goal_tokens: where it ends if that is before the text does.
+    Args:
+        total_bytes: Size of the text; None: not known.
+        log: Gets the lines if there is no terminal.
+        stream: Terminal whose line moves; None: lines go to `log`, the first one soon.
+        before: Bytes and tokens of an earlier attempt. They count as done, but not for the rate.
+        memory: Returns the bytes that the process holds now.
+        goal_tokens: Tokens at which the job ends, if it ends before the text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writing a token set block by block, in constant memory, from any block on."""
+"""Write a token set block by block, in constant memory, from any block on."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Written:
-    """What of a set is in its files.
-
-    documents: those begun. document_start: first token of the document that has not ended.
-    shard_documents: starts in the shard that holds the last token.
-    """
+    """Content of the files of a set."""
 
     tokens: int = 0
     documents: int = 0
+    """Documents that have begun."""
     document_start: int = 0
+    """First token of the document that has not ended."""
     shard_documents: int = 0
+    """Documents that begin in the shard with the last token."""
 
 
 _NOTHING = Written()
@@ -44,9 +43,14 @@ _NOTHING = Written()
 class SetWriter:
     """Writes the files of `layout` into a folder.
 
-    done: what an earlier attempt has written there; anything behind it is cut off. checksums: sha256
-    of each CHECKSUM_BYTES of token data so far; grows. After each `append` everything is with the
-    kernel, so that it outlives this process.
+    After each `append` all data are with the kernel, so that they outlive this process.
+
+    Args:
+        folder: Hidden folder of the set.
+        dtype: Dtype of the tokens.
+        done: Content of an earlier attempt. Anything behind it is removed.
+        checksums: SHA-256 of each CHECKSUM_BYTES of its tokens.
+        layout: Division into shards.
     """
 
     def __init__(
@@ -62,7 +66,7 @@ class SetWriter:
         self._folder, self._dtype, self._layout = folder, dtype, layout
         self._unsynced: deque[Path] = deque()
         self._shard = layout.last_shard(done.tokens)
-        self._mend_earlier_shards()
+        self._repair_earlier_shards()
         self._open(done.tokens - layout.first_token(self._shard), done.shard_documents)
         self._digest_again()
 
@@ -97,18 +101,18 @@ class SetWriter:
         return crc
 
     def sync(self) -> None:
-        """Have the device write what is with the kernel; may be called from another thread."""
+        """Write all data that are with the kernel to the device. Another thread can call it."""
         while self._unsynced:
             _sync(self._unsynced.popleft())
         for file in self._files:
             _sync(Path(file.name))
 
     def finish(self) -> None:
-        """Write the headers; everything is in the files when this returns, not yet synced."""
+        """Write the headers and close the files, which are not synced yet."""
         self._close()
 
     def abandon(self) -> None:
-        """Close the files of a run that failed; what cannot be flushed any more is given up."""
+        """Close the files of a failed job without data that cannot be flushed."""
         for file in self._files:
             try:
                 file.close()
@@ -116,7 +120,7 @@ class SetWriter:
                 file.raw.close()  # type: ignore[attr-defined]
 
     def _open(self, tokens: int, documents: int) -> None:
-        """The files of the current shard, of which so much is there."""
+        """Open the files of the current shard behind `tokens` and `documents`."""
         paths = [self._folder / name for name in self._layout.names(self._shard)]
         self._files = [_open(path) for path in paths]
         self._tokens = NpyWriter(self._files[0], self._dtype, tokens)
@@ -124,7 +128,7 @@ class SetWriter:
         self._digest, self._digested = hashlib.sha256(), 0
 
     def _close(self) -> None:
-        """The current shard gets no more tokens."""
+        """Finish the current shard."""
         if self._digested:
             self._close_checksum()
         self._tokens.finish()
@@ -133,8 +137,8 @@ class SetWriter:
             file.close()
             self._unsynced.append(Path(file.name))
 
-    def _mend_earlier_shards(self) -> None:
-        """After a power cut a header may be lost; shards behind what counts go."""
+    def _repair_earlier_shards(self) -> None:
+        """Write headers that a power cut has lost, and remove shards behind the current one."""
         for shard in range(self._shard):
             for name, dtype in zip(self._layout.names(shard), (self._dtype, STARTS), strict=True):
                 with open(self._folder / name, "r+b") as file:
@@ -152,7 +156,7 @@ class SetWriter:
                 path.unlink(missing_ok=True)
 
     def _digest_again(self) -> None:
-        """Take up the checksum of a piece of which an earlier attempt wrote a part."""
+        """Compute the checksum of the part of a piece that an earlier attempt wrote."""
         size, first = self._dtype.itemsize, self._layout.first_token(self._shard)
         in_shard = -(-(self._layout.shard_tokens or 0) * size // CHECKSUM_BYTES)
         whole = (len(self.checksums) - self._shard * in_shard) * CHECKSUM_BYTES
@@ -191,7 +195,7 @@ def _starts_in(block: EncodedBlock, before: Written) -> np.ndarray:
 def crc_of_files(
     folder: Path, dtype: np.dtype, before: Written, after: Written, layout: Layout = ONE_FILE
 ) -> int | None:
-    """The CRC-32 that `append` gave for what lies between the two; None where it is not all there."""
+    """CRC-32 of the data between two states, as `append` returns it; None if some data are missing."""
     crc, last = 0, layout.last_shard(after.tokens)
     for shard, start, stop in layout.spans(before.tokens, after.tokens):
         tokens, starts = (folder / name for name in layout.names(shard))
@@ -206,7 +210,7 @@ def crc_of_files(
 
 
 def _read(path: Path, itemsize: int, start: int, stop: int | None) -> bytes | None:
-    """The values from `start` to `stop`, or to the last; None where they are not all there."""
+    """Values from `start` to `stop`, or to the last one; None if some are missing."""
     try:
         with open(path, "rb") as file:
             file.seek(HEADER_BYTES + start * itemsize)

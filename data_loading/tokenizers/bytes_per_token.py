@@ -1,7 +1,6 @@
-"""How many bytes of text each id stands for, so that losses of different tokenizers can be compared.
+"""Bytes of text that each id encodes, to compare losses of different tokenizers.
 
-What a tokenizer changes before it splits (a normalizer that lowers case, say) has no bytes of its own in the
-text: then nothing is told.
+They are not known for a tokenizer that changes the text before it splits it, such as by lower case.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from data_loading.tokenizers.cutting.cuts import steps_of
 from data_loading.tokenizers.ids import IdsTokenizer
 from data_loading.tokenizers.tiktoken import TiktokenTokenizer
 from data_loading.tokenizers.tokenizer import BYTES_EOT, BytesTokenizer, JsonTokenizer, Tokenizer, vocabulary
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 SPACE_AS = "\u2581"
-"""What stands for a space in the pieces of SentencePiece."""
+"""The space in the pieces of SentencePiece."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_KEEPS_THE_TEXT = ("NFC", "Prepend", "Replace", "Sequence")
-"""Normalizers after which bytes are as many as in the text, but for composed accents (NFC) and a space ahead
-of each document (Prepend). Replace: of a space by SPACE_AS alone."""
+_KEEPS_THE_TEXT = ("NFC", "Prepend", "Replace")
+"""Normalizers that keep the number of bytes, but for composed accents (NFC) and a space before each document
+(Prepend). Replace: only of a space by SPACE_AS."""
 
 
 def bytes_per_id(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of UTF-8 text by id, int64 (vocab_size,); 0 for a special token, such as the end of text.
+    """Bytes of UTF-8 text by id, int64 `(vocab_size,)`; 0 for a special token, such as the end of text.
 
-    None: its ids do not stand for so many bytes of text, or nobody knows.
+    None if that is not known.
     """
     import numpy as np
 
@@ -56,24 +56,15 @@ def _lengths(tokenizer: Tokenizer) -> Iterator[tuple[int, int]] | None:
 
 
 def _of_json(definition: dict[str, Any]) -> Iterator[tuple[int, int]] | None:
-    if not all(_keeps_the_text(part) for part in _parts(definition.get("normalizer"))):
+    if not all(map(_keeps_the_text, steps_of(definition.get("normalizer"), "normalizers"))):
         return None
-    kinds = {part["type"] for key in ("pre_tokenizer", "decoder") for part in _parts(definition.get(key))}
+    steps = steps_of(definition.get("pre_tokenizer"), "pretokenizers")
+    kinds = {step["type"] for step in [*steps, *steps_of(definition.get("decoder"), "decoders")]}
     if "ByteLevel" in kinds:
         return _pieces(definition, len)  # each character of a piece is one byte
     if definition["model"].get("byte_fallback") and "WhitespaceSplit" not in kinds:
         return _pieces(definition, _of_sentence_piece)
     return None  # characters that it does not know are lost
-
-
-def _parts(value: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """A step of a tokenizer.json, or those of a Sequence of them."""
-    if not value:
-        return
-    yield value
-    for key in ("pretokenizers", "decoders", "normalizers"):
-        for part in value.get(key, ()):
-            yield from _parts(part)
 
 
 def _keeps_the_text(part: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Where the files of a tokenizer disagree: ids are those of tokenizer.json, and a line says what differs.
+"""Log lines about files of a tokenizer that disagree. Ids are those of tokenizer.json.
 
-transformers reads tokenizer_config.json too, and lets some of its keys change what tokenizer.json says.
+transformers also reads tokenizer_config.json, and lets some of its keys change those of tokenizer.json.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from data_loading.tokenizers.cutting.cuts import steps_of
 from data_loading.tokenizers.tokenizer import END_OF_TEXT_NAMES, vocabulary
 
 log = logging.getLogger("data_loading")
@@ -25,16 +26,16 @@ def log_contradictions(
     """Log each disagreement once a process.
 
     Args:
-        name: Of the tokenizer.
+        name: Name of the tokenizer.
         definition: The parsed tokenizer.json.
         config: The parsed tokenizer_config.json, empty where there is none.
         special_map: The parsed special_tokens_map.json, empty where there is none.
     """
     for line in contradictions(definition, config, special_map):
-        told = f"tokenizer {name}: {line}"
-        if told not in _logged:
-            _logged.add(told)
-            log.warning("%s", told)
+        whole = f"tokenizer {name}: {line}"
+        if whole not in _logged:
+            _logged.add(whole)
+            log.warning("%s", whole)
 
 
 def contradictions(
@@ -59,9 +60,9 @@ def contradictions(
 
 
 def _settings(definition: dict[str, Any]) -> dict[str, bool]:
-    """What tokenizer.json has of keys that tokenizer_config.json may set; without those that it lacks."""
+    """The keys of tokenizer.json that tokenizer_config.json can set as well."""
     found: dict[str, bool] = {}
-    normalizers = list(_steps(definition.get("normalizer"), "normalizers"))
+    normalizers = steps_of(definition.get("normalizer"), "normalizers")
     bert = next((step for step in normalizers if step.get("type") == "BertNormalizer"), None)
     lowers = any(step.get("type") == "Lowercase" for step in normalizers)
     found["do_lower_case"] = lowers if bert is None else bool(bert.get("lowercase", True))
@@ -71,7 +72,7 @@ def _settings(definition: dict[str, Any]) -> dict[str, bool]:
         found["tokenize_chinese_chars"] = bool(bert.get("handle_chinese_chars", True))
     prefixes = [
         prefix
-        for step in [*_steps(definition.get("pre_tokenizer"), "pretokenizers"), *normalizers]
+        for step in [*steps_of(definition.get("pre_tokenizer"), "pretokenizers"), *normalizers]
         if (prefix := _prefix_space(step)) is not None
     ]
     if prefixes:
@@ -80,7 +81,7 @@ def _settings(definition: dict[str, Any]) -> dict[str, bool]:
 
 
 def _prefix_space(step: dict[str, Any]) -> bool | None:
-    """Whether a step puts a space before a text; None for a step that has nothing to do with it."""
+    """Whether a step puts a space before a text; None for a step of another kind."""
     if step.get("type") == "Prepend":
         return True
     if step.get("type") == "ByteLevel":
@@ -90,16 +91,8 @@ def _prefix_space(step: dict[str, Any]) -> bool | None:
     return None
 
 
-def _steps(step: Any, inner: str) -> Iterator[dict[str, Any]]:
-    """A step, or those of a sequence."""
-    if isinstance(step, dict):
-        yield step
-        for part in step.get(inner) or []:
-            yield from _steps(part, inner)
-
-
 def _added(definition: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
-    """Tokens of added_tokens_decoder that tokenizer.json lacks, or has otherwise."""
+    """Lines about tokens of added_tokens_decoder that tokenizer.json lacks, or has with other flags."""
     decoder = config.get("added_tokens_decoder")
     if not isinstance(decoder, dict):
         return
@@ -126,16 +119,16 @@ def _added(definition: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
             f"vocabulary has {size:,} ids"
         )
     if other_ids:
-        yield f"tokenizer_config.json has other ids than tokenizer.json for {_some(other_ids)}: not heeded"
+        yield f"tokenizer_config.json has other ids than tokenizer.json for {_some(other_ids)}: ignored"
     if other_flags:
         yield (
-            f"tokenizer_config.json describes {_some(other_flags)} otherwise than tokenizer.json "
-            f"({', '.join(_FLAGS)}): tokenizer.json holds"
+            f"tokenizer_config.json describes {_some(other_flags)} differently from tokenizer.json "
+            f"({', '.join(_FLAGS)}): tokenizer.json is used"
         )
 
 
 def _end_of_text(ids: dict[str, int], config: dict[str, Any], special_map: dict[str, Any]) -> Iterator[str]:
-    """Which id ends documents, where the files do not agree on it."""
+    """Lines about the id that ends documents, if the files do not agree on it."""
     named = {
         file: content
         for file, found in (("tokenizer_config.json", config), ("special_tokens_map.json", special_map))

@@ -23,7 +23,7 @@ GPT2_IDS = 50_257
 
 _FETCHED = [file for file in TOKENIZER_FILES if file != "bytes.json"]
 _OLD_NAMES = {"openai-community/gpt2": "gpt2"}
-"""Repositories whose files may lie in the cache under the name they had before."""
+"""Earlier names of repositories, under which the cache may have their files."""
 
 KNOWN = {
     "bytes": schema.Tokenizer(name="bytes"),
@@ -32,11 +32,10 @@ KNOWN = {
 
 
 def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
-    """What `--tokenizer` means: a known name, a folder, an encoding of tiktoken, or a repository
-    `org/name` of the hub.
+    """Parse `--tokenizer`: a known name, a folder, an encoding of tiktoken, or a repository `org/name`.
 
     Raises:
-        UserError: none of them, with the choices.
+        UserError: It is none of them. The message has the choices.
     """
     if name_or_folder in KNOWN:
         return KNOWN[name_or_folder]
@@ -60,7 +59,7 @@ def folder_of(path: Path) -> Path:
     """The folder of a tokenizer that is given as its folder, or as a file in it.
 
     Raises:
-        UserError: another file, of which a folder says more than the file alone.
+        UserError: It is another file. Only a folder has all files of a tokenizer.
     """
     if not path.is_file():
         return path
@@ -75,7 +74,7 @@ def folder_of(path: Path) -> Path:
 
 
 def name_of(spec: schema.Tokenizer) -> str:
-    """What `tokenizer_spec` calls it, for the names of files: its repository, where it is only `custom`."""
+    """Name of a tokenizer in names of files: its repository, if it is only called `custom`."""
     is_bare = spec.path is None and spec.local_folder is None
     return spec.repo if is_bare and spec.repo is not None else spec.name
 

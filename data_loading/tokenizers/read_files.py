@@ -37,9 +37,9 @@ TOKENIZER_FILES = (
 _NAMING = ("tokenizer_config.json", "special_tokens_map.json")
 """Files that name the special tokens, in the order in which they count."""
 _CONVERTIBLE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
-"""Of SentencePiece and WordPiece."""
+"""Files of SentencePiece and WordPiece."""
 _CONFIG = "config.json"
-"""Of a model; not kept."""
+"""File of a model; not copied."""
 _LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Deberta", "CodeGen")
 """Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
 _MODELS_LIKE_GPT2 = (
@@ -87,7 +87,7 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def _how_to_convert(folder: Path) -> str:
-    """What to do with files from which transformers makes a tokenizer.json."""
+    """A hint for files from which transformers makes a tokenizer.json."""
     others = [name for name in _CONVERTIBLE if (folder / name).is_file()]
     if not others:
         return ""
@@ -205,7 +205,7 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
 
 
 def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
-    """Other classes read the same two files with another pattern, or change the text before."""
+    """Raise UserError for other classes, which read the two files with another pattern or change the text."""
     model = _read_json(folder / _CONFIG) if (folder / _CONFIG).is_file() else {}
     given = config.get("tokenizer_class") or model.get("tokenizer_class")
     if given is None:
@@ -232,7 +232,7 @@ def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _check_end_of_text(folder: Path, vocab: dict[str, int]) -> None:
-    """transformers would add the token that these name; another one in its place would be wrong."""
+    """Raise UserError if another end of text is named: transformers would add that token."""
     for path, content in _named_ends(folder):
         if content is not None and content not in vocab and content != END_OF_TEXT:
             raise UserError(

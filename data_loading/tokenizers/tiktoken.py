@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data_loading.tokenizers.byte_level import UTF8_BYTES
 from data_loading.tokenizers.tiktoken_definition import tiktoken_definition
 from data_loading.tokenizers.tokenizer import END_OF_TEXT_NAMES, DefinedTokenizer
 from experiment_utils.errors import UserError
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
 RANKS_FILE = "ranks.tiktoken"
 TIKTOKEN_FILE = "tiktoken.json"
 
-_UTF8_BYTES = [byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)]
-
 
 @dataclass(frozen=True)
 class TiktokenTokenizer(DefinedTokenizer):
     """ranks: lines of `ranks.tiktoken`, by rank. parses_special: special tokens in a text become their ids.
 
-    Ids between 0 and vocab_size may stand for nothing: OpenAI's encodings leave some free.
+    Some ids between 0 and vocab_size can be unused: OpenAI's encodings leave some free.
     """
 
     name: str
@@ -49,7 +48,7 @@ class TiktokenTokenizer(DefinedTokenizer):
 
     @property
     def unused_ids(self) -> int:
-        """How many ids below vocab_size stand for nothing."""
+        """Number of ids below vocab_size without a token."""
         return self.vocab_size - len(self._tokens)
 
     @cached_property
@@ -74,7 +73,7 @@ class TiktokenTokenizer(DefinedTokenizer):
 
     @property
     def text_tokens(self) -> dict[int, bytes]:
-        """Bytes of each id that stands for text: special tokens do not."""
+        """Bytes of each id, special tokens left out."""
         return {rank: token for token, rank in self._ranks.items()}
 
     @property
@@ -82,7 +81,7 @@ class TiktokenTokenizer(DefinedTokenizer):
         return _parsed(self.ranks, f"tokenizer {self.name}")
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """As the class above says; an id that stands for nothing becomes U+FFFD as well."""
+        """Text of the ids; bytes that are not UTF-8 and unused ids become U+FFFD."""
         nothing = "\ufffd".encode()
         return b"".join(self._tokens.get(int(i), nothing) for i in ids).decode(errors="replace")
 
@@ -100,7 +99,7 @@ class TiktokenTokenizer(DefinedTokenizer):
 
 
 def ranks_text(ranks: dict[bytes, int]) -> str:
-    """As `ranks.tiktoken` has them."""
+    """Content of `ranks.tiktoken`."""
     lines = sorted(ranks.items(), key=lambda entry: entry[1])
     return "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in lines)
 
@@ -108,7 +107,7 @@ def ranks_text(ranks: dict[bytes, int]) -> str:
 def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
     """The tokenizer, unless it would fail on some text or give one id to two tokens. Raises UserError."""
     ranks = _parsed(tokenizer.ranks, f"tokenizer {tokenizer.name}")
-    lost = [byte for byte in _UTF8_BYTES if bytes([byte]) not in ranks]
+    lost = [byte for byte in UTF8_BYTES if bytes([byte]) not in ranks]
     if lost:
         raise UserError(
             f"tokenizer {tokenizer.name} has no rank for {len(lost)} of the byte values of UTF-8 (such as "
@@ -124,7 +123,7 @@ def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
 
 
 def read_tiktoken(folder: Path, name: str) -> TiktokenTokenizer:
-    """What `TiktokenTokenizer.save` wrote.
+    """Read the files that `TiktokenTokenizer.save` writes.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -136,27 +135,27 @@ def read_tiktoken(folder: Path, name: str) -> TiktokenTokenizer:
         there = str(said["content_hash"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is damaged ({type(error).__name__}: {error}). {_MEND}", code="tokenizer-damaged"
+            f"{path} is damaged ({type(error).__name__}: {error}). {_FIX}", code="tokenizer-damaged"
         ) from error
     try:
         ranks = ranks_path.read_text(encoding="ascii")
     except FileNotFoundError:
         raise UserError(
-            f"{ranks_path} is missing, which belongs to {path.name}. {_MEND}", code="tokenizer-damaged"
+            f"{ranks_path} is missing, which belongs to {path.name}. {_FIX}", code="tokenizer-damaged"
         ) from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{ranks_path} is damaged ({error}). {_MEND}", code="tokenizer-damaged") from error
+        raise UserError(f"{ranks_path} is damaged ({error}). {_FIX}", code="tokenizer-damaged") from error
     _parsed(ranks, str(ranks_path))
     if _content_hash(pattern, special, ranks) != there:
         raise UserError(
             f"{ranks_path} and {path.name} are not what was saved: their content is "
-            f"{_content_hash(pattern, special, ranks)[:12]}, and {path.name} says {there[:12]}. {_MEND}",
+            f"{_content_hash(pattern, special, ranks)[:12]}, and {path.name} says {there[:12]}. {_FIX}",
             code="tokenizer-damaged",
         )
     return TiktokenTokenizer(name, pattern, special, ranks)
 
 
-_MEND = "Copy the folder again, or tokenize anew with --tokenizer tiktoken:NAME"
+_FIX = "Copy the folder again, or tokenize again with --tokenizer tiktoken:NAME"
 
 
 def _content_hash(pattern: str, special_tokens: dict[str, int], ranks: str) -> str:
@@ -173,9 +172,9 @@ def _parsed(ranks: str, what: str) -> dict[bytes, int]:
         except ValueError:
             raise UserError(
                 f"{what}, line {number}: expected a token in base64 and its rank, found {line[:80]!r}. "
-                f"{_MEND}",
+                f"{_FIX}",
                 code="tokenizer-damaged",
             ) from None
     if not found:
-        raise UserError(f"{what} has no ranks. {_MEND}", code="tokenizer-damaged")
+        raise UserError(f"{what} has no ranks. {_FIX}", code="tokenizer-damaged")
     return found

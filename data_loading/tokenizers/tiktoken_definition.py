@@ -11,11 +11,11 @@ same order, so that no other pair ever makes it. tiktoken takes a piece that is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import pairwise
 from math import inf
 from typing import Any
 
+from data_loading.tokenizers.byte_level import byte_letters
 from data_loading.tokenizers.cutting.split_patterns import (
     CL100K_PATTERN,
     GPT2_PATTERN,
@@ -35,9 +35,9 @@ def tiktoken_definition(
     """The parsed tokenizer.json of an encoding.
 
     Args:
-        name: Of the tokenizer, for the error.
+        name: Name of the tokenizer, for the error.
         pattern: The encoding's `pat_str`.
-        ranks: Id of each token that stands for text.
+        ranks: Id of each token of text.
         parsed: Id of each special token that becomes its id where a text has it; the others are text.
 
     Raises:
@@ -55,7 +55,7 @@ def tiktoken_definition(
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     steps = {"type": "Sequence", "pretokenizers": [split, by_bytes]}
-    letters = _letters()
+    letters = byte_letters()
     vocab = {"".join(letters[byte] for byte in token): rank for token, rank in ranks.items()} | dict(parsed)
     unused = set(range(max(vocab.values(), default=0))).difference(vocab.values())
     return {
@@ -104,11 +104,3 @@ def _last_merge(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]
         place = found.index(least)
         parts[place : place + 2] = [parts[place] + parts[place + 1]]
     return next((pair for pair in pairs if pair[0] == parts[0]), None)
-
-
-@lru_cache(maxsize=1)
-def _letters() -> list[str]:
-    """The letter that stands for each byte in GPT-2's vocabulary."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(0x100)]

@@ -55,10 +55,10 @@ def load_encoding(full: str) -> TiktokenTokenizer:
         encoding: Any = tiktoken.get_encoding(name)
     except OSError as error:  # requests raises kinds of it, too
         raise TokenizerNotFound(_unfetched(full, error)) from error
-    except Exception as error:  # an encoding is made by code of whoever wrote it
-        told = str(error).partition("\n")[0]
+    except Exception as error:  # any package can define an encoding
+        why = str(error).partition("\n")[0]
         raise UserError(
-            f"tokenizer {full}: tiktoken cannot make it ({type(error).__name__}: {told}). If this is a "
+            f"tokenizer {full}: tiktoken cannot make it ({type(error).__name__}: {why}). If this is a "
             "damaged download, try again",
             code="tiktoken-encoding-broken",
         ) from error
@@ -69,24 +69,24 @@ def load_encoding(full: str) -> TiktokenTokenizer:
     )
     if found.unused_ids:
         log.info(
-            "tokenizer %s: of its %s ids %s stand for nothing",
+            "tokenizer %s: %s ids, of which %s are unused",
             *(full, f"{found.vocab_size:,}", f"{found.unused_ids:,}"),
         )
     return found
 
 
 def _names() -> list[str]:
-    """Of the encodings that tiktoken has here; none where it is not installed."""
+    """Names of the encodings of tiktoken; empty if it is not installed."""
     try:
         import tiktoken
     except ImportError:
         return []
     try:
         return sorted(tiktoken.list_encoding_names())
-    except Exception as error:  # a plugin of tiktoken is anybody's code
+    except Exception as error:  # any package can be a plugin of tiktoken
         raise UserError(
             f"tiktoken cannot list its encodings: {error}. One of the packages that add encodings to it "
-            "(modules of tiktoken_ext) is broken: uninstall or mend it",
+            "(modules of tiktoken_ext) is broken: uninstall it",
             code="tiktoken-plugin-broken",
         ) from error
 
@@ -98,10 +98,10 @@ def _unknown(full: str, known: list[str]) -> TokenizerNotFound:
 
 def _unfetched(full: str, error: OSError) -> str:
     name = full.removeprefix(PREFIX)
-    told = textwrap.shorten(str(error), 200, placeholder=" ...")
+    why = textwrap.shorten(str(error), 200, placeholder=" ...")
     return (
         f"tokenizer {full}: its ranks are not in tiktoken's cache and cannot be fetched "
-        f"({type(error).__name__}: {told})\n"
+        f"({type(error).__name__}: {why})\n"
         "On a machine with network, fetch them and copy the folder here:\n"
         "  TIKTOKEN_CACHE_DIR=tiktoken_cache python -c "
         f"'import tiktoken; tiktoken.get_encoding(\"{name}\")'\n"

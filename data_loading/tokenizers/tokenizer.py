@@ -1,9 +1,8 @@
-"""A tokenizer as the rest of the program sees it: ids, sizes, a content hash, its own files.
+"""The interface of a tokenizer: ids, sizes, a content hash, its files.
 
-Three kinds: bytes (no file needed), whatever a Hugging Face tokenizer.json describes, and tiktoken's
-encodings, which are converted to one (in `tiktoken_tokenizer`). The literal text of a special token
-(`<|endoftext|>` in a document) is ordinary text: it never becomes the special id, unless
-`pretokenizer.special_tokens` says so.
+There are three kinds: bytes, which needs no file; a Hugging Face tokenizer.json; and encodings of tiktoken,
+which are converted to one. The text of a special token in a document (`<|endoftext|>`) is ordinary text and
+never becomes the special id, except with `special_tokens.parsing`.
 """
 
 from __future__ import annotations
@@ -39,41 +38,39 @@ END_OF_TEXT_NAMES = (
     "[EOS]",
     "[SEP]",
 )
-"""Looked for in this order where no file of the tokenizer names its end of text."""
+"""Looked for in this order if no file of the tokenizer names its end of text."""
 
 
-MEND = (
+FIX = (
     "The file was edited, or is of another version of the package tokenizers: fetch it again, or "
     "pip install --upgrade tokenizers"
 )
 
 
 class TokenizerNotFound(UserError):
-    """In none of the places where it is looked for."""
+    """A tokenizer is in none of the places where it is looked for."""
 
     code = "tokenizer-not-found"
 
 
 class Tokenizer(ABC):
-    """Text to ids.
-
-    vocab_size: ids are in [0, vocab_size).
-    eot_id: the id appended to each document; None where the tokenizer has no such token.
-    content_hash: sha256 over what decides the ids, so it does not depend on file names or layout.
-    parses_special: special tokens in a text become their ids; the content hash does not tell.
-    bos_id: the id put before each document; None: none is.
-    chosen_ends: `eos` and `bos`, as far as a user chose others than the tokenizer's own; the content hash
-        does not tell.
-    """
+    """Encodes text to ids."""
 
     name: str
     vocab_size: int
+    """Ids are in [0, vocab_size)."""
     eot_id: int | None
+    """Id behind each document; None if the tokenizer has no such token."""
     content_hash: str
+    """SHA-256 over everything that decides the ids: not over names or layout of files, not over the three
+    choices below."""
     cut_rule: CutRule
     parses_special: bool = False
+    """Special tokens in a text become their ids."""
     bos_id: int | None = None
+    """Id before each document; None: no id."""
     chosen_ends: Mapping[str, int | str] = MappingProxyType({})
+    """`eos` and `bos`, if a user chose others than the tokenizer's own."""
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
@@ -99,7 +96,7 @@ class BytesTokenizer(Tokenizer):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What its file holds."""
+        """Content of its file."""
         return {"type": "bytes", "vocab_size": self.vocab_size, "eot_id": BYTES_EOT}
 
     def encode(self, text: str) -> np.ndarray:
@@ -140,7 +137,7 @@ class DefinedTokenizer(Tokenizer):
 
     @cached_property
     def reference(self) -> tokenizers.Tokenizer:
-        """Hugging Face's own tokenizer: its ids are the right ones."""
+        """Hugging Face's own tokenizer, whose ids are the right ones."""
         return reference_tokenizer(self.json, f"tokenizer {self.name}")
 
     def encode(self, text: str) -> np.ndarray:
@@ -196,7 +193,7 @@ def reference_tokenizer(definition: str, what: str) -> tokenizers.Tokenizer:
     try:
         tokenizer = tokenizers.Tokenizer.from_str(definition)
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{what} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged") from error
+        raise UserError(f"{what} cannot be loaded ({error}). {FIX}", code="tokenizer-damaged") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True

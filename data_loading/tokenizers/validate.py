@@ -1,4 +1,4 @@
-"""What is looked at in a parsed tokenizer.json before it is used: shapes, and what would give wrong ids."""
+"""Checks of a parsed tokenizer.json before it is used: shapes, and settings that would give wrong ids."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_loading.tokenizers.cutting.normalizers import normalized
-from data_loading.tokenizers.tokenizer import MEND, model_type, vocabulary
+from data_loading.tokenizers.byte_level import UTF8_BYTES, byte_letters
+from data_loading.tokenizers.cutting.line_feeds import falls_back_to_bytes
+from data_loading.tokenizers.cutting.normalizers import normalized, precompiled
+from data_loading.tokenizers.tokenizer import FIX, model_type, vocabulary
 from experiment_utils.errors import UserError
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
@@ -15,7 +17,7 @@ _MOST_ID = (1 << 32) - 1
 
 
 def check_definition(definition: dict[str, Any], path: Path) -> None:
-    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
+    """Raise UserError for a tokenizer that would give wrong, random or no ids."""
     model = definition.get("model")
     if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
         raise UserError(
@@ -59,7 +61,7 @@ def _check_added(definition: dict[str, Any], path: Path) -> None:
 
 
 def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
-    """The library numbers them itself: by the vocabulary, else on from it and from those before."""
+    """Raise UserError if the library, which numbers added tokens itself, would give other ids."""
     vocab = definition["model"]["vocab"]
     known = vocab if isinstance(vocab, dict) else {piece[0]: index for index, piece in enumerate(vocab)}
     given: dict[str, int] = {}
@@ -81,7 +83,7 @@ def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
 
 
 def _check_steps(definition: dict[str, Any], path: Path) -> None:
-    """Normalizer and pre-tokenizer are read by others than the library, which has to load them, too."""
+    """Raise UserError if the library cannot load the normalizer or the pre-tokenizer, parsed here too."""
     from tokenizers import Tokenizer
 
     empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
@@ -93,27 +95,23 @@ def _check_steps(definition: dict[str, Any], path: Path) -> None:
             Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
         except Exception as error:  # tokenizers raises bare Exception
             raise UserError(
-                f"{path}: its {name} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged"
+                f"{path}: its {name} cannot be loaded ({error}). {FIX}", code="tokenizer-damaged"
             ) from error
 
 
 def _check_tables(step: Any) -> None:
-    """Before the library sees them: a bad table of SentencePiece ends it in a panic, no Exception."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
+    """Raise if a table of SentencePiece is bad: the library would end in a panic, which is no Exception."""
     if isinstance(step, list):
         for part in step:
             _check_tables(part)
     elif isinstance(step, dict):
         if step.get("type") == "Precompiled":
-            Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
+            precompiled(step)
         _check_tables(step.get("normalizers"))
 
 
 def _check_entries(vocab: Any, path: Path) -> None:
-    """Tokens and their ids, or pieces and their scores."""
+    """Raise UserError unless these are tokens with ids, or pieces with scores."""
     if isinstance(vocab, dict):
         wrong = [entry for entry in vocab.items() if not _is_id(entry[1])]
     elif isinstance(vocab, list):
@@ -142,7 +140,7 @@ def _is_scored(entry: Any) -> bool:
 
 
 def _check_loads(definition: dict[str, Any], path: Path) -> None:
-    """All but the vocabulary, which takes long, through the library that has to load the whole file later."""
+    """Raise UserError if the library cannot load the file without its vocabulary, which takes long."""
     from tokenizers import Tokenizer
 
     model = definition["model"]
@@ -153,17 +151,17 @@ def _check_loads(definition: dict[str, Any], path: Path) -> None:
         if token.get("normalized") and not normalized(definition, token["content"]):
             raise UserError(
                 f"{path}: its added token {token['content']!r} is empty once it is normalized, and would end "
-                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false",
+                "the package tokenizers in a panic. Remove it from the file, or set its normalized to false",
                 code="tokenizer-added-empty",
             )
     try:
         Tokenizer.from_str(json.dumps({**definition, "model": bare}))
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{path} cannot be loaded ({error}). {MEND}", code="tokenizer-damaged") from error
+        raise UserError(f"{path} cannot be loaded ({error}). {FIX}", code="tokenizer-damaged") from error
 
 
 def _check_unknown(definition: dict[str, Any], path: Path) -> None:
-    """The models that end in an error at the first word they do not know, unless they have a token for it."""
+    """Raise UserError for a model without a token for unknown words, at which it would fail."""
     model, kind = definition["model"], model_type(definition)
     unknown = model.get("unk_token")
     has_token = (
@@ -174,7 +172,7 @@ def _check_unknown(definition: dict[str, Any], path: Path) -> None:
     if not has_token:
         raise UserError(
             f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
-            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})",
+            f"first such word. Train it again with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})",
             code="tokenizer-without-unknown",
         )
 
@@ -186,17 +184,17 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
     merges = model.get("merges") or []
     for number, pair in enumerate(merges if isinstance(merges, list) else [merges], 1):
         parts = pair.split(" ") if isinstance(pair, str) else pair
-        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        if not isinstance(parts, list) or [*map(type, parts)] != [str, str]:
             raise UserError(
                 f"{path}: merge {number} is {json.dumps(pair, ensure_ascii=False)[:80]}, expected two "
                 "tokens. The file is truncated, or was edited: fetch it again",
                 code="tokenizer-merge-invalid",
             )
         left, right = parts
-        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
-        if absent:
+        if left not in vocab or right not in vocab or left + right[inner:] not in vocab:
+            absent = next(token for token in (left, right, left + right[inner:]) if token not in vocab)
             raise UserError(
-                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
+                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent!r}, which the "
                 "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again",
                 code="tokenizer-merge-invalid",
             )
@@ -209,28 +207,19 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
         )
     normalizer = definition.get("normalizer")
     byte_level = "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), normalizer])
-    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
-    if not byte_level and not falls_back and unknown is None:
+    if not byte_level and not falls_back_to_bytes(model) and unknown is None:
         characters = sum(len(token) == 1 for token in vocab)
         raise UserError(
-            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
-            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token",
+            f"{path} knows {characters:,} characters and would drop all others from the text silently. "
+            "Train it again: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token",
             code="tokenizer-loses-characters",
         )
     if byte_level and unknown is None and (normalizer is None or normalizer["type"] == "ByteLevel"):
-        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
+        lost = [byte for byte in UTF8_BYTES if byte_letters()[byte] not in vocab]
         if lost:
             raise UserError(
                 f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
-                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
+                f"0x{lost[0]:02x}), and would drop them from the text silently. It is truncated, or "
                 "was trained without initial_alphabet=ByteLevel.alphabet()",
                 code="tokenizer-loses-bytes",
             )
-
-
-def _byte_symbols() -> dict[int, str]:
-    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
-    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}

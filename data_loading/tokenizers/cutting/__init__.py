@@ -1,1 +1,1 @@
-"""Places where a text may be cut without a change of any id, by the rules of its tokenizer."""
+"""Places where a text can be cut without a change of an id, by the rules of its tokenizer."""

@@ -1,19 +1,19 @@
-"""Where a text may be cut into blocks without changing one id, read from the tokenizer's own rules.
+"""Safe cuts: places to cut a text into blocks without changing an id, from the tokenizer's own rules.
 
-The cut stands in bytes of UTF-8: before a space (0x20) that follows a printable ASCII character
+A cut is a place in UTF-8 bytes: before a space (0x20) that follows a printable ASCII character
 (0x21-0x7E), or a letter of a script without spaces, of which no normalizer makes a blank. Where a known
-pattern splits the text as it is (no normalizer, or NFC), the character may be any that is no whitespace:
-to a pattern all of them are alike there, and NFC neither looks across a space nor makes or takes away one.
-Line feeds: see `cut_line_feeds`. A cut is safe when
+pattern splits the text as it is (no normalizer, or NFC), the character can be any that is no whitespace:
+a pattern treats all of them alike there, and NFC neither looks across a space nor adds or removes one.
+Line feeds: see `line_feeds`. A cut is safe when
 
-1. no added token can match across it, as it stands or as it is normalized, nor take away the space
-   after itself (`rstrip`);
+1. no added token can match across it, as written or normalized, nor remove the space after itself
+   (`rstrip`);
 2. the normalizer works on each side as on the whole;
 3. the pre-tokenizer always puts a border there and looks at neither side from the other, or
    there is no pre-tokenizer, but no token of a BPE vocabulary spans the border, so that no merge
    ever does.
 
-Whatever is not listed here as known to be safe has no rule: such documents are encoded whole.
+Anything that is not listed here as safe has no rule: such documents are encoded whole.
 """
 
 from __future__ import annotations
@@ -46,24 +46,22 @@ SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
 
 @dataclass(frozen=True)
 class CutRule:
-    """before: bytes before which a cut is safe after 0x21-0x7E; empty: no safe cut is known.
-
-    behind_words: also after a character outside ASCII that is surely no whitespace.
-    at_lines: also after a line feed, before a character that is surely no whitespace, and no "/".
-    letters_only: of all characters outside ASCII, only `characters.letters` count for these two.
-    everywhere: each character border is safe (bytes tokenizer).
-    drop_space: the space at the cut is left out of the next block, whose start gets a mark for it
-    (Llama 2's Prepend).
-    why_none: what in the tokenizer stands against a rule.
-    """
+    """The safe cuts of a tokenizer."""
 
     before: tuple[int, ...] = ()
+    """Bytes before which a cut is safe after 0x21-0x7E; empty: no safe cut is known."""
     everywhere: bool = False
+    """Each border of characters is safe (bytes tokenizer)."""
     drop_space: bool = False
+    """The next block begins with a mark instead of the space at the cut (Llama 2's Prepend)."""
     why_none: str = ""
+    """Part of the tokenizer that rules out a safe cut."""
     behind_words: bool = False
+    """A cut is also safe after a character outside ASCII that is surely no whitespace."""
     at_lines: bool = False
+    """A cut is also safe after a line feed, before a character that is surely no whitespace, and no "/"."""
     letters_only: bool = False
+    """`behind_words` and `at_lines` count only `word_boundaries.letters` outside ASCII."""
 
     @property
     def exists(self) -> bool:
@@ -71,15 +69,15 @@ class CutRule:
 
     @property
     def where(self) -> str:
-        """The places, for people."""
+        """Description of the places for messages."""
         if self.everywhere:
             return "between any two characters"
         names = {SPACE: "a space", LINE_FEED: "a line feed"}
         behind = "a character that is no whitespace" if self.behind_words else "printable ASCII"
         if self.behind_words and self.letters_only:
             behind = "printable ASCII or a letter of Chinese, Japanese, Korean, Thai and the like"
-        told = f"before {' or '.join(names[byte] for byte in self.before)} behind {behind}"
-        return told + (", or at the start of a line that begins with no whitespace" if self.at_lines else "")
+        places = f"before {' or '.join(names[byte] for byte in self.before)} behind {behind}"
+        return places + (", or at the start of a line that has no whitespace there" if self.at_lines else "")
 
 
 EVERY_CHARACTER = CutRule(everywhere=True)
@@ -107,7 +105,7 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
         check_as_normalized(definition, normalizer)
         kinds = {step["type"] for step in normalizer}
         by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split") and not is_proved
-        # Blanks that BERT's normalizer puts beside a letter are dropped, if no token is looked for before.
+        # Blanks that BERT's normalizer puts next to a letter are dropped, if no token is looked for before.
         at_blanks = splitter is not None and splitter["type"] in SPLIT_AT_WHITESPACE
         at_blanks = at_blanks and not is_proved and not any(token.get("normalized") for token in added)
         any_word = by_pattern and kinds <= {"NFC"}
@@ -124,7 +122,7 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
 
 
 def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends: bool) -> tuple[int, ...]:
-    """The bytes before which a cut stays safe. A special token is not matched, but still hides others."""
+    """Bytes before which a cut stays safe. A special token is not matched, but hides others."""
     content = token["content"]
     for cut in before:
         inside = any(content[i] == chr(cut) and not content[i - 1].isspace() for i in range(1, len(content)))
@@ -138,7 +136,7 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     if token.get("rstrip"):
         raise NoRule(f"the added token {content!r} takes the spaces after it (rstrip)")
     if prepends:
-        raise NoRule(f"the added token {content!r} beside a Prepend normalizer")
+        raise NoRule(f"the added token {content!r} next to a Prepend normalizer")
     return before
 
 
@@ -177,7 +175,7 @@ def _find_splitter(
 
 
 def _proved(split: dict[str, Any]) -> bool:
-    """Whether an unknown Split always puts a border at a space. Raises NoRule if nothing is proved of it."""
+    """Whether an unknown Split always puts a border at a space. Raises NoRule without a proof."""
     pattern = split.get("pattern", {})
     regex = pattern.get("Regex") or re.escape(pattern.get("String", ""))
     if not isolates(split):
@@ -256,7 +254,7 @@ def first_cut(data: bytes | bytearray, rule: CutRule, start: int) -> int | None:
 def _cuts(data: bytes | bytearray, low: int, high: int, rule: CutRule, *, step: int) -> Iterator[int]:
     """The safe cuts p with low < p <= high, ascending or (step -1) descending. data: longer than `high`.
 
-    What lies beside a place outside ASCII is looked at only where that is asked for.
+    Neighbours outside ASCII are decoded only for the places that a caller takes.
     """
     import numpy as np
 

@@ -1,15 +1,15 @@
-"""Where a text may be cut at the ends of its lines without changing one id.
+"""Safe cuts at the ends of lines.
 
 Before a line feed (0x0A), behind a word as before a space,
 
-- for GPT-2's pattern, to which both are whitespace, where nothing is put before a text;
-- where pieces end at all whitespace, which is dropped (BERT);
-- where Metaspace makes pieces and the normalizer makes a space of the line feed (the tables of T5 and XLM-R);
-- where one piece spans a whole text, but the line feed has a token of its own, or that of its byte, which
+- for GPT-2's pattern, to which both are whitespace, if nothing is put before a text;
+- if pieces end at all whitespace, which is dropped (BERT);
+- if Metaspace makes pieces and the normalizer makes a space of the line feed (the tables of T5 and XLM-R);
+- if one piece spans a whole text, but the line feed has a token of its own, or that of its byte, which
   no merge takes together with another character, and the text gets no mark at its start.
 
 The patterns of cl100k and o200k allow a cut behind a line feed too, before a character that is no
-whitespace (for o200k no "/" either: then everywhere not). None of their alternatives matches a line feed
+whitespace (nor "/", which matters for o200k). None of their alternatives matches a line feed
 and after it anything but whitespace and "/". The whitespace before the cut ends in a line feed, and so
 is taken to its end by `[\\r\\n]*` or `\\s*[\\r\\n]+`, which do not look ahead, in the whole as in the part;
 at the end of a part tiktoken's cl100k takes the same by `\\s+\\z`.
@@ -33,9 +33,9 @@ def splits_at_line_feed(
     *,
     prepends: bool,
 ) -> bool:
-    """A line feed behind a word is always a border, and at the start of a text nothing is put before it.
+    """Whether a line feed behind a word is always a border, and a text that begins with one gets no prefix.
 
-    No normalizer known here looks at what is beside a line feed, so what becomes of one shows for all.
+    No normalizer known here looks at the neighbours of a line feed, so one example shows the result for all.
     """
     becomes = normalized(definition, "a\nb")
     if splitter is None:
@@ -44,7 +44,7 @@ def splits_at_line_feed(
         )
         return unmarked and becomes == "a\nb" and _line_feed_is_alone(definition["model"])
     if splitter["type"] == "Metaspace":
-        return becomes == "a b"  # else it would stand inside of a piece, and get a mark at the start
+        return becomes == "a b"  # else it would be inside a piece, and get a mark at the start
     if any(step["type"] == "Metaspace" and step.get("prepend_scheme") == "first" for step in steps):
         return False  # behind the splitter it marks what begins a text, and only that
     plain = splitter["type"] == "ByteLevel" and not splitter.get("add_prefix_space", True)
@@ -54,23 +54,29 @@ def splits_at_line_feed(
 
 
 def _line_feed_is_alone(model: dict[str, Any]) -> bool:
-    """A BPE has a token for it, or that of its byte, which no merge takes together with another character.
+    """Whether no merge joins the line feed with another character.
 
-    So what is unknown beside it is never fused across it either.
+    It has a token of its own or that of its byte, so unknown characters are not fused across it either.
     """
     vocab, byte = model["vocab"], "<0x0A>"
     if any(token.strip("\n") for token in vocab if "\n" in token):
         return False
     if "\n" in vocab:
         return True
-    falls_back = model.get("byte_fallback") and all(f"<0x{value:02X}>" in vocab for value in range(256))
-    return bool(falls_back) and not any(
+    return falls_back_to_bytes(model) and not any(
         byte in (pair if isinstance(pair, list) else pair.split(" ")) for pair in model["merges"]
     )
 
 
+def falls_back_to_bytes(model: dict[str, Any]) -> bool:
+    """Whether a model encodes unknown characters by the tokens of their bytes."""
+    return bool(model.get("byte_fallback")) and all(
+        f"<0x{byte:02X}>" in model["vocab"] for byte in range(256)
+    )
+
+
 def splits_behind_line_feed(steps: list[dict[str, Any]], added: list[dict[str, Any]]) -> bool:
-    """What begins a line must look the same at the start of a text: no prefix, no token that looks back."""
+    """Whether a line is divided alike at the start of a text: no prefix, no token that looks back."""
     for step in steps:
         known = step["type"] == "Split" and step["pattern"].get("Regex") in KNOWN_PATTERNS[1:]
         plain = step["type"] == "ByteLevel" and not step.get("add_prefix_space", True)

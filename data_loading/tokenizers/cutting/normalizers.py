@@ -1,4 +1,4 @@
-"""Which normalizers leave a safe cut safe: each side of it becomes what it becomes in the whole."""
+"""Normalizers that keep a cut safe: each side is normalized alike alone and in the whole text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from data_loading.tokenizers.cutting.word_boundaries import letters
 
 _LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
 CHARACTER_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
-"""They leave line feeds, the word mark and `letters` what they are."""
+"""Normalizers that keep line feeds, the word mark and `letters`."""
 WORD_MARK = "▁"
 
 
 class NoRule(Exception):
-    """Carries the reason."""
+    """No safe cut is known. The message is the reason."""
 
 
 def check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]]) -> None:
@@ -35,7 +35,7 @@ def check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]])
         if spans or looks_back:
             raise NoRule(f"the added token {token['content']!r} matches across a space once it is normalized")
         if any(step["type"] == "Precompiled" for step in steps):  # what it makes of " \u0301" is not known
-            raise NoRule(f"the added token {token['content']!r} beside a Precompiled normalizer")
+            raise NoRule(f"the added token {token['content']!r} next to a Precompiled normalizer")
 
 
 def normalized(definition: dict[str, Any], text: str) -> str:
@@ -54,7 +54,7 @@ def _normalizer(part: str) -> Any:
 
 
 def keeps_letters(steps: list[dict[str, Any]]) -> bool:
-    """No step makes, of one of `letters`, a blank, the word mark or nothing, or puts a blank beside it."""
+    """Whether no step turns one of `letters` into a blank, the word mark or nothing, or adds a blank."""
     return all(
         step["type"] in (*CHARACTER_NORMALIZERS, "Nmt", "Prepend", "Replace")
         or (step["type"] == "Precompiled" and _keeps_letters(step))
@@ -64,18 +64,22 @@ def keeps_letters(steps: list[dict[str, Any]]) -> bool:
 
 def _keeps_letters(step: dict[str, Any]) -> bool:
     """A table of SentencePiece: it works on each character alone between two spaces."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
-    table = Precompiled(b64decode(step["precompiled_charsmap"]))
-    changed = table.normalize_str(" ".join(map(chr, letters())))
+    changed = precompiled(step).normalize_str(" ".join(map(chr, letters())))
     parts = changed.split(" ")
     return len(parts) == len(letters()) and changed.split() == parts and WORD_MARK not in changed
 
 
+def precompiled(step: dict[str, Any]) -> Any:
+    """The normalizer with a table of SentencePiece. Raises Exception for a bad table."""
+    from base64 import b64decode
+
+    from tokenizers.normalizers import Precompiled
+
+    return Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
+
+
 def check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
-    """True when it prepends the word mark to a text. Raises NoRule when it may look across a cut."""
+    """Whether it prepends the word mark to a text. Raises NoRule if it can look across a cut."""
     kinds = [step["type"] for step in steps]
     for step in steps:
         if step["type"] == "Replace":
@@ -118,12 +122,8 @@ def leaves_spaces_marked(steps: list[dict[str, Any]]) -> bool:
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:
-    """A table of SentencePiece works on single characters here; it must leave these as they are."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
-    table = Precompiled(b64decode(step["precompiled_charsmap"]))
+    """Raise NoRule if a table of SentencePiece, which works on single characters, changes blanks."""
+    table = precompiled(step)
     for character in map(chr, range(0x20, 0x7F)):
         changed = table.normalize_str(character)
         blank = changed.split() != [changed] or WORD_MARK in changed

@@ -1,6 +1,6 @@
-"""The patterns by which byte-level tokenizers divide text, as far as they are known.
+"""Known patterns by which byte-level tokenizers divide text.
 
-They are written as Oniguruma reads them, the library of regular expressions behind tokenizers.
+They are written for Oniguruma, the library of regular expressions that tokenizers uses.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ TIKTOKEN_CL100K_PATTERN = (
 
 
 def isolates(split: dict[str, Any]) -> bool:
-    """Each match of the pattern of this Split becomes a piece."""
+    """Whether each match of the pattern of this Split becomes a piece."""
     return (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
 
 
 def splits_by_known_pattern(split: dict[str, Any]) -> bool:
-    """A Split whose pieces are the matches of a known pattern."""
+    """Whether the pieces of a Split are the matches of a known pattern."""
     return isolates(split) and split.get("pattern", {}).get("Regex") in KNOWN_PATTERNS

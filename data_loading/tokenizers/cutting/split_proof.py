@@ -1,8 +1,8 @@
 """Prove from a pattern itself that a cut before a space changes no piece of a Split pre-tokenizer.
 
-A word character is here a printable ASCII character other than the space, or one of `characters.letters`;
-the cut is before a space that follows one. Oniguruma takes the matches of a pattern one after another. Those
-of the two parts are those of the whole if
+A word character is here a printable ASCII character other than the space, or one of
+`word_boundaries.letters`; the cut is before a space that follows one. Oniguruma takes the matches of a
+pattern one after another. Those of the two parts are those of the whole if
 
 1. in no alternative a part that can match a space comes after one that can match a word character. So no
    match lies across the cut, and one that reaches it cannot be longer in the whole;

@@ -1,4 +1,4 @@
-"""Which characters of UTF-8 lie beside a place in a text."""
+"""Characters of UTF-8 next to a place in a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DOUBTFUL = (
     *(0x85, 0xA0, 0x1680, 0x180E, *range(0x2000, 0x200C)),
     *(0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF),
 )
-"""Outside ASCII: White_Space of Unicode, and what was or is taken for it by some library."""
+"""Characters outside ASCII that are White_Space in Unicode, or whitespace to some library."""
 
 _WHITESPACE = frozenset(map(chr, DOUBTFUL))
 _LONGEST = 4
@@ -16,8 +16,10 @@ _LONGEST = 4
 
 @cache
 def letters() -> tuple[int, ...]:
-    """Of scripts that are written without spaces, and their punctuation. Every normalizer but BERT's, which
-    puts spaces around some, makes of each alone text without a blank that begins with neither "/" nor a mark.
+    """Letters of scripts that are written without spaces, and their punctuation.
+
+    Every normalizer but BERT's, which puts spaces around some, turns each alone into text without a blank
+    that begins with neither "/" nor a mark.
     """
     ranges = (
         *((0x0E01, 0x0E30), (0x0E40, 0x0E46), (0x0E81, 0x0EB0), (0x0F0B, 0x0F0B), (0x0F0D, 0x0F0D)),
@@ -34,17 +36,17 @@ def _letters() -> frozenset[str]:
 
 
 def is_word_behind(data: bytes | bytearray, place: int, *, letters_only: bool = False) -> bool:
-    """A character outside ASCII that is surely no whitespace (or: one of `letters`) ends at the place.
+    """Whether a character outside ASCII that is surely no whitespace (or: one of `letters`) ends there.
 
-    One that is ill-formed, or that lies only partly in `data`, is none: such bytes may be dropped, and
-    then another one is beside the place.
+    False for ill-formed bytes and for a character that is only partly in `data`: such bytes can be dropped,
+    and then another character is next to the place.
     """
     sizes = range(2, min(_LONGEST, place) + 1)
     return any(_is_word(data[place - size : place], letters_only) for size in sizes)
 
 
 def is_word_ahead(data: bytes | bytearray, place: int, *, letters_only: bool = False) -> bool:
-    """As `is_word_behind`, for the character that begins at the place."""
+    """The same as `is_word_behind` for the character that begins at the place."""
     sizes = range(2, min(_LONGEST, len(data) - place) + 1)
     return any(_is_word(data[place : place + size], letters_only) for size in sizes)
 

@@ -17,8 +17,8 @@ from data_loading.pretokenizer.engines.fastokens import FastokensEngine
 from data_loading.pretokenizer.engines.parity import difference_on
 from data_loading.pretokenizer.sources.json_lines import JsonLines
 from data_loading.text_io.byte_files import SAMPLE_BYTES
-from data_loading.tokenizers.cutting.special_tokens import probes
 from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.special_tokens import probes
 from tests.golden_text import Golden
 
 LONG_BYTES = 1_200_000

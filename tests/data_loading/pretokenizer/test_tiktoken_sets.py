@@ -27,13 +27,13 @@ from data_loading.pretokenizer.journal import write_engine
 from data_loading.pretokenizer.make_set import CONTINUES
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
-from data_loading.tokenizers.cutting.special_tokens import CHOICES, choose, parsing
 from data_loading.tokenizers.cutting.split_patterns import (
     KNOWN_PATTERNS,
     TIKTOKEN_CL100K_PATTERN,
     TIKTOKEN_R50K_PATTERN,
 )
 from data_loading.tokenizers.load import load_tokenizer, tokenizer_spec
+from data_loading.tokenizers.special_tokens import CHOICES, choose, parsing
 from data_loading.tokenizers.tiktoken import TiktokenTokenizer, ranks_text
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL

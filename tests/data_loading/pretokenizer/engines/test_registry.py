@@ -21,9 +21,9 @@ from data_loading.pretokenizer.engines.reference import ReferenceEngine
 from data_loading.pretokenizer.engines.registry import ENGINES, REMOVED, choose_engine, make_engine
 from data_loading.pretokenizer.job import check_options
 from data_loading.pretokenizer.options import Options
-from data_loading.tokenizers.cutting.special_tokens import parsing, probes
 from data_loading.tokenizers.cutting.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.special_tokens import parsing, probes
 from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.golden_text import Golden

@@ -22,12 +22,10 @@ _MOST_PROBED = 500
 
 @dataclass(frozen=True)
 class ParsingTokenizer(JsonTokenizer):
-    """A tokenizer that turns the special tokens in a text to their ids. special_ids: which they are.
-
-    Its files and content hash are those of the tokenizer as it is.
-    """
+    """A tokenizer that reads special tokens in a text. Files and content hash are those of `plain`."""
 
     special_ids: frozenset[int] = frozenset()
+    """Ids of the special tokens."""
     parses_special: bool = True
 
     @property
@@ -46,14 +44,14 @@ class ParsingTokenizer(JsonTokenizer):
 
 
 def probes(tokenizer: Tokenizer) -> list[bytes]:
-    """Each added token between words, next to itself and inside a word: for comparing engines.
+    """Texts with each added token between words, next to itself and inside a word, to compare engines.
 
-    Also where they stay text: an engine may know them all the same.
+    They are compared even if special tokens are text, since an engine could read them all the same.
     """
     added = tokenizer.definition.get("added_tokens") if isinstance(tokenizer, DefinedTokenizer) else None
     texts = [token["content"] for token in (added or [])[:_MOST_PROBED]]
-    told = "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in texts)
-    return [part.encode() for part in (told, *texts) if part]
+    whole = "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in texts)
+    return [part.encode() for part in (whole, *texts) if part]
 
 
 def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:
@@ -72,13 +70,13 @@ def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:
 
 
 def _parsing_tiktoken(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
-    """Where two begin at one place, tiktoken takes the one that its table happens to list first."""
+    """Refuse tokens that can begin at one place: tiktoken takes the first one of its table."""
     special = sorted(tokenizer.special_tokens)
     for first, second in pairwise(special):
         if second.startswith(first):
             raise UserError(
                 f"--special-tokens parse: tokenizer {tokenizer.name} has the special tokens {first!r} and "
-                f"{second!r}; which of them tiktoken reads where both could stand is not fixed",
+                f"{second!r}; tiktoken does not define which of them it reads if both match",
                 code="special-tokens-ambiguous",
             )
     return replace(tokenizer, parses_special=True)

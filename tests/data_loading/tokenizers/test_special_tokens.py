@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
-from data_loading.tokenizers.cutting import special_tokens
-from data_loading.tokenizers.cutting.special_tokens import choose, parsing
+from data_loading.tokenizers import special_tokens
 from data_loading.tokenizers.read_files import read_tokenizer
+from data_loading.tokenizers.special_tokens import choose, parsing
 from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.golden_text import Golden
