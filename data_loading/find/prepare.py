@@ -20,8 +20,7 @@ from data_loading.find.train_val_files import foreign_paths, open_sides
 from data_loading.find.unused_keys import refuse_unused
 from data_loading.hub.hub_uri import PREFIX as HUB
 from data_loading.remote.address import is_remote
-from data_loading.remote.remote_set import RemoteSet
-from data_loading.remote.run_sets import open_for_run
+from data_loading.remote.remote_set import RemoteSet, open_for_run
 from data_loading.tokenizers.ids import IDS
 from data_loading.tokenizers.load import load_tokenizer
 from data_loading.tokenizers.run_tokenizer import tokenizer_for
