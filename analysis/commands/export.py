@@ -129,7 +129,7 @@ def _to_wandb(
     one: Run, facts: RunFacts, place: Path, points: Iterator[Point], ending: Any, project: str | None
 ) -> _Written:
     from analysis.export.wandb import WandbRun
-    from data_loading.remote.credentials import redacted
+    from data_loading.remote.address import redacted
 
     try:
         writer = WandbRun(facts, place, project)
@@ -193,7 +193,7 @@ def _why_not(one: Run, options: argparse.Namespace) -> str | None:
 def _follow(options: argparse.Namespace) -> int:
     from analysis.export.follow import Nobody, Parent, follow
     from analysis.export.targets import open_live
-    from data_loading.remote.credentials import redacted
+    from data_loading.remote.address import redacted
 
     if options.parent is not None:  # started by a run, which names its own folders
         folders: list[tuple[Path, str | None]] = [(Path(given), None) for given in options.study]

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from data_loading.remote.address import parse
-from data_loading.remote.download import PART_BYTES, WORKERS, DownloadOptions
+from data_loading.remote.download import PART_BYTES, WORKERS, RemoteOptions
 from experiment_utils.quantities import parse_size
 
 _HELP = "copy a token set between disks, s3://, r2:// and https://, verified, resumable"
@@ -63,14 +63,11 @@ def _size(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Copy the set and print a summary; returns the exit status. Raises UserError."""
     from data_loading.remote.copy_set import mirror
-    from experiment_utils.errors import UserError
 
-    if arguments.workers < 1 or arguments.part_size < 1:
-        raise UserError("--workers and --part-size: expected at least 1", code="flag-below-one")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     started = time.monotonic()
     source, target = parse(arguments.source), parse(arguments.target)
-    options = DownloadOptions(arguments.workers, arguments.part_size)
+    options = RemoteOptions(workers=arguments.workers, part_bytes=arguments.part_size)
     report = mirror(source, target, options, dry_run=arguments.dry_run)
     there = f"{report.there_files:,} files ({report.there_bytes / 1e6:,.1f} MB) exist already"
     copied = f"{report.files:,} files ({report.bytes / 1e6:,.1f} MB)"

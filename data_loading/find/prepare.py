@@ -19,8 +19,7 @@ from data_loading.find.run_tokenizer import tokenizer_for
 from data_loading.find.verify_set import refuse_unused
 from data_loading.hub.hub_uri import PREFIX as HUB
 from data_loading.remote.address import is_remote
-from data_loading.remote.remote_set import RemoteSet
-from data_loading.remote.run_sets import open_for_run
+from data_loading.remote.remote_set import RemoteSet, open_for_run
 from data_loading.tokenizers.document_ends import named_bos_id
 from data_loading.tokenizers.ids import IDS, IdsTokenizer
 from data_loading.tokenizers.load import load_tokenizer

@@ -1,1 +1,1 @@
-"""How spans of tokens are read: one face, the same bytes from each kind."""
+"""Readers of tokens: memory maps, pread(2) or a copy in memory give the same values."""

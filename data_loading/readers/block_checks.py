@@ -24,9 +24,8 @@ class CheckedReader(Reader):
         super().__init__(reader.extents)
         self.name, self._reader, self._parts = reader.name, reader, parts
         self._block_tokens = block_bytes // reader.extents.dtype.itemsize
-        blocks = [len(part.blocks) for part in parts]
-        self._first = np.cumsum([0, *blocks])
-        self._checked = np.zeros(sum(blocks), bool)
+        self._first = np.cumsum([0, *(len(part.blocks) for part in parts)])
+        self._checked = np.zeros(self._first[-1], bool)
 
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         """Return the spans of the other reader.
@@ -34,22 +33,21 @@ class CheckedReader(Reader):
         Raises:
             UserError: a block differs from its checksum; names file and bytes.
         """
-        if not self._checked.all():
-            self._check(starts, width)
+        self._check(starts, starts + width)
         return self._reader.gather(starts, width)
 
     def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the spans of the other reader, checked as in `gather`."""
-        if not self._checked.all():
-            self._check(starts, lengths)
+        self._check(starts, starts + lengths)
         return self._reader.gather_spans(starts, lengths)
 
     def will_need(self, starts: np.ndarray, width: int) -> None:
         self._reader.will_need(starts, width)
 
-    def _check(self, starts: np.ndarray, lengths: int | np.ndarray) -> None:
-        ends = starts + lengths - 1
-        for first, last in np.unique(np.stack([self._block_of(starts), self._block_of(ends)]).T, axis=0):
+    def _check(self, starts: np.ndarray, ends: np.ndarray) -> None:
+        if self._checked.all():
+            return
+        for first, last in np.unique(np.stack([self._block_of(starts), self._block_of(ends - 1)]).T, axis=0):
             for block in range(int(first), int(last) + 1):
                 if not self._checked[block]:
                     self._check_block(block)
@@ -71,7 +69,7 @@ class CheckedReader(Reader):
             raise UserError(
                 f"{part.tokens_path}: bytes {start * size:,} to {(start + count) * size:,} of its tokens do "
                 "not match their checksum: the file was changed or damaged since it was opened. Copy the set "
-                "again, and type the same command again to go on from the last checkpoint",
+                "again, and type the same command again to resume from the last checkpoint",
                 code="tokens-changed",
             )
         self._checked[block] = True

@@ -30,7 +30,7 @@ _SMALL_IN_A_PAGE = 8
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """How tokens are read; the bytes are the same."""
+    """Settings of a reader; the bytes that it reads do not depend on them."""
 
     reader: str = AUTO
     """mmap, pread, memory or auto."""
@@ -41,7 +41,7 @@ class ReaderOptions:
     verify: str = "set"
     """set: checksums were compared when the set was opened. blocks: each block again before its first use."""
     plan: Plan | None = None
-    """What is read, for tokens that are fetched before their use."""
+    """Windows and their order, for tokens that are fetched before their use."""
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
@@ -82,8 +82,8 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
         raise UserError(f"reader {name!r}: choices are {', '.join(READERS)}", code="reader-unknown")
     if bound is not None and name != "mmap":
         raise UserError(
-            f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. Remove "
-            "it",
+            f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. "
+            "Remove it",
             code="max-resident-without-mmap",
         )
     if name == "memory":
@@ -102,10 +102,10 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
 
 
 def _is_read_around(extents: Extents, options: ReaderOptions, size: int, room: int | None) -> bool:
-    """Whether the kernel is left to read around what is requested.
+    """Whether the kernel may read around what is requested.
 
-    Windows much smaller than a page, in a set that fits in the page cache: reading around has soon read all,
-    and page by page it takes an epoch.
+    For windows much smaller than a page, in a set that fits in the page cache: reading around has soon read
+    all, and page by page it takes an epoch.
     """
     if not options.at_random or options.plan is None or options.plan.windows is None or room is None:
         return False
@@ -131,7 +131,7 @@ def _suggested(extents: Extents, options: ReaderOptions, size: int, room: int | 
 
 @cache
 def slurm_counts_page_cache() -> bool:
-    """Whether Slurm kills jobs by their RSS (slurm.conf(5): OverMemoryKill, without UsePss)."""
+    """Return whether Slurm kills jobs by their RSS (slurm.conf(5): OverMemoryKill, without UsePss)."""
     if "SLURM_JOB_ID" not in os.environ or (scontrol := shutil.which("scontrol")) is None:
         return False
     try:

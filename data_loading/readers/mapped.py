@@ -17,13 +17,7 @@ _FAULT_BYTES = 2 << 20
 
 
 class MappedReader(RunReader):
-    """Reads what is mapped, or in memory. A file that is truncated while it is read ends in SIGBUS (mmap(2)).
-
-    at_random: the kernel does not read ahead around a page, which in a shuffled order reads a cold disk a
-    hundred times over (madvise(2), MADV_RANDOM). gives_hints: `will_need` hints at what comes.
-    max_resident_bytes: when file pages of the process (RssFile and RssShmem) have grown by three quarters of
-    it, all pages of the maps are unmapped (MADV_DONTNEED): they stay in the page cache, and leave RSS.
-    """
+    """Reads what is mapped, or in memory. A file that is truncated meanwhile ends in SIGBUS (mmap(2))."""
 
     name = "mmap"
 
@@ -35,6 +29,15 @@ class MappedReader(RunReader):
         gives_hints: bool = True,
         max_resident_bytes: int | None = None,
     ) -> None:
+        """Prepare the maps.
+
+        Args:
+            at_random: The kernel does not read ahead around a page (madvise(2), MADV_RANDOM), which in a
+                shuffled order reads a cold disk a hundred times over.
+            gives_hints: `will_need` gives the kernel hints.
+            max_resident_bytes: When file pages of the process (RssFile and RssShmem) have grown by three
+                quarters of it, all pages of the maps leave RSS and stay in the page cache (MADV_DONTNEED).
+        """
         super().__init__(extents, gives_hints=gives_hints)
         self._maps = [map_of(buffer) for buffer in extents.buffers]
         self._bytes = [buffer.data for buffer in extents.buffers]
@@ -86,12 +89,8 @@ class MappedReader(RunReader):
 
 def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
     """Return a view with a span at every byte, overlapping: opaque elements, which NumPy takes by memcpy."""
-    return np.ndarray(
-        shape=(len(data) - length_bytes + 1,),
-        dtype=np.dtype((np.void, length_bytes)),
-        buffer=data,
-        strides=(1,),
-    )
+    shape, dtype = (len(data) - length_bytes + 1,), np.dtype((np.void, length_bytes))
+    return np.ndarray(shape, dtype, buffer=data, strides=(1,))
 
 
 def map_of(buffer: np.ndarray) -> mmap.mmap | None:

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from data_loading.readers.extents import Extents
+from data_loading.readers.extents import Extents, changed, file_state
 from data_loading.readers.mapped import spans
 from data_loading.readers.reader import RunReader
 from experiment_utils.errors import UserError
@@ -16,18 +16,21 @@ _MERGED_BYTES = 4 << 20
 
 
 class PositionalReader(RunReader):
-    """Reads spans in the order of the file; neighbours that touch are one read.
-
-    at_random: the kernel reads no more than is requested (posix_fadvise(2), POSIX_FADV_RANDOM).
-    gives_hints: `will_need` hints at what comes.
-    """
+    """Reads spans in the order of the file; neighbours that touch are one read."""
 
     name = "pread"
 
     def __init__(self, extents: Extents, *, at_random: bool = False, gives_hints: bool = True) -> None:
+        """Note the states of the files, which are opened when they are first read.
+
+        Args:
+            at_random: The kernel reads no more than is requested (posix_fadvise(2), POSIX_FADV_RANDOM).
+            gives_hints: `will_need` gives the kernel hints.
+        """
         super().__init__(extents, gives_hints=gives_hints)
         self._descriptors: dict[int, int] = {}
         self._at_random = at_random
+        self._before = [None if path is None else path.stat() for path in extents.paths]
 
     def close(self) -> None:
         """Close the files."""
@@ -59,30 +62,44 @@ class PositionalReader(RunReader):
         return found
 
     def _copy(self, buffer: int, offset_bytes: int, into: memoryview) -> None:
-        file, at, done = self._file(buffer), offset_bytes + self.extents.file_offset_bytes[buffer], 0
-        while done < len(into):
+        file, at = self._file(buffer), offset_bytes + self.extents.file_offset_bytes[buffer]
+        path, end = self.extents.paths[buffer], at + len(into)
+        while len(into):
             try:
-                count = os.preadv(file, [into[done:]], at + done)
+                count = os.preadv(file, [into], at)
             except OSError as error:
                 raise UserError(
-                    f"{self.extents.paths[buffer]} cannot be read at byte {at + done:,}: {error.strerror}",
-                    code="file-unreadable",
+                    f"{path} cannot be read at byte {at:,}: {error.strerror}", code="file-unreadable"
                 ) from error
             if count == 0:
                 raise UserError(
-                    f"{self.extents.paths[buffer]} ends at byte {at + done:,}, expected {at + len(into):,}: "
-                    "it was truncated while it was read. Restore it, and type the same command again",
+                    f"{path} ends at byte {at:,}, expected {end:,}: it was truncated while it was read. "
+                    "Restore it, and type the same command again",
                     code="truncated-while-read",
                 )
-            done += count
+            at, into = at + count, into[count:]
 
     def _hint(self, buffer: int, offset_bytes: int, length_bytes: int) -> None:
         at = offset_bytes + self.extents.file_offset_bytes[buffer]
         os.posix_fadvise(self._file(buffer), at, length_bytes, os.POSIX_FADV_WILLNEED)
 
     def _file(self, buffer: int) -> int:
+        """Descriptor of a file. Raises UserError if it is not the file that the set was opened with."""
         if buffer not in self._descriptors:
-            self._descriptors[buffer] = descriptor = self._files.open(buffer)
+            path, before = self.extents.paths[buffer], self._before[buffer]
+            assert path is not None
+            assert before is not None
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise UserError(
+                    f"{path} cannot be read: {error.strerror}. Restore it", code="file-unreadable"
+                ) from error
+            now = os.fstat(descriptor)
+            if file_state(now) != file_state(before):
+                os.close(descriptor)
+                raise changed(path, before.st_size, now)
+            self._descriptors[buffer] = descriptor
             if self._at_random:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return self._descriptors[buffer]

@@ -1,4 +1,4 @@
-"""Spans of tokens out of runs: the interface of all readers, and what readers of bytes share."""
+"""Reader: the interface of all readers, and the class that cuts spans of tokens into runs of bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from data_loading.readers.extents import Extents
-from data_loading.readers.opened_files import OpenedFiles
 
 
 def elements(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -56,8 +55,10 @@ class RunReader(Reader):
     """Reads the runs of its extents. Kinds differ in how they copy bytes of a buffer."""
 
     def __init__(self, extents: Extents, *, gives_hints: bool = True) -> None:
+        """Raises UserError: a file is shorter than what is mapped of it."""
         super().__init__(extents)
-        self._files, self._gives_hints = OpenedFiles(extents), gives_hints
+        extents.check_sizes()
+        self._gives_hints = gives_hints
 
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         extents, size = self.extents, self.extents.dtype.itemsize
@@ -66,7 +67,7 @@ class RunReader(Reader):
         self._check_inside(int(starts.min()), int(starts.max()) + width)
         if len(extents.buffer) == 1:
             offsets = starts * size + int(extents.offset_bytes[0])
-            found = self._read_checked(int(extents.buffer[0]), offsets, width * size)
+            found = self._read(int(extents.buffer[0]), offsets, width * size)
             return found.view(extents.dtype).reshape(len(starts), width)
         found = np.empty(len(starts), (np.void, width * size))
         runs = np.searchsorted(extents.first, starts, side="right") - 1
@@ -74,7 +75,7 @@ class RunReader(Reader):
         buffers, offsets = extents.buffer[runs], self._offsets(runs, starts)
         for buffer in np.unique(buffers[inside]).tolist():
             here = inside & (buffers == buffer)
-            found[here] = self._read_checked(buffer, offsets[here], width * size)
+            found[here] = self._read(buffer, offsets[here], width * size)
         across = np.flatnonzero(~inside)
         if len(across):
             found[across] = self.gather_spans(starts[across], np.full(len(across), width)).view(found.dtype)
@@ -90,8 +91,6 @@ class RunReader(Reader):
         first = np.flatnonzero(np.append(True, ~touches))
         buffers, offsets, nbytes = buffers[first], offsets[first], np.add.reduceat(nbytes, first)
         places = np.cumsum(nbytes) - nbytes
-        for buffer in np.unique(buffers).tolist():
-            self._files.check(buffer)
         order, data = np.lexsort((offsets, buffers)), found.view(np.uint8).data
         pieces = (column[order].tolist() for column in (buffers, offsets, places, nbytes))
         for buffer, offset, place, length in zip(*pieces, strict=True):
@@ -101,10 +100,8 @@ class RunReader(Reader):
     def will_need(self, starts: np.ndarray, width: int) -> None:
         if self._gives_hints:
             runs = np.searchsorted(self.extents.first, starts, side="right") - 1
-            places = zip(
-                self.extents.buffer[runs].tolist(), self._offsets(runs, starts).tolist(), strict=True
-            )
-            for buffer, offset in places:
+            offsets = self._offsets(runs, starts).tolist()
+            for buffer, offset in zip(self.extents.buffer[runs].tolist(), offsets, strict=True):
                 self._hint(buffer, offset, width * self.extents.dtype.itemsize)
 
     @abc.abstractmethod
@@ -119,19 +116,13 @@ class RunReader(Reader):
     def _hint(self, buffer: int, offset_bytes: int, length_bytes: int) -> None:
         """Give the kernel a hint that these bytes of one buffer are read soon."""
 
-    def _read_checked(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
-        self._files.check(buffer)
-        return self._read(buffer, offsets_bytes, length_bytes)
-
     def _check_inside(self, first: int, last: int) -> None:
         if first < 0 or last > self.extents.tokens:
-            raise IndexError(f"tokens {first} to {last} of {self.extents.tokens:,} were asked for")
+            raise IndexError(f"tokens {first} to {last} of {self.extents.tokens:,} were requested")
 
     def _offsets(self, runs: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        extents = self.extents
-        offsets: np.ndarray = (
-            extents.offset_bytes[runs] + (starts - extents.first[runs]) * extents.dtype.itemsize
-        )
+        inside = (starts - self.extents.first[runs]) * self.extents.dtype.itemsize
+        offsets: np.ndarray = self.extents.offset_bytes[runs] + inside
         return offsets
 
     def _cut_at_runs(self, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:

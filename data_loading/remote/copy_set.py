@@ -10,16 +10,22 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from data_loading.remote.address import Address
-from data_loading.remote.download import DownloadOptions, download, read_blocks
-from data_loading.remote.metadata import fetch_manifest, fetch_tokenizer, manifest_or_advice
+from data_loading.remote.download import RemoteOptions, download, read_blocks
 from data_loading.remote.retry import FIRST_PATIENCE_S, Vanished
 from data_loading.remote.store import FolderStore, Store, open_store
-from data_loading.remote.stored_files import SetGeometry, StoredFile
+from data_loading.remote.stored_files import (
+    SetGeometry,
+    StoredFile,
+    fetch_manifest,
+    fetch_tokenizer,
+    manifest_or_advice,
+)
 from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
@@ -39,16 +45,15 @@ class Report:
     """The target had the manifest and everything that it names."""
 
 
-def mirror(source: Address, target: Address, options: DownloadOptions, *, dry_run: bool = False) -> Report:
+def mirror(source: Address, target: Address, options: RemoteOptions, *, dry_run: bool = False) -> Report:
     """Copy a set, or only compare source and target (`dry_run`).
 
     Raises:
         UserError: no set at the source, a damaged one, another set at the target, or a store that fails.
     """
     _check_addresses(source, target)
-    origin, goal = open_store(source, FIRST_PATIENCE_S), open_store(target, FIRST_PATIENCE_S)
-    data, manifest = manifest_or_advice(origin)
-    earlier = _manifest_at(goal, manifest)
+    data, manifest = manifest_or_advice(open_store(source, FIRST_PATIENCE_S))
+    earlier = _manifest_at(open_store(target, FIRST_PATIENCE_S), manifest)
     copy = _Copy(open_store(source), open_store(target), options, dry_run)
     copy.all_of(manifest)
     copy.report.is_whole = earlier == data and copy.report.files == 0
@@ -61,10 +66,8 @@ def _check_addresses(source: Address, target: Address) -> None:
     if source == target:
         raise UserError(f"{source.uri} is both, source and target", code="mirror-onto-itself")
     if source.files.is_folder != target.files.is_folder:
-        kinds = ["a folder" if address.files.is_folder else "one file" for address in (source, target)]
         raise UserError(
-            f"{source.uri} is a set in {kinds[0]}, {target.uri} the name of one in {kinds[1]}: both end in "
-            ".npy, or neither",
+            f"{source.uri} and {target.uri}: one is a folder, one is a file. Both end in .npy, or neither",
             code="mirror-kinds-differ",
         )
     is_local = source.files.is_folder and not source.scheme and not target.scheme
@@ -96,7 +99,7 @@ def _manifest_at(goal: Store, manifest: dict[str, Any]) -> bytes | None:
 class _Copy:
     """Copy of one set from `origin` to `goal`."""
 
-    def __init__(self, origin: Store, goal: Store, options: DownloadOptions, dry_run: bool) -> None:
+    def __init__(self, origin: Store, goal: Store, options: RemoteOptions, dry_run: bool) -> None:
         self._origin, self.goal, self._options, self._dry_run = origin, goal, options, dry_run
         self.report = Report()
         self._logged_s = time.monotonic()
@@ -107,11 +110,9 @@ class _Copy:
         for name, data in fetch_tokenizer(self._origin, manifest).items():
             self._small(f"{others.tokenizer.as_posix()}/{name}", data)
         for fingerprint in manifest.get("earlier", ()):
-            try:
-                data, _ = self._origin.read(files.earlier_manifest(fingerprint).as_posix())
-            except Vanished:
-                continue
-            self._small(others.earlier_manifest(fingerprint).as_posix(), bytes(data))
+            with suppress(Vanished):
+                data = bytes(self._origin.read(files.earlier_manifest(fingerprint).as_posix())[0])
+                self._small(others.earlier_manifest(fingerprint).as_posix(), data)
         geometry = SetGeometry(files, manifest)
         for number, part in enumerate(SetGeometry(others, manifest).parts):
             self._large(geometry.documents_file(number), part.documents_path.as_posix())
@@ -126,18 +127,18 @@ class _Copy:
     def _large(self, file: StoredFile, name: str) -> None:
         if not self._is_wanted(name, file.file_bytes, self._is_right(file, name)):
             return
-        if not isinstance(self.goal, FolderStore):
+        if isinstance(self.goal, FolderStore):
+            download(self._origin, file, self.goal.path(name), self._options)
+        else:
             self.goal.write(name, self._verified(file), file.file_bytes, file.checksum)
-            return
-        download(self._origin, file, self.goal.path(name), self._options)
 
     def _verified(self, file: StoredFile) -> Iterator[bytes]:
         """The bytes of a file, block by block, each verified."""
         yield file.header
         for block in file.blocks:
-            content = bytearray(block.stop - block.start)
+            content, first = bytearray(block.stop - block.start), block.start
 
-            def keep(start: int, data: bytes, content: bytearray = content, first: int = block.start) -> None:
+            def keep(start: int, data: Any, content: bytearray = content, first: int = first) -> None:
                 content[start - first : start - first + len(data)] = data
 
             read_blocks(self._origin, file, [block], self._options, keep)
@@ -159,15 +160,14 @@ class _Copy:
 
     def _is_wanted(self, name: str, size: int, is_there: bool) -> bool:
         """Count a file; returns whether it is to be copied now."""
+        report = self.report
         if is_there:
-            self.report.there_files += 1
-            self.report.there_bytes += size
+            report.there_files, report.there_bytes = report.there_files + 1, report.there_bytes + size
             return False
-        self.report.files += 1
-        self.report.bytes += size
+        report.files, report.bytes = report.files + 1, report.bytes + size
         if not self._dry_run and time.monotonic() - self._logged_s > _LOG_EVERY_S:
             self._logged_s = time.monotonic()
-            log.info("%s (%s MB so far)", self.goal.address.of(name), f"{self.report.bytes / 1e6:,.0f}")
+            log.info("%s (%s MB so far)", self.goal.address.of(name), f"{report.bytes / 1e6:,.0f}")
         return not self._dry_run
 
 

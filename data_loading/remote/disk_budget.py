@@ -12,7 +12,7 @@ import fcntl
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from data_loading.remote.download import allocate, part_of
@@ -60,14 +60,9 @@ class Cache:
             OSError: from the operating system.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        descriptor = _opened(self.root / _BUDGET_LOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with _locked(self.root / _BUDGET_LOCK, fcntl.LOCK_EX):
             self._make_room(needed_bytes, is_ahead)
             yield
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process forked meanwhile has a copy of the descriptor
-            os.close(descriptor)
 
     def reserve(self, path: Path, size: int, *, is_ahead: bool = False) -> None:
         """Give a file its length once there is `room` for it."""
@@ -107,7 +102,7 @@ class Cache:
 
 
 class Hold:
-    """Shared lock on a file of the cache: the file stays until `close`, or until this object is gone."""
+    """Shared lock on a file of the cache: the file stays until `close`, or until this object is collected."""
 
     def __init__(self, descriptor: int) -> None:
         os.utime(descriptor)
@@ -116,7 +111,7 @@ class Hold:
 
 def hold(target: Path) -> Hold | None:
     """Lock a file against removal, whether it exists or not; None: it is downloaded or removed right now."""
-    descriptor = _opened(target.with_name(f".{target.name}{_LOCK}"))
+    descriptor = _opened(_lock_of(target))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -125,24 +120,32 @@ def hold(target: Path) -> Hold | None:
     return Hold(descriptor)
 
 
-@contextmanager
-def alone(target: Path) -> Iterator[bool]:
+def alone(target: Path) -> AbstractContextManager[bool]:
     """Lock a file for its download or removal; the block receives False if it is locked already."""
-    descriptor = _opened(target.with_name(f".{target.name}{_LOCK}"))
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+    return _locked(_lock_of(target), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _lock_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}{_LOCK}")
 
 
 def _opened(lock: Path) -> int:
     return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[bool]:
+    descriptor = _opened(path)
+    try:
+        try:
+            fcntl.flock(descriptor, how)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process forked meanwhile has a copy of the descriptor
+        os.close(descriptor)
 
 
 def _release(descriptor: int, process: int) -> None:
@@ -154,7 +157,7 @@ def _release(descriptor: int, process: int) -> None:
 
 
 def _removed(target: Path) -> bool:
-    """Remove a file and its unfinished download unless it is locked; returns whether something went."""
+    """Remove a file and its unfinished download unless it is locked; returns whether one was removed."""
     with alone(target) as is_mine:
         paths = [path for path in (target, part_of(target)) if is_mine and path.exists()]
         for path in paths:

@@ -15,8 +15,7 @@ from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from data_loading.remote.retry import Sleep
 from data_loading.remote.store import Store, disk_error
@@ -31,10 +30,10 @@ PART_BYTES = 8 << 20
 _ATTEMPTS = 4
 """Downloads of a block until its checksum matches."""
 _READ_BYTES = 1 << 20
-_CHECK_S = 0.2
+CHECK_S = 0.2
 
-T = TypeVar("T")
-Task = TypeVar("Task")
+Bytes = tuple[int, int]
+"""Start and stop of a request."""
 Check = Callable[[], None]
 """Called several times a second during a download; an exception from it ends the download."""
 
@@ -44,17 +43,30 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class DownloadOptions:
-    """Requests of a download."""
+class RemoteOptions:
+    """Folder for files of stored sets on this machine, and the requests for them."""
 
+    cache: Path | None = None
+    """Folder of downloaded files; None: $XDG_CACHE_HOME/highwater or ~/.cache/highwater."""
+    budget_bytes: int | None = None
+    """Limit for all that is in the folder; None: everything is kept."""
     workers: int = WORKERS
     """Requests at a time."""
     part_bytes: int = PART_BYTES
     """Bytes of a request."""
 
+    def __post_init__(self) -> None:
+        """Raises UserError: a value is not a whole number of at least 1."""
+        for name in ("budget_bytes", "workers", "part_bytes"):
+            value = getattr(self, name)
+            if (type(value) is not int or value < 1) and (value, name) != (None, "budget_bytes"):
+                raise UserError(
+                    f"{name} {value!r}: expected a whole number, at least 1", code="count-invalid"
+                )
+
 
 def part_of(target: Path) -> Path:
-    """Path that a download of `target` is written into."""
+    """Return the path that a download of `target` is written into."""
     return target.with_name(f".{target.name}.part")
 
 
@@ -62,8 +74,7 @@ def allocate(path: Path, size: int) -> None:
     """Give a file its length on the disk. Raises OSError: no room."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        if os.fstat(descriptor).st_size != size:
-            os.ftruncate(descriptor, size)
+        os.ftruncate(descriptor, size)
         os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
@@ -73,14 +84,14 @@ def download(
     store: Store,
     file: StoredFile,
     target: Path,
-    options: DownloadOptions,
+    options: RemoteOptions,
     reserve: Callable[[Path, int], None] = allocate,
     check: Check = lambda: None,
 ) -> None:
-    """Make `target`. The caller prevents that another process makes it at the same time.
+    """Download a file, or what an earlier attempt left of it.
 
     Args:
-        reserve: gives the partial file its length.
+        reserve: gives the unfinished file its length.
         check: see `Check`.
 
     Raises:
@@ -91,16 +102,15 @@ def download(
         target.parent.mkdir(parents=True, exist_ok=True)
         blocks = damaged_blocks(part, file)
         reserve(part, file.file_bytes)
-        descriptor = os.open(part, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.pwrite(descriptor, file.header, 0)
-            read_blocks(
-                store, file, blocks, options,
-                lambda start, data: _write(descriptor, data, file.offset(start)), check,
-            )  # fmt: skip
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with open(part, "r+b", buffering=0) as opened:
+
+            def keep(start: int, data: Any) -> None:
+                opened.seek(file.offset(start))
+                _write(opened, data)
+
+            _write(opened, file.header)
+            read_blocks(store, file, blocks, options, keep, check)
+            os.fsync(opened.fileno())
         os.replace(part, target)
         atomic_files.fsync_folder(target.parent)
         target.with_name(f".{target.name}.parts").unlink(missing_ok=True)  # of an earlier version
@@ -108,8 +118,14 @@ def download(
         raise disk_error(part, file.file_bytes, error) from None
 
 
+def _write(opened: Any, data: Any) -> None:
+    view = memoryview(data)
+    while len(view):
+        view = view[opened.write(view) :]
+
+
 def damaged_blocks(path: Path, file: StoredFile) -> Sequence[Block]:
-    """Blocks that a local file does not hold as they should be; all of them if it does not exist."""
+    """Return the blocks that a local file does not hold as they should be; all if it does not exist."""
     if not path.exists():
         return file.blocks
     damaged = []
@@ -126,7 +142,7 @@ def damaged_blocks(path: Path, file: StoredFile) -> Sequence[Block]:
 
 
 def is_whole(path: Path, file: StoredFile) -> bool:
-    """Whether a local file has the right size, header and blocks. Raises OSError."""
+    """Return whether a local file has the right size, header and blocks. Raises OSError."""
     with open(path, "rb") as opened:
         has_header = opened.read(len(file.header)) == file.header
     return has_header and path.stat().st_size == file.file_bytes and not damaged_blocks(path, file)
@@ -136,7 +152,7 @@ def read_blocks(
     store: Store,
     file: StoredFile,
     blocks: Iterable[Block],
-    options: DownloadOptions,
+    options: RemoteOptions,
     sink: Callable[[int, Any], None],
     check: Check = lambda: None,
     attempts: int = _ATTEMPTS,
@@ -150,23 +166,23 @@ def read_blocks(
     Raises:
         UserError: see `download`.
     """
-    step = options.part_bytes
+    step, blocks = options.part_bytes, list(blocks)
+    again = f"Upload the set again: python -m data_loading mirror SOURCE {store.address.uri}"
 
-    def parts_of(block: Block) -> list[tuple[int, int]]:
+    def parts_of(block: Block) -> list[Bytes]:
         return [(start, min(start + step, block.stop)) for start in range(block.start, block.stop, step)]
 
-    def read(part: tuple[int, int], sleep: Sleep) -> Any:
+    def read(part: Bytes, sleep: Sleep) -> Any:
         data, size = store.read(file.source, *part, sleep)
         if size != file.source_bytes:
             kind = "truncated" if size < file.source_bytes else "another file"
             raise UserError(
                 f"{store.address.of(file.source)} has {size:,} bytes, its manifest says "
-                f"{file.source_bytes:,}: it is {kind}. {_upload_again(store)}",
+                f"{file.source_bytes:,}: it is {kind}. {again}",
                 code="object-size",
             )
         return data
 
-    blocks = list(blocks)
     every = [part for block in blocks for part in parts_of(block)]
     with closing(_in_order(read, every, options.workers, check)) as stream:
         for block in blocks:
@@ -182,66 +198,51 @@ def read_blocks(
                 if attempt == attempts:
                     raise UserError(
                         f"{place} do not match the checksum in the manifest, fetched {attempts} times: the "
-                        f"object is damaged. {_upload_again(store)}",
+                        f"object is damaged. {again}",
                         code="object-damaged",
                     )
                 log.warning("%s are damaged; downloading them again", place)
                 source = _in_order(read, parts, options.workers, check)
 
 
-def _upload_again(store: Store) -> str:
-    return f"Upload the set again: python -m data_loading mirror SOURCE {store.address.uri}"
-
-
 def _in_order(
-    call: Callable[[Task, Sleep], T], tasks: Sequence[Task], workers: int, check: Check
-) -> Generator[T, None, None]:
+    call: Callable[[Bytes, Sleep], Any], tasks: Sequence[Bytes], workers: int, check: Check
+) -> Generator[Any, None, None]:
     """Results of `call(task, sleep)` in the order of the tasks; at most `workers` are under way or wait here.
 
     The threads are daemons: an exit of the process does not wait for a request that hangs.
     """
-    waiting: SimpleQueue[tuple[Future[T], Task] | None] = SimpleQueue()
-    is_over = threading.Event()
+    results: deque[Future[Any]] = deque(Future() for _ in tasks)
+    waiting = deque(zip(tasks, results, strict=True))
+    free, is_over = threading.Semaphore(workers), threading.Event()
 
     def sleep(seconds: float) -> None:
         if is_over.wait(seconds):
             raise Stopped
 
     def work() -> None:
-        while (taken := waiting.get()) is not None and not is_over.is_set():
-            future, task = taken
+        while free.acquire() and waiting:
+            try:
+                task, future = waiting.popleft()
+            except IndexError:  # another thread took it
+                return
             try:
                 future.set_result(call(task, sleep))
             except BaseException as error:
                 future.set_exception(error)
-            del future, task, taken
+            del future
 
-    def result(future: Future[T]) -> T:
-        while not wait([future], _CHECK_S).done:
-            check()
-        check()
-        return future.result()
-
-    count = min(workers, len(tasks))
-    for _ in range(count):
+    threads = min(workers, len(tasks))
+    for _ in range(threads):
         threading.Thread(target=work, name="download", daemon=True).start()
-    ahead: deque[Future[T]] = deque()
     try:
-        for task in tasks:
-            if len(ahead) == count:
-                yield result(ahead.popleft())
-            ahead.append(Future())
-            waiting.put((ahead[-1], task))
-        while ahead:
-            yield result(ahead.popleft())
+        while results:
+            while not wait([results[0]], CHECK_S).done:
+                check()
+            check()
+            yield results.popleft().result()
+            free.release()
     finally:
         is_over.set()
-        for _ in range(count):
-            waiting.put(None)
-
-
-def _write(descriptor: int, data: Any, offset: int) -> None:
-    view = memoryview(data)
-    while len(view):
-        written = os.pwrite(descriptor, view, offset)
-        view, offset = view[written:], offset + written
+        waiting.clear()
+        free.release(threads)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_loading.remote.address import Address, parse
+from data_loading.remote.address import Address, is_remote, parse
 from data_loading.remote.disk_budget import Cache, NoRoom
-from data_loading.remote.download import PART_BYTES, WORKERS, DownloadOptions
-from data_loading.remote.metadata import fetch_tokenizer, manifest_or_advice
-from data_loading.remote.remote_values import RemoteStarts, RemoteTokens
+from data_loading.remote.download import RemoteOptions
 from data_loading.remote.retry import FIRST_PATIENCE_S
 from data_loading.remote.set_cache import SetCache
 from data_loading.remote.store import disk_error, open_store
-from data_loading.remote.stored_files import Run, SetGeometry, rounded
+from data_loading.remote.stored_files import Run, SetGeometry, fetch_tokenizer, manifest_or_advice, rounded
+from data_loading.remote.stored_readers import RemoteStarts, RemoteTokens, ResidentReader, RotatingReader
+from data_loading.tokenizers.ids import IDS
+from data_loading.tokenizers.load import load_tokenizer
+from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
+from data_loading.tokenizers.tokenizer import Tokenizer, TokenizerNotFound
 from data_loading.tokens.npy import HEADER_BYTES
 from data_loading.tokens.set_files import MANIFEST
 from data_loading.tokens.tokens import Tokens
@@ -27,101 +31,53 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
+    from conf import schema
     from data_loading.readers.choose_reader import ReaderOptions
     from data_loading.readers.reader import Reader
+
+log = logging.getLogger("data_loading")
 
 _SMALL_FILE_BYTES = 4096
 _SMALL_FILES = 8
 """Folders and lock files of a set, apart from one small file for each shard."""
 
 
-@dataclass(frozen=True)
-class RemoteOptions:
-    """Folder for files of stored sets on this machine, and the requests for them."""
-
-    cache: Path | None = None
-    """Folder of downloaded files; None: $XDG_CACHE_HOME/highwater or ~/.cache/highwater."""
-    budget_bytes: int | None = None
-    """Limit for all that is in the folder; None: everything is kept."""
-    workers: int = WORKERS
-    """Requests at a time."""
-    part_bytes: int = PART_BYTES
-    """Bytes of a request."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError: a value is not a whole number of at least 1."""
-        for name in ("budget_bytes", "workers", "part_bytes"):
-            value = getattr(self, name)
-            if (type(value) is not int or value < 1) and (value, name) != (None, "budget_bytes"):
-                raise UserError(
-                    f"{name} {value!r}: expected a whole number, at least 1", code="count-invalid"
-                )
-
-
 class RemoteSet(Tokens):
-    """Tokens of s3://, r2:// or https://. Opening one downloads its manifest and tokenizer only.
+    """Tokens of s3://, r2:// or https://. Opening one downloads its manifest and tokenizer only."""
 
-    geometry: its files. folder: of this set in the cache. small_bytes: at most what the folder holds besides
-    token files.
-    """
+    name, n_tokens, file_bytes = "", 0, 0
+    eot_id: int | None = None
+    tokenizer_name = ""
+    held_out: tuple[range, ...] | None = None
+    sources: list[tuple[int, int]] = []  # noqa: RUF012  as in Tokens
+    file_borders: list[int] = []  # noqa: RUF012
 
     def __init__(
         self, address: Address, manifest: dict[str, Any], folder: Path, options: RemoteOptions, own_bytes: int
     ) -> None:
+        """folder: of this set in the cache. own_bytes: of its manifest and tokenizer there."""
         self.address, self.manifest, self.folder, self.options = address, manifest, folder, options
         self.geometry = SetGeometry(address.files, manifest)
         self.dtype, self.fingerprint = self.geometry.dtype, manifest["fingerprint"]
-        self.vocab_size = manifest["tokenizer"]["vocab_size"]
         self.small_bytes = own_bytes + _SMALL_FILE_BYTES * (len(self.geometry.parts) + _SMALL_FILES)
+        """Most that the folder holds besides token files."""
+        tokenizer, sources, val = manifest["tokenizer"], manifest["sources"], manifest.get("val")
+        self.name, self.n_tokens, self.file_borders = address.uri, manifest["tokens"], self.geometry.borders
+        self.vocab_size, self.eot_id = tokenizer["vocab_size"], tokenizer["eot_id"]
+        self.tokenizer_name = str(tokenizer["name"])
+        self.file_bytes = len(self.geometry.parts) * HEADER_BYTES + self.n_tokens * self.dtype.itemsize
+        self.held_out = tuple(range(*part) for part in val["ranges"]) if val else None
+        if all("tokens" in source and "documents" in source for source in sources):
+            self.sources = [(source["tokens"], source["documents"]) for source in sources]
         self._connect()
 
     def _connect(self) -> None:
-        transfers = DownloadOptions(self.options.workers, self.options.part_bytes)
-        self.cache = SetCache(self.address, self.geometry, self.folder, self.options.budget_bytes, transfers)
+        self.cache = SetCache(self.address, self.geometry, self.folder, self.options)
         self.tokens = RemoteTokens(self.geometry, self.cache)
         self.documents = RemoteStarts(self.geometry, self.cache)
         self._resident: weakref.WeakKeyDictionary[Reader, int] = weakref.WeakKeyDictionary()
-        self._rotating: weakref.WeakSet[Reader] = weakref.WeakSet()
-
-    @property
-    def name(self) -> str:
-        return self.address.uri
-
-    @property
-    def n_tokens(self) -> int:
-        return self.geometry.borders[-1]
-
-    @property
-    def eot_id(self) -> int | None:
-        return self.manifest["tokenizer"]["eot_id"]
-
-    @property
-    def tokenizer_name(self) -> str:
-        return str(self.manifest["tokenizer"]["name"])
-
-    @property
-    def file_bytes(self) -> int:
-        return len(self.geometry.parts) * HEADER_BYTES + self.n_tokens * self.dtype.itemsize
-
-    @property
-    def held_out(self) -> tuple[range, ...] | None:
-        made = self.manifest.get("val")
-        return tuple(range(*part) for part in made["ranges"]) if made else None
-
-    @property
-    def sources(self) -> list[tuple[int, int]]:
-        sources = self.manifest["sources"]
-        if not all("tokens" in source and "documents" in source for source in sources):
-            return []
-        return [(source["tokens"], source["documents"]) for source in sources]
-
-    @property
-    def file_borders(self) -> list[int]:
-        return self.geometry.borders
 
     def own_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
-        from data_loading.remote.stored_readers import ResidentReader, RotatingReader
-
         if options.reader == "memory":
             raise UserError(
                 f"{self.name}: reader=memory holds a whole set, and shards of this one come and go. Use "
@@ -131,10 +87,9 @@ class RemoteSet(Tokens):
         plan, budget = options.plan, self.options.budget_bytes
         bound = "all of it is kept" if budget is None else f"at most {budget / 1e6:,.0f} MB on the disk"
         if plan is not None and not plan.is_held_out and not plan.is_everywhere:
-            self._check_room(rotating=1)
-            reader: Reader = RotatingReader(self.geometry, self.cache, plan, options)
-            self._rotating.add(reader)
-            return reader, f"shards downloaded into {self.folder} ahead of use ({bound})"
+            self._check_room()
+            rotating = RotatingReader(self.geometry, self.cache, plan, options)
+            return rotating, f"shards downloaded into {self.folder} ahead of use ({bound})"
         is_part = plan is not None and plan.is_held_out
         runs = self.geometry.runs(plan.ranges if plan is not None and is_part else [range(self.n_tokens)])
         size = _disk_bytes(runs)
@@ -145,24 +100,23 @@ class RemoteSet(Tokens):
                 "dataset.order=shuffled_shards (or sequential), which reads one shard after the other",
                 code="disk-budget-for-order",
             )
-        self._check_room(resident_bytes=size)
-        reader = ResidentReader(self.geometry, self.cache, runs, options)
-        self._resident[reader] = size
-        return reader, f"downloaded into {self.folder} before it is read, and kept ({bound})"
+        self._check_room(size, shards=2 if is_part else 0)
+        resident = ResidentReader(self.geometry, self.cache, runs, options)
+        self._resident[resident] = size
+        return resident, f"downloaded into {self.folder} before it is read, and kept ({bound})"
 
     def check_held_out(self, ranges: Iterable[Sequence[range]]) -> None:
-        """Check that the budget has room for these ranges of each split and for the shards of train.
+        """Check that the budget has room for these ranges of each split and for two shards of train.
 
         Raises:
             UserError: it has not; names the budget that is needed.
         """
-        self._check_room(sum(_disk_bytes(self.geometry.runs(tokens)) for tokens in ranges), rotating=1)
+        self._check_room(sum(_disk_bytes(self.geometry.runs(tokens)) for tokens in ranges))
 
-    def _check_room(self, resident_bytes: int = 0, rotating: int = 0) -> None:
-        """Check the budget, with files of a new reader that stay and a number of new readers of shards."""
+    def _check_room(self, resident_bytes: int = 0, shards: int = 2) -> None:
+        """Check that the budget has room for files that stay (of open readers, and more) and for shards."""
         budget, parts = self.options.budget_bytes, self.geometry.parts
-        resident, rotating = resident_bytes + sum(self._resident.values()), rotating + len(self._rotating)
-        shards = min(max(2, rotating), len(parts)) if rotating or not resident else 0
+        resident, shards = resident_bytes + sum(self._resident.values()), min(shards, len(parts))
         largest = rounded(max(part.tokens for part in parts) * self.dtype.itemsize + HEADER_BYTES)
         needed = shards * largest + resident + self.small_bytes
         if budget is not None and needed > budget:
@@ -178,7 +132,7 @@ class RemoteSet(Tokens):
         self.cache.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        connected = ("cache", "tokens", "documents", "_resident", "_rotating")
+        connected = ("cache", "tokens", "documents", "_resident")
         return {name: value for name, value in self.__dict__.items() if name not in connected}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -187,7 +141,7 @@ class RemoteSet(Tokens):
 
 
 def _disk_bytes(runs: Iterable[Run]) -> int:
-    return sum(run.file.disk_bytes for run in runs)
+    return sum(rounded(run.file.file_bytes) for run in runs)
 
 
 def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
@@ -199,22 +153,21 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
     address = parse(uri)
     store = open_store(address, FIRST_PATIENCE_S)
     data, manifest = manifest_or_advice(store)
-    default = cache_folder()
-    if options.cache is None and default is None:
+    root = options.cache or cache_folder()
+    if root is None:
         raise UserError("no home folder for downloaded files. Set dataset.cache=FOLDER", code="no-home")
-    root = (options.cache or default or Path()).expanduser().absolute()
+    root = root.expanduser().absolute()
     folder = root / f"{address.files.stem.name or address.root}.{hashlib.sha256(data).hexdigest()[:16]}"
-    is_new = not (folder / MANIFEST).exists()
     files: dict[str, bytes] = {}
-    if is_new:
+    if not (folder / MANIFEST).exists():
         files = {f"tokenizer/{name}": file for name, file in fetch_tokenizer(store, manifest).items()}
         files[MANIFEST] = data
-    there = [] if is_new else [len(data), *(p.stat().st_size for p in (folder / "tokenizer").glob("*"))]
+    there = [path.stat().st_size for path in (folder / MANIFEST, *folder.glob("tokenizer/*")) if not files]
     own_bytes = sum(map(rounded, [*map(len, files.values()), *there]))
     found = RemoteSet(address, manifest, folder, replace(options, cache=root), own_bytes)
     found._check_room()
     try:
-        with Cache(root, options.budget_bytes).room(own_bytes + 2 * _SMALL_FILE_BYTES if is_new else 0):
+        with Cache(root, options.budget_bytes).room(own_bytes + 2 * _SMALL_FILE_BYTES if files else 0):
             (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
             for name, content in files.items():
                 atomic_files.write_bytes(folder / name, content)
@@ -234,3 +187,46 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
 def open_uri(uri: str, vocab_size: int | None = None) -> RemoteSet:
     """Open a set with the default options. vocab_size: not used, the manifest has it."""
     return open_remote(uri, RemoteOptions())
+
+
+def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[RemoteSet], Tokenizer | None]:
+    """Open the set of train, and that of val if it has its own; the tokenizer is None for ids alone.
+
+    Raises:
+        UserError: no set there, or it was made with another tokenizer than the run's.
+    """
+    if dataset.val_path is not None and not is_remote(dataset.val_path):
+        raise UserError(
+            f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} "
+            "is one. Give both as addresses, or leave val_path out: then a part of the training tokens is "
+            "held out",
+            code="val-path-not-uri",
+        )
+    cache = Path(dataset.cache) if dataset.cache else None
+    options = RemoteOptions(cache, dataset.disk_budget, dataset.download_workers, dataset.part_size)
+    sets = [open_remote(uri, options) for uri in (dataset.path, dataset.val_path) if uri is not None]
+    tokenizer = None if spec.name == IDS else _tokenizer(spec, sets[0])
+    for found in sets if tokenizer else ():
+        assert tokenizer is not None
+        made_with = found.manifest["tokenizer"]
+        if made_with["content_hash"] != tokenizer.content_hash:
+            raise UserError(
+                f"{found.name} was made with tokenizer {made_with['name']} (content "
+                f"{made_with['content_hash'][:12]}), this run asks for {tokenizer.name} (content "
+                f"{tokenizer.content_hash[:12]}). Ask for tokenizer=custom "
+                f"tokenizer.path={found.folder / 'tokenizer'}",
+                code="tokenizer-differs",
+            )
+    return sets, tokenizer
+
+
+def _tokenizer(spec: schema.Tokenizer, remote: RemoteSet) -> Tokenizer:
+    """The configured tokenizer; if it is found nowhere, that of the set, if it has its name."""
+    try:
+        return load_tokenizer(spec)
+    except TokenizerNotFound:
+        copy, name = remote.folder / "tokenizer", remote.tokenizer_name
+        if spec.path is not None or name not in (spec.name, spec.repo) or not holds_tokenizer(copy):
+            raise
+        log.info("tokenizer %s: taken from %s, found nowhere else", name, remote.name)
+        return read_tokenizer(copy, name)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from data_loading.remote.credentials import no_keys, redacted
+from data_loading.remote.address import no_keys, redacted
 from experiment_utils.errors import UserError
 
 log = logging.getLogger("data_loading")
@@ -18,8 +18,7 @@ FIRST_PATIENCE_S = 5.0
 """For the first request of a set: a wrong address fails in seconds."""
 PATIENCE_S = 600.0
 """For later requests: a run of days outlives an outage of minutes."""
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 15.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 15.0
 _LOG_AFTER_S = 10.0
 
 _CODE = re.compile(r"<Code>\s*([^<]+?)\s*</Code>")
@@ -27,8 +26,6 @@ _MESSAGE = re.compile(r"<Message>\s*([^<]+?)\s*</Message>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _METADATA = "169.254.169.254"
 """Address of the keys of an Amazon virtual machine: used when the environment has none."""
-_NOT_PARTIAL = "non-partial response"
-_NO_LOCATION = "redirect without LOCATION"
 _PASSING_STATUS = ("408", "425", "429")
 _PASSING_CODES = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "OperationAborted")
 """S3 sends some of these with status 400 or 409."""
@@ -43,6 +40,12 @@ _ADVICE = {
     "AuthorizationHeaderMalformed": _REGION,
     "PermanentRedirect": _REGION,
 }
+_FINAL_TEXTS = {
+    "non-partial response": "The server does not answer requests for a range of bytes. Take one that does, "
+    "such as nginx",
+    "redirect without LOCATION": _REGION,
+}
+"""Answers that obstore refuses itself, and the advice."""
 
 T = TypeVar("T")
 Sleep = Callable[[float], None]
@@ -59,17 +62,13 @@ class Passing(Exception):
 
 
 def persistently(
-    what: str,
-    advice: str,
-    call: Callable[[], T],
-    patience_s: float,
-    sleep: Sleep = time.sleep,
+    what: str, variables: str, call: Callable[[], T], patience_s: float, sleep: Sleep = time.sleep
 ) -> T:
     """Return the result of `call`, repeated with growing pauses after failures that may pass.
 
     Args:
         what: the object, for messages.
-        advice: environment variables that the user should check.
+        variables: environment variables that the user should check.
         sleep: called with each pause in seconds; an exception from it ends the attempts.
 
     Raises:
@@ -83,19 +82,17 @@ def persistently(
         attempts += 1
         try:
             return call()
-        except FileNotFoundError as error:
-            if _code(error) == "NoSuchBucket":
-                raise UserError(_refused(what, error, advice), code="store-refused") from None
-            raise Vanished(f"{what}: there is no such object ({brief(error)})") from None
-        except (BaseError, Passing) as error:
+        except (FileNotFoundError, BaseError, Passing) as error:
+            if isinstance(error, FileNotFoundError) and _code(error) != "NoSuchBucket":
+                raise Vanished(f"{what}: there is no such object ({brief(error)})") from None
             spent = time.monotonic() - started
             is_over = spent + pause > patience_s
             if _is_final(error) or (is_over and _METADATA in str(error)):
-                raise UserError(_refused(what, error, advice), code="store-refused") from None
+                raise UserError(f"{what}: {_refusal(error, variables)}", code="store-refused") from None
             if is_over:
                 raise UserError(
                     f"{what}: no whole answer; {attempts} attempts in {spent:.1f} s, the last one: "
-                    f"{brief(error)}. Look at the network, and at {advice}",
+                    f"{brief(error)}. Look at the network, and at {variables}",
                     code="store-unreachable",
                 ) from None
             if not is_logged and spent > _LOG_AFTER_S:
@@ -105,28 +102,25 @@ def persistently(
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _refused(what: str, error: Exception, advice: str) -> str:
-    """Message for an answer that does not change however often the request is sent."""
-    if _METADATA in str(error):
-        return f"{what}: {no_keys()}"
-    if _NOT_PARTIAL in str(error):
-        todo = "The server does not answer requests for a range of bytes. Take one that does, such as nginx"
-    else:
-        todo = _REGION if _NO_LOCATION in str(error) else _ADVICE.get(_code(error), f"Check {advice}")
-    return f"{what}: the store refuses it ({brief(error)}). {todo}"
-
-
 def _is_final(error: Exception) -> bool:
     """Whether another attempt cannot change the answer."""
-    text = str(error)
-    if isinstance(error, Passing):
-        return False
-    if _NOT_PARTIAL in text or _NO_LOCATION in text:
+    text, code = str(error), _code(error)
+    if code == "NoSuchBucket" or any(part in text for part in _FINAL_TEXTS):
         return True
     status = _STATUS.search(text)
-    if status is None or status[1] in _PASSING_STATUS or _code(error) in _PASSING_CODES:
+    if status is None or status[1] in _PASSING_STATUS or code in _PASSING_CODES:
         return False
     return 300 <= int(status[1]) < 500
+
+
+def _refusal(error: Exception, variables: str) -> str:
+    """Message for an answer that does not change however often the request is sent."""
+    text = str(error)
+    if _METADATA in text:
+        return no_keys()
+    final = [advice for part, advice in _FINAL_TEXTS.items() if part in text]
+    advice = final[0] if final else _ADVICE.get(_code(error), f"Check {variables}")
+    return f"the store refuses it ({brief(error)}). {advice}"
 
 
 def _code(error: Exception) -> str:
@@ -136,7 +130,7 @@ def _code(error: Exception) -> str:
 
 
 def brief(error: Exception) -> str:
-    """Code and message of the store, or the first line of obstore's text and the innermost cause."""
+    """Return code and message of the store, or the first line of obstore's text and the innermost cause."""
     text = str(error)
     first = text.strip().partition("\n")[0][:300].strip()
     if code := _code(error):

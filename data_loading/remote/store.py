@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import abc
 import errno
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data_loading.remote.address import Address
-from data_loading.remote.credentials import R2_ENDPOINT, R2_VARIABLES, S3_VARIABLES, r2_options, s3_options
+from data_loading.remote.address import Address, store_options
 from data_loading.remote.retry import PATIENCE_S, Passing, Sleep, Vanished, brief, persistently
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
@@ -25,55 +22,33 @@ _CHUNK_BYTES = 8 << 20
 _MOST_CHUNKS = 9_000
 """A store accepts 10,000 parts of an object."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OUT_OF_RANGE = "416 Range Not Satisfiable"
 Read = tuple[Any, int]
 """Bytes as a buffer (`len`, `memoryview`), without a copy, and the size of the object."""
-_OUT_OF_RANGE = "416 Range Not Satisfiable"
 
 
-class Store(abc.ABC):
-    """Objects by their names relative to the folder that holds a set."""
+class ObjectStore:
+    """Store read and written with obstore, which does not work in a process forked after its first use."""
 
     def __init__(self, address: Address, patience_s: float = PATIENCE_S) -> None:
-        self.address, self.patience_s = address, patience_s
+        self.address, self._patience_s, self._process = address, patience_s, os.getpid()
+        try:
+            self._reading, self._writing = (_opened(address, retries) for retries in (0, _WRITE_RETRIES))
+        except UserError:
+            raise
+        except Exception as error:  # obstore has no common class for options that it refuses
+            raise UserError(
+                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {address.variables}",
+                code="store-options",
+            ) from None
 
-    @abc.abstractmethod
     def read(self, name: str, start: int = 0, stop: int | None = None, sleep: Sleep = time.sleep) -> Read:
-        """Read the bytes from start to stop. sleep: as in `persistently`.
+        """Read the bytes of an object from start to stop. sleep: see `persistently`.
 
         Raises:
             Vanished: the object does not exist.
             UserError: it cannot be read.
         """
-
-    @abc.abstractmethod
-    def find(self, name: str) -> tuple[int, str | None] | None:
-        """Return (size, mark that it was written with) of an object, None if it does not exist."""
-
-    @abc.abstractmethod
-    def write(self, name: str, content: Iterator[bytes], size: int, mark: str) -> None:
-        """Make an object, which appears when it is whole. mark: kept with it, see `find`."""
-
-
-class ObjectStore(Store):
-    """Store read and written with obstore, which does not work in a process forked after its first use."""
-
-    def __init__(self, address: Address, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(address, patience_s)
-        self._process = os.getpid()
-        self._advice = {"s3": S3_VARIABLES, "r2": R2_VARIABLES}.get(address.scheme, "the address")
-        self._is_writable = address.scheme in ("s3", "r2")
-        try:
-            self._reading = _opened(address, retries=0)
-            self._writing = _opened(address, retries=_WRITE_RETRIES) if self._is_writable else None
-        except UserError:
-            raise
-        except Exception as error:  # obstore has no common class for options that it refuses
-            raise UserError(
-                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {self._advice}",
-                code="store-options",
-            ) from None
-
-    def read(self, name: str, start: int = 0, stop: int | None = None, sleep: Sleep = time.sleep) -> Read:
         import obstore
         from obstore.exceptions import BaseError
 
@@ -93,6 +68,7 @@ class ObjectStore(Store):
         return self._persistently(name, once, sleep)
 
     def find(self, name: str) -> tuple[int, str | None] | None:
+        """Return (size, mark that it was written with) of an object, None if it does not exist."""
         import obstore
 
         def once() -> tuple[int, str | None]:
@@ -105,6 +81,35 @@ class ObjectStore(Store):
         except Vanished:
             return None
 
+    def write(self, name: str, content: Iterator[bytes], size: int, mark: str) -> None:
+        """Make an object, which appears when it is whole. mark: kept with it, see `find`."""
+        import obstore
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+        what = self.address.of(name)
+        if self.address.scheme not in ("s3", "r2"):
+            raise UserError(
+                f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder",
+                code="store-read-only",
+            )
+        options: Any = {
+            "attributes": {_MARK: mark}, "use_multipart": True,
+            "chunk_size": max(_CHUNK_BYTES, size // _MOST_CHUNKS + 1),
+        }  # fmt: skip
+        try:
+            obstore.put(self._writing, name, content, **options)
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise UserError(
+                f"{what} cannot be written: no permission ({brief(error)}). Look at {self.address.variables}",
+                code="store-refused",
+            ) from None
+        except (BaseError, OSError) as error:
+            raise UserError(
+                f"{what} could not be written ({brief(error)}). Look at the network, and at "
+                f"{self.address.variables}; the same command continues with what is missing",
+                code="store-unreachable",
+            ) from None
+
     def _persistently(self, name: str, once: Callable[[], Any], sleep: Sleep = time.sleep) -> Any:
         if os.getpid() != self._process:  # obstore would wait for ever: its threads are not in a fork
             raise UserError(
@@ -113,58 +118,25 @@ class ObjectStore(Store):
                 f"set to a disk first: python -m data_loading mirror {self.address.uri} FOLDER",
                 code="download-in-fork",
             )
-        return persistently(self.address.of(name), self._advice, once, self.patience_s, sleep)
-
-    def write(self, name: str, content: Iterator[bytes], size: int, mark: str) -> None:
-        import obstore
-        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
-
-        if self._writing is None:
-            raise UserError(
-                f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder",
-                code="store-read-only",
-            )
-        failure: list[BaseException] = []
-
-        def watched() -> Iterator[bytes]:
-            try:
-                yield from content
-            except BaseException as error:
-                failure.append(error)
-                raise
-
-        attributes: Any = {_MARK: mark}
-        chunk, parts = max(_CHUNK_BYTES, size // _MOST_CHUNKS + 1), watched()
-        try:
-            obstore.put(
-                self._writing, name, parts, attributes=attributes, use_multipart=True, chunk_size=chunk
-            )
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise UserError(
-                f"{self.address.of(name)} cannot be written: no permission ({brief(error)}). Look at "
-                f"{self._advice}",
-                code="store-refused",
-            ) from None
-        except (BaseError, OSError) as error:
-            if failure:
-                raise failure[0] from None
-            raise UserError(
-                f"{self.address.of(name)} could not be written ({brief(error)}). Look at the network, and "
-                f"at {self._advice}; the same command continues with what is missing",
-                code="store-unreachable",
-            ) from None
+        return persistently(self.address.of(name), self.address.variables, once, self._patience_s, sleep)
 
 
-class FolderStore(Store):
-    """A folder on a disk."""
+class FolderStore:
+    """A folder on a disk, with the methods of `ObjectStore`."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def path(self, name: str) -> Path:
+        """Return the path of an object."""
+        return Path(self.address.root) / name
 
     def read(self, name: str, start: int = 0, stop: int | None = None, sleep: Sleep = time.sleep) -> Read:
         path = self.path(name)
         try:
             with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
                 file.seek(start)
-                return file.read(-1 if stop is None else stop - start), size
+                return file.read(-1 if stop is None else stop - start), os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise Vanished(f"{path}: there is no such file") from None
         except OSError as error:
@@ -179,37 +151,18 @@ class FolderStore(Store):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_files.atomic_file(path) as file:
-                for data in content:
-                    file.write(data)
+                file.writelines(content)
         except OSError as error:
             raise disk_error(path, size, error) from None
 
-    def path(self, name: str) -> Path:
-        """Path of an object."""
-        return Path(self.address.root) / name
 
-
-def disk_error(path: Path, needed: int, error: OSError) -> UserError:
-    """Error for a file that cannot be written; names the bytes that are needed and free."""
-    if error.errno not in _FULL:
-        return UserError(
-            f"{path} cannot be written: {os.strerror(error.errno or 0)}. Check that you may write in "
-            f"{path.parent}",
-            code="file-unwritable",
-        )
-    stat = os.statvfs(path.parent)
-    return UserError(
-        f"{path.parent}: the disk is full: {needed:,} bytes are needed for {path.name.strip('.')}, "
-        f"{stat.f_bavail * stat.f_frsize:,} are free. Make room, name a folder on another disk "
-        "(dataset.cache=FOLDER), or keep less at a time (dataset.disk_budget=SIZE)",
-        code="disk-space",
-    )
+Store = ObjectStore | FolderStore
 
 
 def open_store(address: Address, patience_s: float = PATIENCE_S) -> Store:
     """Open the store of an address. Raises UserError: the environment lacks what it needs."""
     if not address.scheme:
-        return FolderStore(address, patience_s)
+        return FolderStore(address)
     check_installed("obstore", "remote", address.uri)
     return ObjectStore(address, patience_s)
 
@@ -220,15 +173,8 @@ def _opened(address: Address, retries: int) -> Any:
     from obstore.store import HTTPStore, S3Store
 
     is_web = address.scheme in ("https", "http")
-    options = {} if is_web else r2_options() if address.scheme == "r2" else s3_options()
+    options = {} if is_web else store_options(address.scheme)
     url = f"{address.scheme}://" if is_web else str(options.get("endpoint", ""))
-    # The library panics at an endpoint that is not a URL.
-    if not is_web and url and not re.fullmatch(r"https?://[^\s/]+\S*", url):
-        name = R2_ENDPOINT if address.scheme == "r2" else "AWS_ENDPOINT_URL"
-        raise UserError(
-            f"{address.uri}: {name}={url} is no URL: expected one such as http://localhost:9000 or https://HOST",
-            code="endpoint-invalid",
-        )
     common: dict[str, Any] = {
         "client_options": {
             "connect_timeout": timedelta(seconds=CONNECT_S), "timeout": timedelta(seconds=REQUEST_S),
@@ -239,3 +185,20 @@ def _opened(address: Address, retries: int) -> Any:
     if is_web:
         return HTTPStore.from_url(url + "/".join(filter(None, [address.root, address.path])), **common)
     return S3Store(address.root, prefix=address.path or None, **options, **common)
+
+
+def disk_error(path: Path, needed: int, error: OSError) -> UserError:
+    """Return the error for a file that cannot be written; names the bytes that are needed and free."""
+    if error.errno not in _FULL:
+        return UserError(
+            f"{path} cannot be written: {os.strerror(error.errno or 0)}. Check that you have the right to "
+            f"write in {path.parent}",
+            code="file-unwritable",
+        )
+    stat = os.statvfs(path.parent)
+    return UserError(
+        f"{path.parent}: the disk is full: {needed:,} bytes are needed for {path.name.strip('.')}, "
+        f"{stat.f_bavail * stat.f_frsize:,} are free. Make room, name a folder on another disk "
+        "(dataset.cache=FOLDER), or keep less at a time (dataset.disk_budget=SIZE)",
+        code="disk-space",
+    )

@@ -1,26 +1,34 @@
-"""Files of a stored token set: blocks of bytes with checksums, and the tokens that each file holds."""
+"""Files of a stored set: its manifest and tokenizer, and token files as blocks of bytes with checksums."""
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data_loading.readers.extents import Extents
+from data_loading.remote.retry import Vanished
+from data_loading.remote.store import Store
 from data_loading.text_io.content_hash import ContentHash
+from data_loading.tokenizers.read_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
+from data_loading.tokenizers.tiktoken import RANKS_FILE, TIKTOKEN_FILE
 from data_loading.tokens.npy import HEADER_BYTES, header
+from data_loading.tokens.read_manifest import parse_manifest
 from data_loading.tokens.set_files import SetFiles
 from data_loading.tokens.shards import parts_of
+from experiment_utils.errors import UserError
 
 _START_BYTES = 8
 _DISK_BLOCK_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Bytes of an object that are verified together."""
 
     start: int
@@ -30,7 +38,7 @@ class Block:
     """The checksum is a content hash (`content_hash.py`), not a plain SHA-256."""
 
     def hasher(self) -> Any:
-        """New hash object whose hex digest is compared with the checksum."""
+        """Return a new hash object whose hex digest is compared with the checksum."""
         return ContentHash() if self.is_content_hash else hashlib.sha256()
 
 
@@ -49,11 +57,6 @@ class StoredFile:
         return len(self.header) + self.blocks[-1].stop - self.blocks[0].start
 
     @property
-    def disk_bytes(self) -> int:
-        """Size in whole blocks of the file system."""
-        return rounded(self.file_bytes)
-
-    @property
     def checksum(self) -> str:
         """Checksum of the whole content; `mirror` marks objects with it."""
         if self.blocks[0].is_content_hash:
@@ -66,7 +69,7 @@ class StoredFile:
 
 
 class Head(NamedTuple):
-    """The first tokens of a token file, which windows of the file before it end in."""
+    """The first tokens of a token file, in which windows of the file before it end."""
 
     part: int
     tokens: int
@@ -112,34 +115,81 @@ class SetGeometry:
         return StoredFile(path.name, path.as_posix(), size, b"", (block,))
 
     def head_file(self, head: Head) -> StoredFile:
-        """The blocks in which a head is."""
+        """The blocks that hold a head."""
         return self.tokens_file(head.part, 0, -(-head.tokens // self.block_tokens))
 
     def runs(self, ranges: Iterable[range]) -> list[Run]:
         """Files of whole blocks that hold these ranges of tokens, in order."""
-        runs, ranges, size = [], list(ranges), self.block_tokens
+        runs, ranges = [], list(ranges)
         for number, part in enumerate(self.parts):
-            wanted = np.zeros(len(part.blocks) + 2, bool)
-            for tokens in ranges:
-                low = max(tokens.start - part.first_token, 0)
-                high = min(tokens.stop - part.first_token, part.tokens)
-                if low < high:
-                    wanted[1 + low // size : 1 + -(-high // size)] = True
-            edges = np.flatnonzero(wanted[1:] != wanted[:-1]).tolist()
-            for first, stop in zip(edges[::2], edges[1::2], strict=True):
+            begin, size = part.first_token, self.block_tokens
+            inside = [(max(r.start - begin, 0), min(r.stop - begin, part.tokens)) for r in ranges]
+            wanted = {b for low, high in inside if low < high for b in range(low // size, -(-high // size))}
+            stops = (block + 1 for block in sorted(wanted) if block + 1 not in wanted)
+            for first, stop in zip(sorted(b for b in wanted if b - 1 not in wanted), stops, strict=True):
                 count = min(stop * size, part.tokens) - first * size
-                runs.append(
-                    Run(self.tokens_file(number, first, stop), part.first_token + first * size, count)
-                )
+                runs.append(Run(self.tokens_file(number, first, stop), begin + first * size, count))
         return runs
 
     def extents(self) -> Extents:
         """Lengths of the token files, which are in no buffer."""
-        count = len(self.parts)
-        zeros = np.zeros(count, np.int64)
-        return Extents(self.dtype, (), (), (), np.arange(count), zeros, np.array(self.borders))
+        numbers, zeros = np.arange(len(self.parts)), np.zeros(len(self.parts), np.int64)
+        return Extents(self.dtype, (), (), (), numbers, zeros, np.array(self.borders))
 
 
 def rounded(size: int) -> int:
     """Bytes that a file of this size takes on a disk."""
     return -(-size // _DISK_BLOCK_BYTES) * _DISK_BLOCK_BYTES
+
+
+def fetch_manifest(store: Store) -> tuple[bytes, dict[str, Any]]:
+    """Return the manifest as bytes and as an object.
+
+    Raises:
+        Vanished: there is no manifest.
+        UserError: it is damaged, or the store does not answer.
+    """
+    files = store.address.files
+    name = files.manifest.as_posix()
+    data = bytes(store.read(name)[0])
+    return data, parse_manifest(data, store.address.of(name), is_folder=files.is_folder)
+
+
+def manifest_or_advice(store: Store) -> tuple[bytes, dict[str, Any]]:
+    """Return the result of `fetch_manifest`. Raises UserError: there is no set; names the usual mistake."""
+    try:
+        return fetch_manifest(store)
+    except Vanished as error:
+        raise UserError(
+            f"{store.address.uri}: no token set there ({error}). Give the folder that holds manifest.json, "
+            "or the .npy that has a .npy.json next to it",
+            code="no-token-set",
+        ) from None
+
+
+def fetch_tokenizer(store: Store, manifest: dict[str, Any]) -> dict[str, bytes]:
+    """Return the files of the set's tokenizer by name; empty if it has none.
+
+    Raises:
+        UserError: they are damaged, or of another tokenizer than the manifest names.
+    """
+    folder = store.address.files.tokenizer.as_posix()
+    with tempfile.TemporaryDirectory() as place:
+        for name in (*TOKENIZER_FILES, TIKTOKEN_FILE, RANKS_FILE):
+            with suppress(Vanished):
+                (Path(place) / name).write_bytes(store.read(f"{folder}/{name}")[0])
+        if not holds_tokenizer(Path(place)):
+            return {}
+        try:
+            tokenizer = read_tokenizer(Path(place), manifest["tokenizer"]["name"])
+        except UserError as error:
+            message = str(error).replace(place, store.address.of(folder))
+            raise UserError(message, code=error.code) from None
+        expected = manifest["tokenizer"]["content_hash"]
+        if tokenizer.content_hash != expected:
+            raise UserError(
+                f"{store.address.of(folder)} holds another tokenizer (content {tokenizer.content_hash[:12]}) "
+                f"than the set was made with (content {expected[:12]}). Upload the set again",
+                code="tokenizer-differs",
+            )
+        return {path.name: path.read_bytes() for path in sorted(Path(place).iterdir())}

@@ -1,10 +1,11 @@
-"""Readers of a stored set: one for files that stay, one for shards that take turns on the disk."""
+"""Readers of a stored set, of files that stay and of shards that take turns on the disk, and its slices."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from data_loading.readers.reader import Reader
 from data_loading.remote.disk_budget import Hold
 from data_loading.remote.set_cache import SetCache
 from data_loading.remote.stored_files import Head, Run, SetGeometry, StoredFile
+from data_loading.tokens.lazy_array import LazyValues
 from data_loading.tokens.npy import open_npy
 from data_loading.tokens.shards import Shards, allow_open_files
 
 _SHARDS_AHEAD = 4
+_KEPT_FILES = 8
 
 
 class _CachedReader(Reader):
@@ -35,7 +38,7 @@ class _CachedReader(Reader):
         self._holds: dict[str, Hold] = {}
 
     def _open(self, files: Sequence[StoredFile], *more: np.ndarray) -> Reader:
-        """Reader of these files laid end to end, then of arrays in memory."""
+        """Reader of these files in a row, then of arrays in memory."""
         self._inner = None
         for name in self._holds.keys() - {file.name for file in files}:
             self._holds.pop(name).close()
@@ -76,7 +79,7 @@ class ResidentReader(_CachedReader):
         return self._inner if self._inner is not None else self._open(self._files)
 
     def _local(self, starts: np.ndarray) -> np.ndarray:
-        """Positions of tokens in the files laid end to end."""
+        """Positions of tokens in the files in a row."""
         runs = np.searchsorted(self._first, starts, side="right") - 1
         local: np.ndarray = starts + self._moved[runs]
         return local
@@ -105,8 +108,6 @@ class RotatingReader(_CachedReader):
             raise IndexError(f"tokens {starts.min()} to {starts.max() + width} of {tokens:,}")
         shards = np.searchsorted(first, starts, side="right") - 1
         is_across = starts + width > first[shards + 1]
-        if len(starts) and shards.min() == (shard := int(shards.max())):
-            return self._opened(shard, bool(is_across.any())).gather(starts - first[shard], width)
         found = np.empty((len(starts), width), self.extents.dtype)
         # The open shard first, the others in the order of their windows.
         for shard in sorted(dict.fromkeys(shards.tolist()), key=lambda shard: shard != self._shard):
@@ -133,11 +134,12 @@ class RotatingReader(_CachedReader):
 
     def _tasks_after(self, shard: int) -> list[StoredFile | Head]:
         """Downloads after a shard in the order of their use, without heads of shards that come anyway."""
-        after = self._shards_after(shard)
+        rest = itertools.dropwhile(lambda other: other != shard, self._coming())
+        others = (other for other in itertools.islice(rest, 1, 1 + 4 * _SHARDS_AHEAD) if other != shard)
+        after = list(dict.fromkeys(others))[:_SHARDS_AHEAD]
         tasks: list[StoredFile | Head] = []
         for number in (shard, *after):
-            if number != shard:
-                tasks.append(self._geometry.tokens_file(number))
+            tasks += [self._geometry.tokens_file(number)] if number != shard else []
             tasks += [head for head in self._heads(number) if head.part not in after]
         return tasks
 
@@ -153,15 +155,72 @@ class RotatingReader(_CachedReader):
             left -= heads[-1].tokens
         return heads
 
-    def _shards_after(self, shard: int) -> list[int]:
-        """The next shards in the order in which they are read."""
-        rest = itertools.dropwhile(lambda other: other != shard, self._coming())
-        others = (other for other in itertools.islice(rest, 1, 1 + 4 * _SHARDS_AHEAD) if other != shard)
-        return list(dict.fromkeys(others))[:_SHARDS_AHEAD]
-
     def _coming(self) -> Iterator[int]:
         """Shards in the order of their reading, from the position of the stream."""
         for tokens in self._plan.coming(*self._at):
             last = tokens.stop - self._windows.width
             first, stop = np.searchsorted(self.extents.first, [tokens.start, last], side="right") - 1
             yield from range(int(first), int(stop) + 1)
+
+
+class RemoteTokens(LazyValues):
+    """The tokens; each slice downloads the blocks that hold it."""
+
+    def __init__(self, geometry: SetGeometry, cache: SetCache) -> None:
+        self._geometry, self._cache, self.dtype = geometry, cache, geometry.dtype
+
+    def __len__(self) -> int:
+        return self._geometry.borders[-1]
+
+    def _slice(self, start: int, stop: int) -> np.ndarray:
+        found, size = [np.empty(0, self.dtype)], self._geometry.block_tokens
+        for number, part in enumerate(self._geometry.parts):
+            low, high = max(start - part.first_token, 0), min(stop - part.first_token, part.tokens)
+            for block in range(low // size, -(-high // size)) if low < high else ():
+                tokens = self._cache.array(self._geometry.tokens_file(number, block, block + 1))
+                found.append(tokens[max(low - block * size, 0) : high - block * size])
+        return np.concatenate(found)
+
+
+class RemoteStarts(LazyValues):
+    """The document starts; those of a token file are downloaded when one of them is read."""
+
+    dtype = np.dtype("<u8")
+
+    def __init__(self, geometry: SetGeometry, cache: SetCache) -> None:
+        self._geometry, self._cache = geometry, cache
+        self._first = np.cumsum([0, *(part.documents for part in geometry.parts)])
+        self._kept: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def _of_part(self, number: int) -> np.ndarray:
+        if number not in self._kept:
+            if len(self._kept) >= _KEPT_FILES:
+                del self._kept[next(iter(self._kept))]
+            starts = self._cache.array(self._geometry.documents_file(number)).astype(self.dtype)
+            self._kept[number] = starts + np.asarray(self._geometry.parts[number].first_token, self.dtype)
+        return self._kept[number]
+
+    def _slice(self, start: int, stop: int) -> np.ndarray:
+        return self.take(np.arange(start, stop))
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        found = np.empty(len(places), self.dtype)
+        parts = np.searchsorted(self._first, places, side="right") - 1
+        for part in np.unique(parts).tolist():
+            here = parts == part
+            found[here] = self._of_part(part)[places[here] - self._first[part]]
+        return found
+
+    def search(self, wanted: np.ndarray) -> np.ndarray:
+        found, borders = np.empty(len(wanted), np.int64), self._geometry.borders
+        parts = np.clip(np.searchsorted(borders, wanted, side="right") - 1, 0, len(borders) - 2)
+        for part in np.unique(parts).tolist():
+            here, least = parts == part, np.maximum(wanted, 0).astype(self.dtype)
+            found[here] = self._first[part] + np.searchsorted(self._of_part(part), least[here])
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": {}}

@@ -1,4 +1,4 @@
-"""A block that changed behind the back of size and time is found before it is used."""
+"""A block that changed while size and time stayed the same is found before it is used."""
 
 from __future__ import annotations
 
@@ -30,64 +30,48 @@ def tokens(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return sorted(output.glob("shard_*[0-9].npy"))[2] if shards else output
 
 
-def open_again(tokens: Path, verify: str) -> StreamingDataset:
+def open_again(tokens: Path, verify: str, **options: str) -> StreamingDataset:
     path = tokens if tokens.parent.name != "set" else tokens.parent
-    return StreamingDataset(path, seq_len=100, order="sequential", verify=verify)
+    return StreamingDataset(path, seq_len=100, order="sequential", verify=verify, **options)  # type: ignore[arg-type]
 
 
-def test_a_flipped_bit_is_named_by_its_block(tokens: Path, golden: Golden) -> None:
-    checked, trusting = open_again(tokens, "blocks"), open_again(tokens, "set")
-    before = checked[600]["input_ids"].tolist()
-    checked = open_again(tokens, "blocks")
-    state = tokens.stat()
+def change(tokens: Path, token: int) -> int:
+    """Flip a bit of a token, size and time as before; returns its byte in the tokens of its file."""
+    place, state = 2 * (token if tokens.name == "a.npy" else token - 60_000), tokens.stat()
     with open(tokens, "r+b") as file:
-        file.seek(128 + 2 * (60_050 if tokens.name == "a.npy" else 50))
+        file.seek(128 + place)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 1]))
     os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+    return place
+
+
+@pytest.mark.parametrize("documents", ["across", "separate"])
+def test_a_flipped_bit_is_named_by_its_block(tokens: Path, documents: str, golden: Golden) -> None:
+    """One document of 100,001 tokens is packed as windows of it."""
+    checked = open_again(tokens, "blocks", documents=documents)
+    trusting = open_again(tokens, "set", documents=documents)
+    before = checked[600]["input_ids"].tolist()
+    assert before == trusting[600]["input_ids"].tolist()
+    checked = open_again(tokens, "blocks", documents=documents)
+    place = change(tokens, 60_050)
     assert trusting[600]["input_ids"].tolist() != before, "size and time are as they were"
-    assert checked[0]["input_ids"].shape == (100,), "other blocks are well"
-    assert checked[300]["input_ids"].shape == (100,)
+    assert checked[300]["input_ids"].shape == (100,), "other blocks are right"
     with golden.refused("tokens-changed") as caught:
         checked[600]
-    numbers = re.findall(r"\d[\d,]*", str(caught.value))
-    first, last = (int(number.replace(",", "")) for number in numbers[-2:])
-    place = 2 * (60_050 if tokens.name == "a.npy" else 50)
+    first, last = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", str(caught.value))[-2:])
     assert first <= place < last
     assert last - first == 8192
 
 
-def test_a_window_that_goes_on_in_a_damaged_block_is_found(tokens: Path, golden: Golden) -> None:
-    """The block in which it begins is well."""
-    alone = tokens.name == "a.npy"
-    checked, border = open_again(tokens, "blocks"), 65_536 if alone else 60_000 + 4096
-    state = tokens.stat()
-    with open(tokens, "r+b") as file:
-        file.seek(128 + 2 * (border + 1 - (0 if alone else 60_000)))
-        file.write(b"\xff")
-    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+def test_window_that_ends_in_a_damaged_block_is_found(tokens: Path, golden: Golden) -> None:
+    """The block in which it begins is right."""
+    border = 65_536 if tokens.name == "a.npy" else 60_000 + 4096
+    checked = open_again(tokens, "blocks")
+    change(tokens, border + 1)
     with golden.refused("tokens-changed"):
         checked[border // 100]
-
-
-def test_documents_are_read_from_blocks_that_were_checked(tokens: Path, golden: Golden) -> None:
-    """One document of 100,001 tokens is packed as windows of it."""
-    path = tokens if tokens.parent.name != "set" else tokens.parent
-    checked = StreamingDataset(path, seq_len=100, order="sequential", verify="blocks", documents="separate")
-    trusting = StreamingDataset(path, seq_len=100, order="sequential", documents="separate")
-    assert checked[600]["input_ids"].tolist() == trusting[600]["input_ids"].tolist()
-    checked = StreamingDataset(path, seq_len=100, order="sequential", verify="blocks", documents="separate")
-    state = tokens.stat()
-    with open(tokens, "r+b") as file:
-        file.seek(128 + 2 * (60_050 if tokens.name == "a.npy" else 50))
-        byte = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte[0] ^ 1]))
-    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert checked[0]["input_ids"].shape == (100,), "other blocks are well"
-    with golden.refused("tokens-changed"):
-        checked[600]
 
 
 def test_every_window_of_a_good_set_is_read(tokens: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is asked for is taken, what auto takes has a reason."""
+"""A requested reader is taken, and the choice of auto has a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from data_loading.dataset.windows import Windows
 from data_loading.readers import choose_reader as choose
 from data_loading.readers.choose_reader import ReaderOptions, open_reader
 from data_loading.readers.extents import Extents, extents_of
-from data_loading.readers.in_memory import room_bytes
 from data_loading.readers.read_plan import Plan
 from tests.golden_text import Golden
 
@@ -32,9 +31,9 @@ def test_network_file_systems_are_read_not_mapped(
     kind: str | None, name: str, extents: Extents, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     monkeypatch.setattr(choose, "file_system_of", lambda path: kind)
-    reader, told = open_reader(extents, ReaderOptions())
+    reader, why = open_reader(extents, ReaderOptions())
     assert reader.name == name
-    golden.text(told, numbers=False)
+    golden.text(why, numbers=False)
 
 
 SLURM = """#!/bin/sh
@@ -64,22 +63,22 @@ def test_a_cluster_that_counts_mapped_pages_gets_pread(
         monkeypatch.setenv("SLURM_JOB_ID", "7")
     choose.slurm_counts_page_cache.cache_clear()
     assert choose.slurm_counts_page_cache() is counts
-    reader, told = open_reader(extents, ReaderOptions())
+    reader, why = open_reader(extents, ReaderOptions())
     assert reader.name == ("pread" if counts else "mmap")
-    assert ("UsePss" in told) is counts
+    assert ("UsePss" in why) is counts
     choose.slurm_counts_page_cache.cache_clear()
 
 
-def test_what_is_asked_for_is_taken(extents: Extents, golden: Golden) -> None:
+def test_requested_reader_is_taken(extents: Extents, golden: Golden) -> None:
     for name in ("mmap", "pread", "memory"):
-        reader, told = open_reader(extents, ReaderOptions(name))
+        reader, why = open_reader(extents, ReaderOptions(name))
         assert reader.name == name
-        golden.text(told, numbers=False)
+        golden.text(why, numbers=False)
         assert reader.gather(np.array([97]), 3).tolist() == [[97, 98, 99]]
-    reader, told = open_reader(extents, ReaderOptions(max_resident_bytes=500_000_000))
-    golden.text(told, numbers=False)
-    reader, told = open_reader(extents_of(np.arange(9)), ReaderOptions())
-    golden.text(told, numbers=False)
+    reader, why = open_reader(extents, ReaderOptions(max_resident_bytes=500_000_000))
+    golden.text(why, numbers=False)
+    reader, why = open_reader(extents_of(np.arange(9)), ReaderOptions())
+    golden.text(why, numbers=False)
 
 
 def test_wrong_choices_are_refused(extents: Extents, golden: Golden) -> None:
@@ -91,23 +90,23 @@ def test_wrong_choices_are_refused(extents: Extents, golden: Golden) -> None:
         open_reader(extents_of(np.arange(9)), ReaderOptions("pread"))
 
 
-def test_a_set_that_memory_has_no_room_for_is_read_not_mapped(
+def test_set_larger_than_memory_is_read_not_mapped(
     extents: Extents, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     monkeypatch.setattr(choose, "file_system_of", lambda path: "ext4")
     monkeypatch.setattr(choose, "room_bytes", lambda: 199)
-    reader, told = open_reader(extents, ReaderOptions())
+    reader, why = open_reader(extents, ReaderOptions())
     assert reader.name == "pread"
-    golden.text(told, numbers=False)
+    golden.text(why, numbers=False)
     monkeypatch.setattr(choose, "room_bytes", lambda: None)
     assert open_reader(extents, ReaderOptions())[0].name == "mmap"
 
 
 @pytest.mark.parametrize("reader", ["mmap", "pread"])
-def test_the_kernel_is_told_nothing_of_small_windows_in_a_set_that_stays(
+def test_small_windows_in_a_set_that_fits_give_no_hints(
     reader: str, extents: Extents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(room: int | None, seq_len: int) -> list[int]:
+    def hints(room: int | None, seq_len: int) -> list[int]:
         """Offsets of spans that the kernel has hints of."""
         found: list[int] = []
         monkeypatch.setattr(choose, "room_bytes", lambda: room)
@@ -118,12 +117,7 @@ def test_the_kernel_is_told_nothing_of_small_windows_in_a_set_that_stays(
         opened.will_need(np.array([0, 8]), seq_len + 1)
         return found
 
-    assert told(400, 8) == []
-    assert len(told(399, 8)) == len(told(None, 8)) == 2
+    assert hints(400, 8) == []
+    assert len(hints(399, 8)) == len(hints(None, 8)) == 2
     monkeypatch.setattr(choose.mmap, "PAGESIZE", 8 * 18 - 1)
-    assert len(told(400, 8)) == 2, "a window is more than an eighth of a page"
-
-
-def test_there_is_room_here() -> None:
-    found = room_bytes()
-    assert found is None or 0 <= found < 1 << 50
+    assert len(hints(400, 8)) == 2, "a window is more than an eighth of a page"

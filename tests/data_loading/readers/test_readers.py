@@ -1,4 +1,4 @@
-"""Each reader gives the tokens that a slice gives, whichever runs they lie in."""
+"""Each reader gives the tokens that a slice gives, in whichever runs they are stored."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading.readers import opened_files
 from data_loading.readers.extents import Extents, extents_of
+from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
@@ -28,71 +28,59 @@ ROOT = Path(__file__).resolve().parents[3]
 READERS: list[type[Reader]] = [MappedReader, PositionalReader]
 
 
+def saved(folder: Path, whole: np.ndarray, lengths: list[int]) -> Shards:
+    """The tokens in files of these lengths, mapped."""
+    parts = []
+    for number, (first, last) in enumerate(itertools.pairwise(np.cumsum([0, *lengths]))):
+        np.save(folder / f"{number}.npy", whole[first:last])
+        parts.append(np.load(folder / f"{number}.npy", mmap_mode="r"))
+    return Shards(parts)
+
+
 @pytest.mark.parametrize("kind", READERS)
 @settings(max_examples=examples(100))
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
-    width=st.integers(1, 60),
     dtype=st.sampled_from(["<u2", "<u4", "<i4", "<i8"]),
     seed=st.integers(0, 9),
-)
-def test_spans_are_slices(
-    kind: type[Reader], lengths: list[int], width: int, dtype: str, seed: int, tmp_path: Path
-) -> None:
-    whole = np.random.default_rng(seed).integers(0, 60_000, sum(lengths)).astype(dtype)
-    cuts = np.cumsum([0, *lengths])
-    parts = []
-    for number, (a, b) in enumerate(itertools.pairwise(cuts)):
-        np.save(tmp_path / f"{number}.npy", whole[a:b])
-        parts.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
-    width = min(width, len(whole))
-    starts = np.random.default_rng(seed).integers(0, len(whole) - width + 1, 20)
-    for tokens in (parts[0], Shards(parts)):
-        reader = kind(extents_of(tokens))
-        inside = starts[starts + width <= len(tokens)]
-        found = reader.gather(inside, width)
-        assert (found.dtype, found.shape) == (np.dtype(dtype), (len(inside), width))
-        assert found.tolist() == [whole[start : start + width].tolist() for start in inside]
-
-
-@pytest.mark.parametrize("kind", READERS)
-@settings(max_examples=examples(100))
-@given(
-    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
-    dtype=st.sampled_from(["<u2", "<u4", "<i8"]),
-    seed=st.integers(0, 9),
+    width=st.integers(1, 60),
     touching=st.booleans(),
     data=st.data(),
 )
-def test_spans_of_different_lengths_are_slices(
+def test_spans_are_slices(
     kind: type[Reader],
     lengths: list[int],
     dtype: str,
     seed: int,
+    width: int,
     touching: bool,
     data: st.DataObject,
     tmp_path: Path,
 ) -> None:
-    """Over several files, in any order, some going on where the one before ended."""
+    """Over several files, of one length or of different ones, some continuing where the one before ended."""
     whole = np.random.default_rng(seed).integers(0, 60_000, sum(lengths)).astype(dtype)
-    parts = []
-    for number, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *lengths]))):
-        np.save(tmp_path / f"{number}.npy", whole[a:b])
-        parts.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
+    tokens = saved(tmp_path, whole, lengths)
+    width = min(width, len(whole))
+    starts = np.random.default_rng(seed).integers(0, len(whole) - width + 1, 20)
+    for values in (tokens.parts[0], tokens):
+        reader = kind(extents_of(values))
+        inside = starts[starts + width <= len(values)]
+        found = reader.gather(inside, width)
+        assert (found.dtype, found.shape) == (np.dtype(dtype), (len(inside), width))
+        assert found.tolist() == [whole[start : start + width].tolist() for start in inside]
     place = st.integers(0, len(whole) - 1)
     asked = data.draw(st.lists(st.tuples(place, place).map(sorted), max_size=20))
     if touching:
         borders = sorted({0, len(whole), *(place for span in asked for place in span)})
         asked = [[a, b - 1] for a, b in itertools.pairwise(borders)]
     spans = np.array(asked, np.int64).reshape(-1, 2)
-    reader = kind(extents_of(Shards(parts) if len(parts) > 1 else parts[0]))
     found = reader.gather_spans(spans[:, 0], spans[:, 1] - spans[:, 0] + 1)
     assert found.dtype == np.dtype(dtype)
     assert found.tolist() == [token for a, b in asked for token in whole[a : b + 1].tolist()]
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_runs_may_lie_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> None:
+def test_runs_can_be_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> None:
     """Samples of three tokens, each behind a header of five bytes: nothing is aligned."""
     ids = np.arange(30, dtype="<u2") * 1000
     path = tmp_path / "samples.bin"
@@ -117,7 +105,7 @@ def test_runs_may_lie_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_outside_is_refused(kind: type[Reader], tmp_path: Path) -> None:
+def test_span_outside_is_refused(kind: type[Reader], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(10, dtype="<u2"))
     reader = kind(extents_of(np.load(tmp_path / "a.npy", mmap_mode="r")))
     for start in (-1, 7, 10):
@@ -140,7 +128,7 @@ def big(tmp_path: Path) -> np.memmap:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_neighbours_are_read_as_well_as_far_ones(kind: type[Reader], big: np.memmap) -> None:
+def test_near_and_distant_spans_are_read(kind: type[Reader], big: np.memmap) -> None:
     """A span of 12 MB is more than one read takes in."""
     reader = kind(extents_of(big))
     starts = np.array([5_000_000, *range(0, 6_000_000, 1024), 3, 3, 20_000_000])
@@ -150,81 +138,48 @@ def test_neighbours_are_read_as_well_as_far_ones(kind: type[Reader], big: np.mem
 
 
 @pytest.mark.parametrize("kind", READERS)
-@pytest.mark.parametrize("change", ["truncated", "modified", "written to"])
-def test_file_that_changes_between_reads_is_refused(
-    kind: type[Reader], change: str, tmp_path: Path, golden: Golden
-) -> None:
-    path = tmp_path / "a.npy"
-    np.save(path, np.arange(100_000, dtype="<u2"))
-    reader = kind(extents_of(np.load(path, mmap_mode="r")))
-    assert reader.gather(np.array([90_000]), 5).tolist() == [[24464, 24465, 24466, 24467, 24468]]
-    time.sleep(0.02)
-    with open(path, "r+b") as file:
-        if change == "truncated":
-            file.truncate(100_000)
-        else:
-            file.seek(0, os.SEEK_SET if change == "modified" else os.SEEK_END)
-            file.write(b"other")
-    with golden.refused("changed-while-read"):
-        reader.gather(np.array([90_000]), 5)
-    time.sleep(0.02)
-    with golden.refused("changed-while-read"):
-        reader.gather_spans(np.array([90_000]), np.array([5]))
-
-
-@pytest.mark.parametrize("kind", READERS)
-def test_a_file_that_is_replaced_stays_what_it_was(kind: type[Reader], tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
-    np.save(path, np.arange(1000, dtype="<u2"))
-    reader = kind(extents_of(np.load(path, mmap_mode="r")))
+def test_open_file_that_is_replaced_stays_as_it_was(kind: type[Reader], tmp_path: Path) -> None:
+    tokens = saved(tmp_path, np.arange(1000, dtype="<u2"), [1000])
+    reader = kind(extents_of(tokens))
     assert reader.gather(np.array([1]), 2).tolist() == [[1, 2]]
-    np.save(tmp_path / "b.npy", np.zeros(10, "<u2"))
-    (tmp_path / "b.npy").rename(path)
-    time.sleep(0.02)
+    np.save(tmp_path / "new.npy", np.zeros(10, "<u2"))
+    (tmp_path / "new.npy").rename(tmp_path / "0.npy")
     assert reader.gather(np.array([998]), 2).tolist() == [[998, 999]]
 
 
-@pytest.mark.parametrize("change", ["replaced", "gone"])
-def test_pread_opens_no_other_file_than_the_set_had(change: str, tmp_path: Path, golden: Golden) -> None:
+@pytest.mark.parametrize(
+    ("change", "code"), [("replaced", "changed-while-read"), ("removed", "file-unreadable")]
+)
+def test_pread_opens_no_other_file_than_the_set_had(
+    change: str, code: str, tmp_path: Path, golden: Golden
+) -> None:
     """Shards are opened when they are first read."""
-    for number in range(2):
-        np.save(tmp_path / f"{number}.npy", np.full(100, number, "<u2"))
-    parts = [np.load(tmp_path / f"{number}.npy", mmap_mode="r") for number in range(2)]
-    reader = PositionalReader(extents_of(Shards(parts)))
-    assert reader.gather(np.array([1]), 2).tolist() == [[0, 0]]
+    reader = PositionalReader(extents_of(saved(tmp_path, np.arange(200, dtype="<u2"), [100, 100])))
+    assert reader.gather(np.array([1]), 2).tolist() == [[1, 2]]
     np.save(tmp_path / "new.npy", np.full(100, 7, "<u2"))
+    (tmp_path / "1.npy").unlink()
     if change == "replaced":
         (tmp_path / "new.npy").rename(tmp_path / "1.npy")
-    else:
-        (tmp_path / "1.npy").unlink()
-    with golden.refused("changed-while-read" if change == "replaced" else "file-unreadable"):
+    with golden.refused(code):
         reader.gather(np.array([150]), 2)
-    assert reader.gather(np.array([3]), 2).tolist() == [[0, 0]]
+    assert reader.gather(np.array([3]), 2).tolist() == [[3, 4]]
 
 
-def test_pread_of_a_file_that_ends_early_is_refused(
-    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If it was truncated right after the last look at it."""
-    monkeypatch.setattr(opened_files, "_EVERY_S", 3600.0)
-    path = tmp_path / "a.npy"
-    np.save(path, np.arange(1000, dtype="<u2"))
-    reader = PositionalReader(extents_of(np.load(path, mmap_mode="r")))
+def test_pread_of_a_file_that_ends_early_is_refused(tmp_path: Path, golden: Golden) -> None:
+    reader = PositionalReader(extents_of(saved(tmp_path, np.arange(1000, dtype="<u2"), [1000])))
     reader.gather(np.array([1]), 2)
-    os.truncate(path, 1128)
+    os.truncate(tmp_path / "0.npy", 1128)
     with golden.refused("truncated-while-read"):
         reader.gather(np.array([499]), 5)
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", [*READERS, InMemoryReader])
 def test_truncated_file_is_refused_when_it_is_opened(
     kind: type[Reader], tmp_path: Path, golden: Golden
 ) -> None:
     """A map of it would end the process by SIGBUS."""
-    path = tmp_path / "a.npy"
-    np.save(path, np.arange(1000, dtype="<u2"))
-    extents = extents_of(np.load(path, mmap_mode="r"))
-    os.truncate(path, 2000)
+    extents = extents_of(saved(tmp_path, np.arange(1000, dtype="<u2"), [1000]))
+    os.truncate(tmp_path / "0.npy", 2000)
     with golden.refused("changed-while-read"):
         kind(extents)
 
@@ -274,11 +229,11 @@ print(most, high_water() - begins)
          ("pread", 0, "spans", 500, 32),
      ))],
 )  # fmt: skip
-def test_what_maps_add_to_rss_can_be_bounded(
+def test_rss_that_maps_add_can_be_bounded(
     kind: str, bound_mb: int, how: str, at_most_kb: int | None, windows: int, big: np.memmap
 ) -> None:
-    """All 64 MB are in the page cache and get mapped, but for a bound, or where nothing is. At each moment:
-    the kernel's own high-water mark says so, beside a few MB of what is read."""
+    """All 64 MB are in the page cache and get mapped, except with a bound or pread. The kernel's high-water
+    mark shows it for each moment; it includes a few MB of what is read."""
     assert big.filename is not None
     done = subprocess.run(
         [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20), how, str(windows)],
@@ -293,8 +248,8 @@ def test_what_maps_add_to_rss_can_be_bounded(
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_needed_soon_is_read_by_the_kernel(kind: type[Reader], big: np.memmap) -> None:
-    """Dropped from the page cache, asked for ahead, the pages are there before they are read."""
+def test_hint_makes_the_kernel_read_ahead(kind: type[Reader], big: np.memmap) -> None:
+    """Dropped from the page cache, requested ahead, the pages are there before they are read."""
     assert big.filename is not None
     with open(big.filename, "rb") as file:
         os.fsync(file.fileno())
@@ -302,13 +257,13 @@ def test_what_is_needed_soon_is_read_by_the_kernel(kind: type[Reader], big: np.m
     reader = kind(extents_of(big), at_random=True)  # type: ignore[call-arg]
     starts = np.arange(100_000, 30_000_000, 1_000_000)
     if cached(big, starts).mean() > 0.5:
-        pytest.skip("this file system keeps its pages whatever is asked")
+        pytest.skip("this file system keeps its pages whatever the hints")
     reader.will_need(starts, 1025)
     deadline = time.monotonic() + 60
     while not cached(big, starts).all() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert cached(big, starts).all()
-    assert cached(big, starts + 500_000).mean() < 0.2, "nothing beside it"
+    assert cached(big, starts + 500_000).mean() < 0.2, "nothing next to it"
 
 
 def cached(tokens: np.memmap, starts: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A real S3-speaking server on loopback, and sets in it."""
+"""A real server of the S3 API on loopback, a proxy that spoils its answers, and sets in it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
+from tests.data_loading.remote.faulty_proxy import FaultyProxy
 
-KEY, SECRET = "AKIAVERYSECRETKEY", "a-secret-that-nobody-may-read"
+KEY, SECRET = "AKIAVERYSECRETKEY", "a-secret-that-no-output-shows"
 
 
 @pytest.fixture(scope="session")
@@ -53,20 +54,23 @@ def bucket(s3_port: int, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> Ite
     urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
 
 
+@pytest.fixture
+def proxy(s3_port: int, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """A proxy of the server with the bucket; the environment has its endpoint."""
+    with FaultyProxy(s3_port) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        yield running
+
+
 def upload(bucket: Any, folder: Path, prefix: str) -> None:
-    """All files of a folder as objects."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            bucket.put_object(
-                Bucket="sets", Key=f"{prefix}/{path.relative_to(folder)}", Body=path.read_bytes()
-            )
+    """Upload all files of a folder as objects."""
+    for path in filter(Path.is_file, folder.rglob("*")):
+        bucket.put_object(Bucket="sets", Key=f"{prefix}/{path.relative_to(folder)}", Body=path.read_bytes())
 
 
 @pytest.fixture(scope="session")
 def make_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A set of about so many tokens, in shards or one file, with documents of 20 to 180 and checksums of each
-    `block_bytes`.
-    """
+    """Makes a set of at least `tokens`, in shards or one file, with documents of 20 to 180 tokens."""
 
     def make(tokens: int, shard_tokens: int | None = None, name: str = "c4", block_bytes: int = 4096) -> Path:
         folder = tmp_path_factory.mktemp("set")

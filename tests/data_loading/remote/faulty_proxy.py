@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback that spoils answers: what networks and stores do to a download."""
+"""HTTP proxy on loopback that spoils answers, as networks and stores do to a download."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Fault = Callable[["Request"], str | None]
+Fault = Callable[["Request"], str | tuple[int, bytes] | None]
 
 
 @dataclass(frozen=True)
 class Request:
-    """attempt: how often this very request was made, the first is 1."""
+    """attempt: number of times that this request was made, the first is 1."""
 
     method: str
     path: str
@@ -27,7 +27,11 @@ class Request:
 
 @dataclass
 class FaultyProxy:
-    """fault: names what is done to an answer: 500, reset, slow, truncated, short, wrong, gone; or None."""
+    """Proxy of an S3 server.
+
+    backend: port of the server. fault: 500, reset, slow, truncated, short or wrong; an answer (status, body)
+    instead of the server's; or None.
+    """
 
     backend: int
     fault: Fault = lambda request: None
@@ -87,8 +91,9 @@ class FaultyProxy:
             request = Request(*asked, attempt)
             self.requests.append(request)
         fault = self.fault(request)
-        if fault in ("500", "gone"):
-            self._send(handler, 500 if fault == "500" else 404, {"Content-Length": "0"}, b"")
+        fault = (500, b"") if fault == "500" else fault
+        if isinstance(fault, tuple):
+            self._send(handler, fault[0], {"Content-Length": str(len(fault[1]))}, fault[1])
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=240)
         headers = {name: value for name, value in handler.headers.items() if name.lower() != "connection"}

@@ -1,4 +1,4 @@
-"""Addresses of sets, and what may be told of them."""
+"""Addresses of sets, and the environment variables that open their stores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from data_loading.find.open_tokens import open_tokens
-from data_loading.remote.address import parse
-from data_loading.remote.credentials import r2_options, redacted, s3_options
+from data_loading.remote.address import parse, redacted, store_options
 from data_loading.remote.store import open_store
 from experiment_utils.errors import UserError
 from experiment_utils.extras import install_command
@@ -80,14 +79,16 @@ def test_missing_obstore_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_endpoints_come_from_the_environment() -> None:
     keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "k", "R2_DATASET_READ_SECRET_ACCESS_KEY": "s"}
-    options = r2_options({**keys, "R2_DATASET_ACCOUNT_ID": "abc"})
+    options = store_options("r2", {**keys, "R2_DATASET_ACCOUNT_ID": "abc"})
     assert options["endpoint"] == "https://abc.r2.cloudflarestorage.com"
-    assert r2_options({**keys, "R2_DATASET_ENDPOINT_URL": "https://eu"})["endpoint"] == "https://eu"
-    assert s3_options({"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "x"}) == {"endpoint": "https://e"}
-    assert s3_options({}) == {"region": "us-east-1"}
+    assert store_options("r2", {**keys, "R2_DATASET_ENDPOINT_URL": "https://eu"})["endpoint"] == "https://eu"
+    other = {"S3_ENDPOINT_URL": "http://a", "AWS_REGION": "x"}
+    assert store_options("s3", other) == {"endpoint": "http://a"}
+    assert store_options("s3", {**other, "AWS_ENDPOINT_URL": "http://b"}) == {"endpoint": "http://b"}
+    assert store_options("s3", {}) == {"region": "us-east-1"}
 
 
 def test_keys_are_removed_from_texts() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "abcdefgh", "R2_DATASET_ACCOUNT_ID": "0123456789"}
-    told = redacted("<Key>abcdefgh</Key> at https://0123456789.r2", environ)
-    assert told == "<Key>$AWS_SECRET_ACCESS_KEY</Key> at https://$R2_DATASET_ACCOUNT_ID.r2"
+    shown = redacted("<Key>abcdefgh</Key> at https://0123456789.r2", environ)
+    assert shown == "<Key>$AWS_SECRET_ACCESS_KEY</Key> at https://$R2_DATASET_ACCOUNT_ID.r2"

@@ -1,4 +1,4 @@
-"""Files of the cache: what is in use stays, the least recently used goes, the budget is kept."""
+"""Files of the cache: those in use stay, the least recently used is removed, the budget is kept."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ def test_run_gives_same_losses_as_from_disk(
     for number, (path, *more) in enumerate((("s3://sets/c4", "dataset.disk_budget=200K"), (str(shards),))):
         done = run(root, tmp_path / str(number), f"dataset.path={path}", *more)
         assert done.returncode == 0, done.stderr
-        told = [done.stdout, done.stderr]
+        shown = [done.stdout, done.stderr]
         for file in (tmp_path / str(number)).rglob("*"):
             if file.is_file() and file.suffix in (".json", ".yaml", ".log", ".csv", ".txt"):
-                told.append(file.read_text(errors="replace"))
-        assert not any(KEY in text or SECRET in text for text in told)
+                shown.append(file.read_text(errors="replace"))
+        assert not any(KEY in text or SECRET in text for text in shown)
         found = next((tmp_path / str(number) / "runs").rglob("run.json"))
         losses.append(json.loads(found.read_text())["results"])
     assert losses[0]["val_loss"] == losses[1]["val_loss"]

@@ -1,4 +1,4 @@
-"""A set in a store reads as the same set lying here, whatever the store does, and never over its budget."""
+"""A stored set gives the batches of the same set on a disk, within its budget, with faults of the store."""
 
 from __future__ import annotations
 
@@ -53,13 +53,6 @@ def opened(bucket: Any, shards: Path, tmp_path: Path) -> Iterator[Open]:
     yield open_
     for one in there:
         one.close()
-
-
-@pytest.fixture
-def proxy(s3_port: int, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    with FaultyProxy(s3_port) as running:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
-        yield running
 
 
 def rows(dataset: StreamingDataset, epochs: int = 1, batch: int = 64, **options: Any) -> np.ndarray:
