@@ -1,4 +1,4 @@
-"""The commands of README and docs work on a copy of this checkout, in the order they stand."""
+"""The commands of README and docs work on a copy of this checkout, in the order of the page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from preloaded_python import preloaded_python
 from tiny_run import make_run, run_here, tiny_config
 
 from conf import Config
@@ -31,6 +33,8 @@ NOT_RUN = (
     "source .venv",
 )
 """Lines that set a machine up or run this very suite."""
+SHORT_EVALUATIONS = "eval_tokens: 4000\n"
+"""Default of the copy: evaluations take most of the time of runs as short as those of the pages."""
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +49,22 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
+    (copy / "conf" / "training" / "default.yaml").write_text(SHORT_EVALUATIONS)
     (copy / ".venv").symlink_to(sys.prefix)
     return copy
+
+
+@pytest.fixture(scope="module")
+def environment(checkout: Path) -> Iterator[dict[str, str]]:
+    with preloaded_python(checkout.with_name("preloaded"), checkout) as programs:
+        path = f"{programs}:{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+        yield os.environ | {"PATH": path, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # the README's runs, next to other tests on two cores
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_work(page: Path, checkout: Path) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1"}
+def test_commands_work(page: Path, checkout: Path, environment: dict[str, str]) -> None:
     for block in BLOCK.findall(page.read_text()):
         lines = [line for line in block.splitlines() if not line.startswith(NOT_RUN)]
         done = subprocess.run(

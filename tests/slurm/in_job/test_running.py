@@ -26,7 +26,10 @@ from slurm.records import SLURM, Array, Submission
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.usefixtures("quick_start"),
+]
 
 PATIENCE_S = 240.0
 

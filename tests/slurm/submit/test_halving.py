@@ -22,6 +22,8 @@ from tests.golden_text import Golden
 from tests.slurm.submit.conftest import Type, one_room
 from training.attempt.run_files import read_config, read_run
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
 FOUR = "optimizer.lr=1e-3,2e-3,4e-3,8e-3"
 
