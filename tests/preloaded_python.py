@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import runpy
-import signal
 import socket
 import subprocess
 import sys
@@ -67,7 +66,6 @@ def main() -> None:
 
 def _serve(address: str) -> Callable[[], None]:
     """Fork for each connection; returns in the fork that does the work, with what it does."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen()
@@ -77,7 +75,9 @@ def _serve(address: str) -> Callable[[], None]:
             if os.fork() == 0:
                 break
             connection.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     message = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     worker = os.fork()
