@@ -126,9 +126,3 @@ def test_the_run_folder_page_names_what_is_not_in_the_identity() -> None:
         group, name = key.split(".")
         if hasattr(getattr(Config(), group), name):
             assert f"`{key}`" in page
-
-
-def test_figures_are_those_of_the_saved_results() -> None:
-    from benchmarks.figures import PAGE, page
-
-    assert PAGE.read_text() == page(), "run python benchmarks/figures.py"

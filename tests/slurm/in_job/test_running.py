@@ -185,10 +185,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, dic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_time_is_up_and_it_goes_on_to_the_same_losses(
-    uninterrupted: tuple[Config, dict[str, Any]], tmp_path: Path, number: signal.Signals
+def test_time_is_up_and_it_resumes_to_the_same_losses(
+    uninterrupted: tuple[Config, dict[str, Any]], tmp_path: Path
 ) -> None:
+    number = signal.SIGUSR1  # SIGUSR2 comes to runs below, and both are judged in test_judge.py
     config, theirs = uninterrupted
     job = in_job(dataclasses.replace(config, runs_dir=str(tmp_path / "runs")), tmp_path)
     first = job.start()
