@@ -11,9 +11,11 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +39,8 @@ sys.exit(int(server.recv(8) or 1))
 def preloaded_python(folder: Path, checkout: Path) -> Iterator[Path]:
     """Folder of a program `python` that runs the files of `checkout`, for the start of PATH."""
     folder.mkdir()
-    address, program = folder / "socket", folder / "python"
+    sockets = Path(tempfile.mkdtemp())  # a path of at most 107 bytes
+    address, program = sockets / "socket", folder / "python"
     program.write_text(CLIENT.format(python=sys.executable, address=address))
     program.chmod(0o755)
     server = subprocess.Popen(
@@ -51,6 +54,7 @@ def preloaded_python(folder: Path, checkout: Path) -> Iterator[Path]:
     finally:
         server.kill()
         server.communicate()
+        shutil.rmtree(sockets)
 
 
 def main() -> None:
