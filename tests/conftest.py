@@ -142,6 +142,12 @@ def cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of the test start without torch._dynamo: half of the CPU time of a short run."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "quick_start"))
+
+
+@pytest.fixture
 def hears_hangup() -> Iterator[None]:
     """SIGHUP is not ignored, also where these tests were started with nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -26,6 +26,8 @@ from tests.golden_text import Golden
 from training.attempt.begin import CodeChanged
 from training.attempt.run_files import read_run, read_status, state_of
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 SHORT = {"max_steps": 8, "evals": 2, "checkpoint_every": 5, "eval_tokens": 128}
 TINY = (
     "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "model.d_model=16", "model.n_layers=1",

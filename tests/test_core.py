@@ -37,6 +37,8 @@ from training.ending import ending_of
 from training.interrupt import Interrupted
 from training.progress import NonFinite
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 STAGES = [
     "start", "load_tokenizer", "open_dataset", "build_model", "build_optimizer", "restore", "first_batch",
     "first_step", "train", "evaluate", "checkpoint", "finish",

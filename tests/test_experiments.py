@@ -26,6 +26,8 @@ from memory.gpus import GpuDevice
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 ROOT = Path(__file__).resolve().parent.parent
 TINY = (
     "dataset=text",

@@ -58,11 +58,6 @@ def test_difference_fails_with_the_diff_and_the_command(project: Project) -> Non
     )
 
 
-def test_missing_section_fails(project: Project) -> None:
-    project.run(TWO).assert_outcomes(failed=2)
-    assert not project.golden.exists()
-
-
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
@@ -91,14 +86,6 @@ def test_sections_of_tests_that_do_not_pass_stay(project: Project, before: str) 
     )
     project.run(skipped, *UPDATE)
     assert set(read_sections(project.golden)) == {"test_a", "test_b"}
-
-
-def test_sections_of_deselected_tests_stay(project: Project) -> None:
-    project.run(TWO, *UPDATE)
-    project.run(TWO.replace("first", "changed"), *UPDATE, "-k", "not test_b").assert_outcomes(
-        passed=1, deselected=1
-    )
-    assert read_sections(project.golden) == {"test_a": "changed", "test_b": "second"}
 
 
 def test_section_that_its_test_does_not_use_fails_and_goes(project: Project) -> None:
@@ -172,14 +159,6 @@ def test_text_is_as_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "TMP/a.txt TMP/shared python x.py REPO/conf HOME/runs /home/men PID 1 B"
     )
     assert normalized("a    1,024.5 kB\nb 7 s", root, base, numbers=False) == "a  N kB\nb N"
-
-
-def test_section_of_a_test_without_golden_fails_and_goes(project: Project) -> None:
-    project.run(TWO, *UPDATE)
-    without = TWO.replace("def test_b(golden): golden.text('second')", "def test_b(): pass")
-    project.run(without).assert_outcomes(passed=1, errors=1)
-    project.run(without, *UPDATE)
-    assert set(read_sections(project.golden)) == {"test_a"}
 
 
 def test_each_section_has_a_test() -> None:

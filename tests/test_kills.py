@@ -28,6 +28,8 @@ from benchmarks.harness import save
 from tests.forked import killed_at
 from training.attempt.run_files import Status, read_run, read_status
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 POINTS = [
     "checkpoint:written", "state.json:before_rename", "state.json:after_rename", "checkpoint:before_rename",
     "checkpoint:after_rename", "checkpoint:before_delete", "status.json:before_rename",

@@ -6,15 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from memory.cgroup import find_levels
+from supervised import limited_cgroup
 
 pytestmark = pytest.mark.privileged
 
@@ -22,55 +19,27 @@ MB = 1 << 20
 LIMIT = 200 * MB
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Limited = tuple[tuple[str, ...], Path, str]
 
 
 @pytest.fixture
-def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Path, str]]:
-    """A cgroup of 200 MB with a task's cgroup inside, which has no limit of its own, as under Slurm."""
-    version, levels = find_levels("", Path("/proc/self/cgroup").read_bytes())
-    if not levels:
-        pytest.skip("no memory cgroup to make another one in")
-    job = Path(levels[0].folder) / f"highwater_test_{os.getpid()}_{time.time_ns()}"
-    limit_file, controllers = (
-        ("memory.limit_in_bytes", []) if version == 1 else ("memory.max", [job.parent, job])
-    )
-    try:
-        job.mkdir()
-        for folder in controllers:
-            (folder / "cgroup.subtree_control").write_text("+memory")
-        (job / limit_file).write_text(str(LIMIT))
-        (job / "task_0").mkdir()
-    except OSError as error:
-        for folder in (job / "task_0", job):
-            with suppress(OSError):
-                folder.rmdir()
-        pytest.skip(f"cannot make a cgroup with a limit here: {error}")
-    try:
-        yield job, f"{levels[0].path}/{job.name}"
-    finally:
-        for folder in (job / "task_0", job):
-            for _ in range(50):
-                with suppress(OSError):
-                    folder.rmdir()
-                    break
-                time.sleep(0.1)
+def limited() -> Iterator[Limited]:
+    with limited_cgroup(LIMIT) as found:
+        yield found
 
 
 @pytest.fixture
-def run_limited(limited: tuple[Path, str]) -> Run:
+def run_limited(limited: Limited) -> Run:
     """Runs Python code whose every page is charged to the task's cgroup."""
 
     def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        enter = f'echo $$ > "{limited[0]}/task_0/cgroup.procs" && exec "$@"'
-        command = ["sh", "-c", enter, "sh", sys.executable, "-c", code, *map(str, arguments)]
+        command = [*limited[0], sys.executable, "-c", code, *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
     return run
 
 
-def test_unreclaimable_limit_and_file_pages(
-    limited: tuple[Path, str], run_limited: Run, tmp_path: Path
-) -> None:
+def test_unreclaimable_limit_and_file_pages(limited: Limited, run_limited: Run, tmp_path: Path) -> None:
     code = """
 import json, mmap, os, sys
 from memory import snapshot
@@ -94,7 +63,7 @@ with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_RE
         shared.unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout)
-    job, path = after["job"], limited[1]
+    job, path = after["job"], limited[2]
     assert (after["scope"], after["limit_bytes"], after["limit_at"], job["path"]) == (
         "job",
         LIMIT,
@@ -134,7 +103,7 @@ with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_RE
     assert found["job"]["events"]["oom_kill"] == 0
 
 
-def test_a_kill_by_the_kernel_is_counted(limited: tuple[Path, str], run_limited: Run, tmp_path: Path) -> None:
+def test_a_kill_by_the_kernel_is_counted(limited: Limited, run_limited: Run, tmp_path: Path) -> None:
     code = """
 import os, sys
 from pathlib import Path
@@ -154,7 +123,7 @@ print(os.WTERMSIG(status))
     begin, end = (json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines())
     assert begin["snapshot"]["job"]["events"]["oom_kill"] == 0
     assert end["snapshot"]["job"]["events"]["oom_kill"] == 1
-    assert end["snapshot"]["limit_at"] == limited[1]
+    assert end["snapshot"]["limit_at"] == limited[2]
     assert end["snapshot"]["job"]["peak_usage_bytes"] == pytest.approx(LIMIT, rel=0.02)
 
 
@@ -177,9 +146,7 @@ with record_to(Path(sys.argv[1]), attempt=1):
     assert found[-1]["snapshot"]["unreclaimable_bytes"] > 0.8 * LIMIT
 
 
-def test_the_screen_shows_the_job_and_all_that_runs_in_it(
-    limited: tuple[Path, str], run_limited: Run
-) -> None:
+def test_the_screen_shows_the_job_and_all_that_runs_in_it(limited: Limited, run_limited: Run) -> None:
     code = """
 import os, signal, sys
 held = bytearray(b"x") * (45 << 20)
@@ -191,7 +158,7 @@ for pid in pids:
 sys.exit(status)
 """
     found = json.loads(run_limited(code, "--json").stdout)
-    job, path = found["snapshot"]["job"], limited[1]
+    job, path = found["snapshot"]["job"], limited[2]
     assert (found["processes_of"], job["path"], job["limit_bytes"]) == ("job", path, LIMIT)
     assert len(found["processes"]) >= 2
     assert all(process["anon_bytes"] > 45 * MB for process in found["processes"][:2])

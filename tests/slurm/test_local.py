@@ -30,6 +30,8 @@ from slurm.sweep import run_sweep
 from tests.golden_text import Golden
 from training.attempt.run_files import read_status
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 STAND_IN = """
 import json, os, pathlib, signal, sys, time, yaml
 folder = pathlib.Path(sys.argv[1])

@@ -14,7 +14,7 @@ from tiny_run import ROOT, make_run, metrics_without_clock, tiny_config
 
 from training.attempt.run_files import read_status
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_start")]
 
 
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path: Path) -> None:

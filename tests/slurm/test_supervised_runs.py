@@ -22,7 +22,10 @@ from slurm.local import outcome_of, run_one
 from slurm.processes import Children, run_command
 from training.attempt.run_files import read_status
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.usefixtures("quick_start"),
+]
 
 
 def test_the_command(tmp_path: Path) -> None:

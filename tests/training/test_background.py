@@ -14,6 +14,8 @@ from tests.training.test_checkpoints import assert_equal, checkpoint
 from training.background import BackgroundCheckpoints
 from training.checkpoints import Checkpoint, Checkpoints
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 
 class Held(Checkpoints):
     """Does not begin to write before it may."""

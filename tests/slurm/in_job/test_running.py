@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,10 @@ from slurm.records import SLURM, Array, Submission
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.usefixtures("quick_start"),
+]
 
 PATIENCE_S = 240.0
 
@@ -84,12 +88,25 @@ class InJob:
         return [(start.end, start.state, start.signal) for start in read_starts(self.run)]
 
 
-def in_job(config: Config, tmp_path: Path, *, how: str = "each", more: tuple[Path, ...] = ()) -> InJob:
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the code whose runs compute nothing (stand_in.py)."""
+    copy = tmp_path_factory.mktemp("light") / "code"
+    left_out = shutil.ignore_patterns(".*", "tests", "benchmarks", "docs", "runs", "Datasets")
+    shutil.copytree(ROOT, copy, ignore=left_out)
+    shutil.copy(Path(__file__).with_name("stand_in.py"), copy / "core.py")
+    return copy
+
+
+def in_job(
+    config: Config, tmp_path: Path, *, how: str = "each", more: tuple[Path, ...] = (), code: Path = ROOT
+) -> InJob:
+    """code: what the job runs, a copy of the checkout."""
     run = make_run(config)
     runs = [run, *more]
     submission = Submission(
         id="s1", study=run.parent, launcher=SLURM, created_s=0.0, user="u", host="h", cwd=str(tmp_path),
-        command="", arrays=[Array(0, "a", [[one.name for one in runs]], how=how)], snapshot=str(ROOT),
+        command="", arrays=[Array(0, "a", [[one.name for one in runs]], how=how)], snapshot=str(code),
     )  # fmt: skip
     submission.write()
     programs = tmp_path / "bin"
@@ -168,10 +185,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, dic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_time_is_up_and_it_goes_on_to_the_same_losses(
-    uninterrupted: tuple[Config, dict[str, Any]], tmp_path: Path, number: signal.Signals
+def test_time_is_up_and_it_resumes_to_the_same_losses(
+    uninterrupted: tuple[Config, dict[str, Any]], tmp_path: Path
 ) -> None:
+    number = signal.SIGUSR1  # SIGUSR2 comes to runs below, and both are judged in test_judge.py
     config, theirs = uninterrupted
     job = in_job(dataclasses.replace(config, runs_dir=str(tmp_path / "runs")), tmp_path)
     first = job.start()
@@ -205,8 +222,8 @@ def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> None:
-    job = in_job(endless(tmp_path), tmp_path)
+def test_a_termination_is_no_preemption_unless_slurm_says_so(light: Path, tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     process = job.start()
     job.at_step(1)
     process.send_signal(signal.SIGTERM)
@@ -224,9 +241,11 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["first", "another"])
-def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str, golden: Golden) -> None:
+def test_a_termination_that_was_for_the_start_before(
+    light: Path, tmp_path: Path, at: str, golden: Golden
+) -> None:
     """A node was lost and Slurm put the job back; the node returns, and is told to end what is gone."""
-    job = in_job(endless(tmp_path), tmp_path)
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     note_start(job.run, Start("7_2", "9", 0, "n1", 1, 0.0, 1, 0))
     process = job.start(restart=1)
     job.at_step(1)
@@ -241,8 +260,8 @@ def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str, go
 
 
 @pytest.mark.slow
-def test_a_job_that_slurm_does_not_take_back(tmp_path: Path, golden: Golden) -> None:
-    job = in_job(endless(tmp_path), tmp_path)
+def test_a_job_that_slurm_does_not_take_back(light: Path, tmp_path: Path, golden: Golden) -> None:
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     process = job.start(REQUEUE_FAILS="1")
     job.at_step(1)
     process.send_signal(signal.SIGUSR2)
@@ -253,10 +272,10 @@ def test_a_job_that_slurm_does_not_take_back(tmp_path: Path, golden: Golden) -> 
 
 @pytest.mark.slow
 def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(
-    tmp_path: Path, golden: Golden
+    light: Path, tmp_path: Path, golden: Golden
 ) -> None:
     """Slurm takes a job back that it is just ending: one that was cancelled started again."""
-    job = in_job(endless(tmp_path), tmp_path)
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     process = job.start(JOB_STATE="COMPLETING")
     job.at_step(1)
     process.send_signal(signal.SIGUSR2)
@@ -267,8 +286,8 @@ def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(
 
 
 @pytest.mark.slow
-def test_starts_that_bring_no_step_forward(tmp_path: Path, golden: Golden) -> None:
-    job = in_job(endless(tmp_path, max_idle_attempts=2), tmp_path)
+def test_starts_that_bring_no_step_forward(light: Path, tmp_path: Path, golden: Golden) -> None:
+    job = in_job(endless(tmp_path, max_idle_attempts=2), tmp_path, code=light)
     for restart, asked in ((0, [WHY, *REQUEUE]), (1, [WHY, *REQUEUE, WHY])):
         process = job.start(restart)
         wait_for(lambda: "-m\0slurm.in_job" in Path(f"/proc/{process.pid}/cmdline").read_text())  # noqa: B023
@@ -296,9 +315,9 @@ COMES_BACK = [*REQUEUE, "update JobId=7_2 StartTime=now+600"]
 
 
 @pytest.mark.slow
-def test_a_second_copy_leaves_and_comes_back(tmp_path: Path, golden: Golden) -> None:
+def test_a_second_copy_leaves_and_comes_back(light: Path, tmp_path: Path, golden: Golden) -> None:
     """Slurm ends the first as soon as its node answers again: the second has to be in the queue then."""
-    job = in_job(endless(tmp_path), tmp_path)
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1))
@@ -315,9 +334,9 @@ def test_a_second_copy_leaves_and_comes_back(tmp_path: Path, golden: Golden) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state", "asked"), [("RUNNING", []), ("NODE_FAIL", COMES_BACK)])
-def test_a_copy_of_another_job(tmp_path: Path, state: str, asked: list[str]) -> None:
+def test_a_copy_of_another_job(light: Path, tmp_path: Path, state: str, asked: list[str]) -> None:
     """Of a job that runs it is left to that; one that is over for Slurm is looked after."""
-    job = in_job(endless(tmp_path), tmp_path)
+    job = in_job(endless(tmp_path), tmp_path, code=light)
     squeue = job.bin / "squeue"
     squeue.write_text(f"#!/bin/sh\necho 8 {state}\n")
     squeue.chmod(0o755)
@@ -331,8 +350,10 @@ def test_a_copy_of_another_job(tmp_path: Path, state: str, asked: list[str]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("may_requeue", [True, False])
-def test_a_second_copy_that_does_not_come_back(tmp_path: Path, may_requeue: bool, golden: Golden) -> None:
-    job = in_job(endless(tmp_path, requeue=may_requeue), tmp_path)
+def test_a_second_copy_that_does_not_come_back(
+    light: Path, tmp_path: Path, may_requeue: bool, golden: Golden
+) -> None:
+    job = in_job(endless(tmp_path, requeue=may_requeue), tmp_path, code=light)
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1, REQUEUE_FAILS="1"))
@@ -375,9 +396,9 @@ def test_one_run_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_passes_over_what_its_earlier_start_still_runs(tmp_path: Path) -> None:
+def test_a_worker_passes_over_what_its_earlier_start_still_runs(light: Path, tmp_path: Path) -> None:
     other = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
-    job = in_job(endless(tmp_path), tmp_path, how="workers", more=(other,))
+    job = in_job(endless(tmp_path), tmp_path, code=light, how="workers", more=(other,))
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1))

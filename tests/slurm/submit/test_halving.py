@@ -22,6 +22,8 @@ from tests.golden_text import Golden
 from tests.slurm.submit.conftest import Type, one_room
 from training.attempt.run_files import read_config, read_run
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
 FOUR = "optimizer.lr=1e-3,2e-3,4e-3,8e-3"
 
@@ -233,14 +235,19 @@ def test_bad_input(
 @pytest.mark.slow
 def test_runs_of_a_constant_rate_go_on_where_they_were(type_: Type, place: Path) -> None:
     """To the loss of a run that had the whole budget from the beginning."""
-    asked = (*HALVING, "optimizer.lr=1e-3,1e-2", "schedule=constant", "hydra/launcher=local", "study.name=h")
-    assert type_(*asked) == 0
+    tiny = (
+        "training.seq_len=16",
+        "training.effective_batch=4",
+        "training.eval_tokens=512",
+        "training.evals=1",
+    )
+    here = ("hydra/launcher=local", "schedule=constant", *tiny)
+    assert type_(*HALVING, "optimizer.lr=1e-3,1e-2", "study.name=h", *here) == 0
     *first, (steps, rate, last) = runs(place)
     assert [steps for steps, _, _ in first] == [4, 4]
     assert steps == 8
     trunk = next(folder for _, other, folder in first if other == rate)
     assert Path(read_config(last)["restore"]["from"]).resolve() == trunk.resolve()
-    here = ("hydra/launcher=local", "schedule=constant", "training.max_steps=8", "study.name=whole")
-    assert type_(f"optimizer.lr={rate}", *here) == 0
+    assert type_(f"optimizer.lr={rate}", "training.max_steps=8", "study.name=whole", *here) == 0
     (whole,) = (path.parent for path in place.glob("runs/whole/*/config.yaml"))
     assert read_run(last)["results"]["val_loss"] == read_run(whole)["results"]["val_loss"]

@@ -27,6 +27,8 @@ from tests.slurm.submit.conftest import ASKED, ROOT
 from tests.slurm.submit.test_again import command
 from tests.slurm.submit.test_batch import fork_and_die
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 STAND_IN = """
 import json, os, pathlib, signal, sys, time, yaml
 folder = pathlib.Path(sys.argv[1])

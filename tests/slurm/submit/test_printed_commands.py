@@ -20,6 +20,8 @@ import pretokenize_dataset
 from experiment_utils import atomic_files
 from training.attempt.run_files import read_config
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 _PROGRAM = (
     r"python (?:experiments\.py|pretokenize_dataset\.py|-m (?:memory|slurm|analysis|training|data_loading))"
 )

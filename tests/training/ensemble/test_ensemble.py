@@ -26,29 +26,33 @@ from tiny_run import (
 import core
 from conf import Config
 from conf.ensembles import members_of
-from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
+from conf.schema import Ensemble, Logging, Optimizer, Restore, Schedule
 from tests.training.recorded_operations import RecordedOperations
 from training.attempt.run_files import read_run, read_status
 from training.checkpoints import checkpoint_steps
 from training.ensemble import step, together
 from training.ensemble.company import Group, groups
 
-ARCHES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "gpt2": {
-        "norm": "layer",
-        "bias": "all",
-        "positions": "learned",
-        "activation": "gelu",
-        "tied_head": False,
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "adamw": {"training": {"ema": 0.9}, "lists": {"weight_decay": ["0.0", "0.3"], "seed_data": ["3"]}},
+    "adam": {
+        "arch": {
+            "norm": "layer", "bias": "all", "positions": "learned", "activation": "gelu", "tied_head": False,
+        },
+        "dataset": {"windows": "shifted"},
     },
-    "capped": {"qk_norm": True, "logit_softcap": 10.0, "z_loss": 1e-3, "norm_position": "sandwich"},
-    "drops": {"dropout_embedding": 0.1, "dropout_residual": 0.1},
-}
-OPTIMIZERS: dict[str, dict[str, Any]] = {
-    name: {"name": name, "lr": 1e-3} for name in ("adam", "sgd", "lion", "muon", "adafactor", "schedule_free")
-}
-OPTIMIZERS["noisy"] = {"grad_noise": 0.01, "grad_clip": None}
+    "sgd": {
+        "arch": {"qk_norm": True, "logit_softcap": 10.0, "z_loss": 1e-3, "norm_position": "sandwich"},
+        "dataset": {"windows": "streams"},
+    },
+    "muon": {
+        "arch": {"dropout_embedding": 0.1, "dropout_residual": 0.1}, "dataset": {"documents": "masked"},
+    },
+    "adafactor": {"training": {"on_spike": "skip", "spike_window": 5, "spike_threshold": 3.0}},
+    "schedule_free": {"schedule": {"name": "constant"}},
+    "lion": {},
+}  # fmt: skip
+"""By the optimizer's name: changes by group, and `lists` of the ensemble. No option depends on another."""
 
 EVALUATED, SKIPPED = "val loss", " is skipped: "
 """Marks of a line of log.txt."""
@@ -89,6 +93,19 @@ def assert_same_run(folder: Path, other: Path, tolerance: float = 1e-4) -> None:
     assert own["results"]["val_loss"] == pytest.approx(of_other["results"]["val_loss"], abs=tolerance)
 
 
+def assert_same_as_alone(
+    base: Config, place: Path, tolerance: float = 1e-4, **lists: list[str]
+) -> list[tuple[Path, Path]]:
+    """Train an ensemble, and each of its runs alone; returns the folders of both."""
+    configs = ensemble(base, **{"seed": ["0", "1"], **lists})
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    others = [alone(config, place / "alone") for config in configs]
+    for folder, other in zip(folders, others, strict=True):
+        assert_same_run(folder, other, tolerance)  # lion takes signs: a last bit can turn a step around
+    return list(zip(folders, others, strict=True))
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> list[Path]:
     return [make_run(config) for config in ensemble(short_config(tmp_path), seed=["0", "1", "2"])]
@@ -110,35 +127,6 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
         assert set(read_run(other)) == set(run) - {"ensemble"}
         assert checkpoint_steps(folder / "checkpoints")[-1] == 16
         assert (folder / "log.txt").read_text().count(EVALUATED) == 2, "its own evaluations, not the others'"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "dataset", [{"windows": "shifted"}, {"windows": "streams"}, {"documents": "masked"}], ids=str
-)
-def test_so_it_is_with_other_windows(dataset: dict[str, Any], tmp_path: Path) -> None:
-    base = short_config(tmp_path)
-    if "documents" in dataset:
-        base = with_documents(base)
-    base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, **dataset))
-    configs = ensemble(base, seed=["0", "1"])
-    folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
-    for folder, config in zip(folders, configs, strict=True):
-        assert_same_run(folder, alone(config, tmp_path / "alone"))
-
-
-@pytest.mark.slow
-def test_so_it_is_where_all_are_evaluated_in_one_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
-    base = short_config(tmp_path)
-    configs = ensemble(base, seed=["0", "1"])
-    folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
-    for folder, config in zip(folders, configs, strict=True):
-        assert_same_run(folder, alone(config, tmp_path / "alone"))
 
 
 @pytest.mark.parametrize(
@@ -187,50 +175,33 @@ def test_an_evaluation_without_memory_frees_the_graph_and_the_runs_continue(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ARCHES)
-def test_so_it_is_with_other_options(arch: str, tmp_path: Path) -> None:
-    base = dataclasses.replace(tiny_config(tmp_path), arch=Arch(**ARCHES[arch]))
-    configs = ensemble(base, lr=["1e-3", "4e-3"], weight_decay=["0.0", "0.3"], seed_data=["3"])
-    folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
-    for folder, config in zip(folders, configs, strict=True):
-        assert_same_run(folder, alone(config, tmp_path / "alone"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_so_it_is_with_other_optimizers(name: str, tmp_path: Path) -> None:
-    base = dataclasses.replace(tiny_config(tmp_path), optimizer=Optimizer(**OPTIMIZERS[name]))
-    if name == "schedule_free":
-        base = dataclasses.replace(base, schedule=dataclasses.replace(base.schedule, name="constant"))
-    configs = ensemble(base, seed=["0", "1"])
-    folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
-    for folder, config in zip(folders, configs, strict=True):
-        # noise of sign(gradient): a last bit may turn a step around
-        assert_same_run(folder, alone(config, tmp_path / "alone"), 2e-3 if name == "lion" else 1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["masked", "mixture", "average", "skips"])
-def test_so_it_is_with_other_data_and_what_a_step_does_besides(kind: str, tmp_path: Path) -> None:
-    base = mixed_config(tmp_path) if kind == "mixture" else tiny_config(tmp_path)
-    if kind == "masked":
+@pytest.mark.parametrize("name", CASES)
+def test_each_is_the_run_alone_with_other_options(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    base = short_config(tmp_path, **case.get("training", {}))
+    if "documents" in case.get("dataset", {}):
         base = with_documents(base)
-    if kind == "average":
-        base = dataclasses.replace(base, training=dataclasses.replace(base.training, ema=0.9))
-    if kind == "skips":
-        guarded = dataclasses.replace(base.training, on_spike="skip", spike_window=5, spike_threshold=3.0)
-        base = dataclasses.replace(base, training=guarded)
-    configs = ensemble(base, seed=["0", "1"])
-    folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
-    for folder, config in zip(folders, configs, strict=True):
-        other = alone(config, tmp_path / "alone")
-        assert_same_run(folder, other)
-        if kind == "mixture":
-            rows, of_other = ((each / "sources.csv").read_text().splitlines() for each in (folder, other))
-            assert [row.split(",")[:3] for row in rows] == [row.split(",")[:3] for row in of_other]
+    named = {group: case.get(group, {}) for group in ("arch", "dataset", "schedule")}
+    groups = {group: dataclasses.replace(getattr(base, group), **given) for group, given in named.items()}
+    base = dataclasses.replace(base, optimizer=Optimizer(name=name, lr=1e-3), **groups)
+    assert_same_as_alone(base, tmp_path, 2e-3 if name == "lion" else 1e-4, **case.get("lists", {}))
+
+
+@pytest.mark.slow
+def test_each_is_the_run_alone_on_a_mixture_with_noise(tmp_path: Path) -> None:
+    noisy = Optimizer(name="adamw", lr=1e-3, grad_noise=0.01, grad_clip=None)
+    base = dataclasses.replace(mixed_config(tmp_path, max_steps=16, evals=2), optimizer=noisy)
+    for folder, other in assert_same_as_alone(base, tmp_path):
+        rows, of_other = ((each / "sources.csv").read_text().splitlines() for each in (folder, other))
+        assert [row.split(",")[:3] for row in rows] == [row.split(",")[:3] for row in of_other]
+
+
+@pytest.mark.slow
+def test_each_is_the_run_alone_if_all_are_evaluated_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
+    assert_same_as_alone(short_config(tmp_path), tmp_path)
 
 
 POINTS = {
