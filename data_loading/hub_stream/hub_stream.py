@@ -38,6 +38,7 @@ class HubStream(EpochDataset["StreamLoader"]):
     fingerprint: str
     """Identity of the dataset (repository, commit, configuration, split, field), the tokenizer, what is held
     out, and all that cuts and orders windows."""
+    tokenizer: Tokenizer
     contiguous: bool = True
     """False: input_ids and labels can be views of one tensor."""
 
@@ -73,8 +74,9 @@ class HubStream(EpochDataset["StreamLoader"]):
         self.shift_labels = shift_labels
         self.name = parse(source)
         check_package(source)
-        is_loaded = isinstance(tokenizer, Tokenizer)
-        self.tokenizer = tokenizer if is_loaded else load_tokenizer(tokenizer_spec(tokenizer))
+        if isinstance(tokenizer, str):
+            tokenizer = load_tokenizer(tokenizer_spec(tokenizer))
+        self.tokenizer = tokenizer
         if revision is not None and not self.name.is_folder:
             check_reachable(str(self.name))
             self.revision = revision

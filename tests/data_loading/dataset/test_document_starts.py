@@ -17,8 +17,8 @@ from data_loading import StreamingDataset, prepare_data
 from data_loading.dataset.document_starts import DocumentStarts, Separator, separator_of
 from data_loading.dataset.packing.pieces import borders_of
 from data_loading.dataset.split_data import Data, split_data
-from data_loading.export_formats.write_llm_c import HEADER_BYTES, KINDS
 from data_loading.find.open_tokens import open_tokens
+from data_loading.import_formats.read_llm_c import HEADER_BYTES, KINDS
 from tests.data_loading.export_formats.conftest import EOT, tokenized, written
 from tests.golden_text import Golden
 from tests.searched import examples

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from data_loading import StreamingDataset
 from data_loading.audit.check_set import check_set
 from data_loading.dataset.split_data import split_data
-from data_loading.find.open_tokens import open_for_reading
+from data_loading.find.open_tokens import open_tokens
 from data_loading.pretokenizer import make_set as making
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
@@ -180,7 +180,7 @@ class TestHeldOut:
     def test_the_last_documents_which_runs_take_over(self, tmp_path: Path) -> None:
         a = text(tmp_path, "a")
         made = make(tmp_path / "a.npy", a, val_fraction=0.25)
-        data = open_for_reading(str(a), 0.1)
+        data = split_data(open_tokens(str(a)), None, None, 0.1)
         ((start, stop),) = made.manifest["val"]["ranges"]
         assert data.val_ranges == (range(start, stop),)
         assert stop == made.manifest["tokens"]
@@ -191,7 +191,9 @@ class TestHeldOut:
     def test_a_run_may_ask_for_another_share(self, tmp_path: Path) -> None:
         a = text(tmp_path, "a")
         make(tmp_path / "a.npy", a, val_fraction=0.25)
-        assert open_for_reading(str(a), 0.5).tokens("val") > open_for_reading(str(a), 0.1).tokens("val")
+        assert split_data(open_tokens(str(a)), None, None, 0.5).tokens("val") > split_data(
+            open_tokens(str(a)), None, None, 0.1
+        ).tokens("val")
 
     def test_by_token_where_documents_are_few(self, tmp_path: Path) -> None:
         made = make(tmp_path / "a.npy", text(tmp_path, "a", 5), val_fraction=0.25)
@@ -202,7 +204,10 @@ class TestHeldOut:
         a = text(tmp_path, "a")
         make(tmp_path / "one.npy", a, val_fraction=0.25)
         make(tmp_path / "other.npy", a, val_fraction=0.5)
-        found = {open_for_reading(str(tmp_path / name), 0.1).fingerprint for name in ("one", "other")}
+        found = {
+            split_data(open_tokens(str(tmp_path / name)), None, None, 0.1).fingerprint
+            for name in ("one", "other")
+        }
         assert len(found) == 2
 
 
@@ -230,7 +235,7 @@ class TestAppend:
         held_out = longer.manifest["val"]["ranges"]
         assert held_out[0] == first.manifest["val"]["ranges"][0]  # type: ignore[index]
         assert len(held_out) == 3
-        data = open_for_reading(str(tmp_path / "set"), 0.1)
+        data = split_data(open_tokens(str(tmp_path / "set")), None, None, 0.1)
         assert [[part.start, part.stop] for part in data.val_ranges] == held_out
         assert data.tokens("train") + data.tokens("val") == grown.n_tokens
 
@@ -305,7 +310,7 @@ class TestAppend:
         assert tokens_of(again) == tokens_of(before)
         assert again.fingerprint == before.fingerprint
         path = SetFiles(tmp_path / "set").earlier_manifest(before.fingerprint)
-        assert open_for_reading(str(path), 0.1).train.n_tokens == before.n_tokens
+        assert split_data(open_tokens(str(path)), None, None, 0.1).train.n_tokens == before.n_tokens
 
     def test_what_cannot_grow(self, tmp_path: Path, golden: Golden) -> None:
         a, b = text(tmp_path, "a"), text(tmp_path, "b")
