@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -96,13 +97,12 @@ class SetCache:
 
     def _is_right(self, file: StoredFile) -> bool:
         path = self.path(file)
-        if not path.exists():
-            return False
-        if self.is_verifying and file.name not in self._verified:
-            if not is_whole(path, file):
-                return False
-            self._verified.add(file.name)
-        return True
+        if not self.is_verifying or file.name in self._verified:
+            return path.exists()
+        with suppress(FileNotFoundError):
+            if is_whole(path, file):
+                self._verified.add(file.name)
+        return file.name in self._verified
 
     def _fetch(self, task: Hashable, check: Check, *, is_ahead: bool) -> None:
         """Do a task of the thread: a file, or a head."""
@@ -112,7 +112,7 @@ class SetCache:
             return
         assert isinstance(task, StoredFile)
         path, started, is_logged = self.path(task), time.monotonic(), False
-        while True:
+        while not self._is_right(task):  # before the lock, which would stop readers of a file that is there
             pause_s = _POLL_S
             with alone(path) as is_mine:
                 try:
@@ -136,8 +136,6 @@ class SetCache:
                     if not is_logged:
                         log.info("%s waits for room: %s", task.name, reason)
                         is_logged = True
-            if not is_mine and self._is_right(task):
-                return
             check()
             time.sleep(pause_s)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data_loading.remote.address import Address, store_options
+from data_loading.remote.address import Address, no_keys, store_options
 from data_loading.remote.retry import PATIENCE_S, Passing, Sleep, Vanished, brief, persistently
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
@@ -37,10 +37,10 @@ class ObjectStore:
         except UserError:
             raise
         except Exception as error:  # obstore has no common class for options that it refuses
-            raise UserError(
-                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {address.variables}",
-                code="store-options",
-            ) from None
+            first = str(error).partition("\n")[0]
+            is_half = address.scheme == "s3" and "Missing" in first  # one of two keys is set
+            reason = no_keys() if is_half else f"{first}. Look at {address.variables}"
+            raise UserError(f"{address.uri}: {reason}", code="store-options") from None
 
     def read(self, name: str, start: int = 0, stop: int | None = None, sleep: Sleep = time.sleep) -> Read:
         """Read the bytes of an object from start to stop. sleep: see `persistently`.

@@ -59,6 +59,13 @@ def test_missing_variables_are_named(monkeypatch: pytest.MonkeyPatch, golden: Go
         open_tokens("r2://bucket/c4")
 
 
+def test_unset_half_of_a_pair_of_keys_is_named(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-mine")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with golden.refused("store-options"):
+        open_store(parse("s3://sets/c4"))
+
+
 @pytest.mark.parametrize("endpoint", ["garbage", "localhost:9000", "http://", "http:// host", "ftp://host"])
 def test_endpoint_without_scheme_is_refused(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, golden: Golden

@@ -340,6 +340,15 @@ def test_two_processes_share_a_budget_for_two_shards(
     assert most <= budget
 
 
+def test_download_of_a_present_file_takes_no_lock(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock would make a reader of it wait, and stop what is downloaded ahead."""
+    remote = opened()
+    file = remote.geometry.tokens_file(0)
+    remote.cache.hold(file)
+    monkeypatch.setattr(set_cache, "alone", None)
+    remote.cache._fetch(file, lambda: None, is_ahead=True)
+
+
 def missing(path: Path, file: StoredFile) -> int:
     """Blocks that an unfinished download lacks; 0: there is no such download."""
     try:
