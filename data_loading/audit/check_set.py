@@ -156,7 +156,9 @@ def _documents(found: _OpenSet) -> Iterator[Finding]:
     wrong: dict[str, str] = {}
 
     def expect(what: str, places: np.ndarray, id_: int | None) -> None:
-        others = np.flatnonzero(take(tokens, places) != id_) if id_ is not None and what not in wrong else ()
+        if id_ is None or what in wrong:
+            return
+        others = np.flatnonzero(take(tokens, places) != id_)
         if len(others):
             wrong[what] = f"token {places[others[0]]:,} is not {id_}"
 
