@@ -115,11 +115,12 @@ def make_plan(
         "sampled_bytes": found.sampled_bytes,
         "engine": choice.facts,
         "workers": workers,
-        "seconds": None if seconds is None else round(seconds, 1),
+        "seconds": seconds,
         "disk_bytes": disk_bytes,
         "most_memory_bytes": most_memory_bytes(tokenizer, options.engine, workers),
     }
     rows |= _forecast_rows(facts, found, tokenizer, output, may_shrink=inputs.may_shrink)
+    facts["seconds"] = None if seconds is None else round(seconds, 1)
     return Plan(facts, _lines(rows))
 
 
