@@ -181,7 +181,7 @@ def _tokenizer_bytes(tokenizer: Tokenizer) -> int:
 def _at_the_place(
     files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
 ) -> tuple[str, str | None, int | None]:
-    """(what is there, why the command would be refused, tokens of the set if it is up to date)."""
+    """(state of the output, why the command would be refused, tokens of a set that is up to date)."""
     folder = files.tokens.absolute().parent
     while not folder.exists():
         folder = folder.parent
