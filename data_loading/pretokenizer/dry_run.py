@@ -115,11 +115,12 @@ def make_plan(
         "sampled_bytes": found.sampled_bytes,
         "engine": choice.facts,
         "workers": workers,
-        "seconds": None if seconds is None else round(seconds, 1),
+        "seconds": seconds,
         "disk_bytes": disk_bytes,
         "most_memory_bytes": most_memory_bytes(tokenizer, options.engine, workers),
     }
     rows |= _forecast_rows(facts, found, tokenizer, output, may_shrink=inputs.may_shrink)
+    facts["seconds"] = None if seconds is None else round(seconds, 1)
     return Plan(facts, _lines(rows))
 
 
@@ -180,7 +181,7 @@ def _tokenizer_bytes(tokenizer: Tokenizer) -> int:
 def _at_the_place(
     files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
 ) -> tuple[str, str | None, int | None]:
-    """(what is there, why the command would be refused, tokens of the set if it is up to date)."""
+    """(state of the output, why the command would be refused, tokens of a set that is up to date)."""
     folder = files.tokens.absolute().parent
     while not folder.exists():
         folder = folder.parent

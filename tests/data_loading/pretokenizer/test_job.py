@@ -369,7 +369,7 @@ class TestProgress:
         assert len(lines) > 3
         assert all("\r" not in line for line in lines)
         assert "MB/s" in lines[2]
-        assert re.search(r"[\d.]+ [MG]B", lines[1])
+        assert re.search(r"[\d.]+ [MG]B", lines[2])
 
     def test_the_peak_of_all_processes_is_told_and_recorded(self, tmp_path: Path) -> None:
         with record_to(tmp_path / "memory.jsonl", attempt=1):
