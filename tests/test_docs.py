@@ -35,8 +35,8 @@ NOT_RUN = (
 """Lines that set a machine up or run this very suite."""
 SMALL_STEPS = "effective_batch: 8\neval_tokens: 4000\n"
 """Defaults of the copy: a step has a fourth of the tokens, an evaluation a twenty-fifth."""
-SMALL_BUDGET = "\ndefault_max_tokens: 50000\n"
-"""Default of the copy for runs without a budget, a fortieth."""
+SMALL_BUDGET = "\ndefault_max_tokens: 20000\n"
+"""Default of the copy for runs without a budget, a hundredth."""
 BUDGETS = ("training.max_tokens=", "for budget in ")
 """What lines with budgets of tokens have; those of runs are an eighth here."""
 
