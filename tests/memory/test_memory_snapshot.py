@@ -82,7 +82,7 @@ def test_a_process_that_is_gone(tree, golden: Golden) -> None:
 def test_gpu_as_torch_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda("H200", 139 * GB, allocated=41 * GB, reserved=45 * GB, peak=52 * GB, device=1)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert snapshot().gpu == Gpu(1, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB, 39 * GB)
+    assert snapshot().gpu == Gpu(1, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB, free_bytes=39 * GB)
     assert snapshot().amounts["gpu_bytes"] == 41 * GB
 
 
