@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,3 +80,51 @@ def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) 
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr("memory.gpus._hangs", [])
+
+
+@dataclass
+class FakeCuda:
+    """torch.cuda of one device in use; sizes in bytes. asked: calls of mem_get_info."""
+
+    name: str = "H100"
+    total: int = 80 * GB
+    allocated: int = 30 * GB
+    reserved: int = 33 * GB
+    free: int = 39 * GB
+    peak: int = 0
+    device: int = 0
+    initialized: bool = True
+    asked: int = 0
+
+    def hold(self, allocated: int) -> None:
+        self.allocated, self.peak = allocated, max(self.peak, allocated)
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def current_device(self) -> int:
+        return self.device
+
+    def memory_allocated(self) -> int:
+        return self.allocated
+
+    def memory_stats(self, device: int) -> dict[str, int]:
+        assert device == self.device
+        return {
+            "allocated_bytes.all.current": self.allocated,
+            "reserved_bytes.all.current": self.reserved,
+            "allocated_bytes.all.peak": max(self.peak, self.allocated),
+        }
+
+    def max_memory_allocated(self, device: int) -> int:
+        return max(self.peak, self.allocated)
+
+    def reset_peak_memory_stats(self, device: int) -> None:
+        self.peak = self.allocated
+
+    def get_device_properties(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(name=self.name, total_memory=self.total)
+
+    def mem_get_info(self, device: int) -> tuple[int, int]:
+        self.asked += 1
+        return self.free, self.total

@@ -19,7 +19,7 @@ SECONDS = {
     "tests/slurm/test_real_": 20, "tests/slurm/tokens/test_real_": 20,
     "tests/training/test_memory_limit.py": 20, "tests/training/test_compiled.py": 10,
     "tests/training/distributed/test_options_on_ranks.py": 8, "tests/memory/test_memory_deaths": 10,
-    "tests/test_kills.py": 10, "tests/slurm/in_job/test_running.py": 5, "tests/test_distributed.py": 5,
+    "tests/test_kills.py": 10, "tests/slurm/in_job/test_running.py": 2, "tests/test_distributed.py": 5,
     "tests/test_core.py": 4, "tests/analysis/report/test_report_browser.py": 3,
     "tests/memory/test_memory_page_browser.py": 3, "tests/memory/test_supervisor": 2,
     "tests/training/ensemble/": 1, "tests/models/": 0.1,

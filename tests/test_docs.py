@@ -35,6 +35,8 @@ NOT_RUN = (
 """Lines that set a machine up or run this very suite."""
 SMALL_STEPS = "effective_batch: 8\neval_tokens: 4000\n"
 """Defaults of the copy: a step has a fourth of the tokens, an evaluation a twenty-fifth."""
+SMALL_BUDGET = "\ndefault_max_tokens: 20000\n"
+"""Default of the copy for runs without a budget, a hundredth."""
 BUDGETS = ("training.max_tokens=", "for budget in ")
 """What lines with budgets of tokens have; those of runs are an eighth here."""
 
@@ -52,6 +54,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
     (copy / "conf" / "training" / "default.yaml").write_text(SMALL_STEPS)
+    with open(copy / "conf" / "dataset" / "stdlib.yaml", "a") as stdlib:
+        stdlib.write(SMALL_BUDGET)
     (copy / ".venv").symlink_to(sys.prefix)
     return copy
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_gpus import FakeCuda
 from tiny_run import ROOT
 
 from memory import LeakMonitor, leak_monitor, record_to, stage
@@ -31,45 +32,14 @@ from tests.golden_text import Golden
 MB, GB = 1 << 20, 1 << 30
 
 
-class Cuda:
-    """torch.cuda of a device of 80 GB."""
-
-    def __init__(self) -> None:
-        self.allocated, self.reserved, self.free = 30 * GB, 33 * GB, 39 * GB
-        self.asked = 0
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def current_device(self) -> int:
-        return 0
-
-    def memory_allocated(self) -> int:
-        return self.allocated
-
-    def memory_stats(self, device: int) -> dict[str, int]:
-        return {
-            "allocated_bytes.all.current": self.allocated,
-            "reserved_bytes.all.current": self.reserved,
-            "allocated_bytes.all.peak": self.allocated,
-        }
-
-    def get_device_properties(self, device: int) -> SimpleNamespace:
-        return SimpleNamespace(name="H100", total_memory=80 * GB)
-
-    def mem_get_info(self, device: int) -> tuple[int, int]:
-        self.asked += 1
-        return self.free, 80 * GB
-
-
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
-    found = Cuda()
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    found = FakeCuda()
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=found))
     return found
 
 
-def test_use_outside_torch_is_known(cuda: Cuda) -> None:
+def test_use_outside_torch_is_known(cuda: FakeCuda) -> None:
     gpu = read_gpu()
     assert gpu is not None
     assert (gpu.free_bytes, gpu.used_bytes, gpu.outside_bytes) == (39 * GB, 41 * GB, 8 * GB)
@@ -77,7 +47,7 @@ def test_use_outside_torch_is_known(cuda: Cuda) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA error: unspecified launch failure"), AttributeError()])
 def test_driver_that_does_not_answer_leaves_torchs_numbers(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, error: Exception
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(device: int) -> tuple[int, int]:
         raise error
@@ -90,7 +60,7 @@ def test_driver_that_does_not_answer_leaves_torchs_numbers(
     )  # fmt: skip
 
 
-def test_stage_records_and_samples_have_the_use_of_the_device(tmp_path: Path, cuda: Cuda) -> None:
+def test_stage_records_and_samples_have_the_use_of_the_device(tmp_path: Path, cuda: FakeCuda) -> None:
     with RingWriter(tmp_path / "memory.ring", {"pid": 7}) as ring:
         with record_to(tmp_path, attempt=1), stage("train", step=3):
             pass
@@ -107,7 +77,7 @@ def test_stage_records_and_samples_have_the_use_of_the_device(tmp_path: Path, cu
     assert stale.gpu_used_bytes is None, "the run has not said anything for a minute"
 
 
-def test_only_the_first_rank_writes_into_the_ring(tmp_path: Path, cuda: Cuda) -> None:
+def test_only_the_first_rank_writes_into_the_ring(tmp_path: Path, cuda: FakeCuda) -> None:
     with RingWriter(tmp_path / "memory.ring", {"pid": 7}) as ring:
         with record_to(tmp_path, attempt=1, rank=1), stage("train") as measured:
             pass
@@ -178,7 +148,9 @@ def test_watch_and_here_show_the_use_by_others(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("grows_bytes", [MB, 0])
-def test_leak_on_the_device_is_found(cuda: Cuda, monkeypatch: pytest.MonkeyPatch, grows_bytes: int) -> None:
+def test_leak_on_the_device_is_found(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, grows_bytes: int
+) -> None:
     monkeypatch.setattr(leak_monitor, "_LEAST_BETWEEN_S", 0.0)
     monkeypatch.setattr(leak_monitor, "_SHARE", 1e9)
     monitor = LeakMonitor()
@@ -235,7 +207,7 @@ def test_supervisor_without_torch_samples_the_device(tmp_path: Path) -> None:
     assert found.latest[-1].gpu_reserved_bytes == 33 * GB
 
 
-def test_report_draws_the_use_by_all_processes(tmp_path: Path, cuda: Cuda, golden: Golden) -> None:
+def test_report_draws_the_use_by_all_processes(tmp_path: Path, cuda: FakeCuda, golden: Golden) -> None:
     with RingWriter(tmp_path / "memory.ring", {"pid": os.getpid(), "attempt": 1}) as ring:
         with record_to(tmp_path, attempt=1), stage("train", step=3) as measured:
             cuda.free = 5 * GB

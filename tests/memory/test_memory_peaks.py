@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_gpus import FakeCuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -198,37 +199,8 @@ def test_without_proc_there_is_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert s.peak.rss_bytes is None
 
 
-class Cuda:
-    """torch.cuda with one mark of the peak, as torch keeps it."""
-
-    def __init__(self) -> None:
-        self.now = self.mark = 1 * GB
-
-    def hold(self, amount: int) -> None:
-        self.now = amount
-        self.mark = max(self.mark, amount)
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def current_device(self) -> int:
-        return 0
-
-    def memory_stats(self, device: int) -> dict[str, int]:
-        return {"allocated_bytes.all.current": self.now, "allocated_bytes.all.peak": self.mark}
-
-    def max_memory_allocated(self, device: int) -> int:
-        return self.mark
-
-    def reset_peak_memory_stats(self, device: int) -> None:
-        self.mark = self.now
-
-    def get_device_properties(self, device: int) -> SimpleNamespace:
-        return SimpleNamespace(name="GPU", total_memory=80 * GB)
-
-
 def test_the_peak_of_the_gpu_nests_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = Cuda()
+    cuda = FakeCuda(allocated=GB)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(PEAKS, "gpu_bytes", {})
     with stage("outer") as outer:
@@ -244,7 +216,7 @@ def test_the_peak_of_the_gpu_nests_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_is_first_used_within_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = Cuda()
+    cuda = FakeCuda(allocated=GB)
     monkeypatch.setattr(PEAKS, "gpu_bytes", {})
     with stage("build") as s:
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from fake_gpus import FakeCuda
 
 from memory import Gpu, snapshot
 from memory.gpu import read_gpu
@@ -78,32 +79,10 @@ def test_a_process_that_is_gone(tree, golden: Golden) -> None:
         assert told[name] is None, "a documented key is there, null"
 
 
-class Cuda:
-    """What `torch.cuda` tells of a device in use."""
-
-    initialized = True
-
-    def is_initialized(self) -> bool:
-        return self.initialized
-
-    def current_device(self) -> int:
-        return 1
-
-    def memory_stats(self, device: int) -> dict[str, int]:
-        assert device == 1
-        return {
-            "allocated_bytes.all.current": 41 * GB,
-            "reserved_bytes.all.current": 45 * GB,
-            "allocated_bytes.all.peak": 52 * GB,
-        }
-
-    def get_device_properties(self, device: int) -> SimpleNamespace:
-        return SimpleNamespace(name="H200", total_memory=139 * GB)
-
-
 def test_gpu_as_torch_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=Cuda()))
-    assert snapshot().gpu == Gpu(1, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB)
+    cuda = FakeCuda("H200", 139 * GB, allocated=41 * GB, reserved=45 * GB, peak=52 * GB, device=1)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert snapshot().gpu == Gpu(1, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB, free_bytes=39 * GB)
     assert snapshot().amounts["gpu_bytes"] == 41 * GB
 
 
@@ -113,7 +92,7 @@ def test_no_gpu_where_torch_is_absent_half_imported_idle_or_broken(monkeypatch: 
     for torch in (SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())):
         monkeypatch.setitem(sys.modules, "torch", torch)
         assert read_gpu() is None
-    cuda = Cuda()
+    cuda = FakeCuda()
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     cuda.initialized = False
     assert read_gpu() is None
