@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import parse_json
+from experiment_utils.safe_read import read_plain
 
 on_point: Callable[[str], None] | None = None
 """Called at each named point of a write; kill tests put their SIGKILL here."""
@@ -93,7 +94,7 @@ def read_object(path: str | Path) -> dict[str, Any] | None:
     """
     try:
         with reading(path):
-            content = Path(path).read_bytes()
+            content = read_plain(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     found = parse_json(content)
