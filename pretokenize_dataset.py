@@ -27,7 +27,7 @@ from experiment_utils.exit_status import exit_status
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.pretokenizer.dry_run import Plan
+    from data_loading.pretokenizer.dry_run import SetPlan
     from data_loading.pretokenizer.inputs.concatenated import Inputs
     from data_loading.pretokenizer.options import Options
     from data_loading.tokenizers.tokenizer import Tokenizer as AnyTokenizer
@@ -268,7 +268,7 @@ def _plan(
 
     from data_loading.pretokenizer.dry_run import make_plan
 
-    plans: list[Plan] = []
+    plans: list[SetPlan] = []
     for source, output in zip(sources, outputs, strict=True):
         plans.append(make_plan(source, tokenizer, output, how, log, plans))
     if options.json:

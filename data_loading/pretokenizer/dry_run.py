@@ -1,4 +1,4 @@
-"""Plan of a command without doing it: `pretokenize_dataset.py ... --dry-run`."""
+"""SetPlan of a command without doing it: `pretokenize_dataset.py ... --dry-run`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_BYTES_PER_S = 400e6
 
 
 @dataclass(frozen=True)
-class Plan:
+class SetPlan:
     """The token set that a command would make.
 
     facts: for `--json`; None for what is not known, sizes in bytes. lines: the same as text of 80 columns
@@ -53,8 +53,8 @@ def make_plan(
     output: Path,
     options: Options,
     log: Callable[[str], None] = lambda line: None,
-    before: Sequence[Plan] = (),
-) -> Plan:
+    before: Sequence[SetPlan] = (),
+) -> SetPlan:
     """Look at samples of the source and at the place of the set; nothing is written.
 
     Args:
@@ -95,7 +95,7 @@ def make_plan(
     }
     if tokens is not None:
         rows["tokens"] = f"{tokens:,}"
-        return Plan(facts, _lines(rows))
+        return SetPlan(facts, _lines(rows))
     _check_first_text(inputs)
     choice = choose_engine(tokenizer, [*inputs.samples(), *probes(tokenizer)], log, options.engine)
     workers = workers_for(choice.engine, inputs, options)
@@ -121,7 +121,7 @@ def make_plan(
     }
     rows |= _forecast_rows(facts, found, tokenizer, output, may_shrink=inputs.may_shrink)
     facts["seconds"] = None if seconds is None else round(seconds, 1)
-    return Plan(facts, _lines(rows))
+    return SetPlan(facts, _lines(rows))
 
 
 def _forecast_rows(

@@ -244,7 +244,7 @@ def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Sou
 
 
 @dataclass(frozen=True)
-class FileKind:
+class InputKind:
     """A kind of file.
 
     suffixes: of its name, without that of a compression. contents: its ids in `memory/file_kinds.py`, for
@@ -256,7 +256,7 @@ class FileKind:
     contents: tuple[str, ...] = ()
 
 
-FILE_KINDS = (FileKind(TABLE_SUFFIXES, _open_table, _READ_TABLES), FileKind(JSON_SUFFIXES, _open_json))
+FILE_KINDS = (InputKind(TABLE_SUFFIXES, _open_table, _READ_TABLES), InputKind(JSON_SUFFIXES, _open_json))
 """All other files are plain texts."""
 ARGUMENTS: dict[str, Callable[[str, InputOptions, Tolerance], Source]] = {
     STANDARD_INPUT: _open_standard_input,

@@ -24,7 +24,7 @@ def notes(folder: Path, files: dict[str, bytes], **asked: Any) -> list[str]:
     said: list[str] = []
     source = open_inputs([str(folder / name) for name in files], InputOptions(**asked))
     pretokenize(source, BytesTokenizer(), folder / "a.npy", Options(workers=0, overwrite=True), said.append)
-    return [line for line in said[1:] if not line.startswith("--clean ")]
+    return [line for line in said[2:] if not line.startswith("--clean ")]
 
 
 @pytest.mark.parametrize("separator", [None, "--"])
