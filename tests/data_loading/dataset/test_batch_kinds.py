@@ -175,7 +175,7 @@ class TestStreams:
             [True, False, False], [True, False, True], [True, False, False]
         ]  # fmt: skip
 
-    def test_what_fills_no_row_is_told(
+    def test_windows_that_fill_no_row_are_logged(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, golden: Golden
     ) -> None:
         caplog.set_level("INFO")
@@ -207,7 +207,7 @@ class TestMasked:
         listed=st.booleans(),
         shards=st.integers(1, 3),
     )
-    def test_documents_are_told_apart(
+    def test_documents_are_separated(
         self, lengths: list[int], seq_len: int, shift: int, listed: bool, shards: int, tmp_path: Path
     ) -> None:
         """Against a loop over tokens; a list of starts or the end-of-text id says where they begin."""

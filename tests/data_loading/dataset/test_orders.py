@@ -28,7 +28,7 @@ def deviations(counts: np.ndarray) -> float:
     epoch=st.integers(0, 3),
     size=st.integers(1, 300),
 )
-def test_every_window_stands_at_one_position(name: str, n: int, seed: int, epoch: int, size: int) -> None:
+def test_every_window_has_one_position(name: str, n: int, seed: int, epoch: int, size: int) -> None:
     block = {"block_windows": size} if name == "shuffled_blocks" else {}
     order = order_of(name, n, seed, **block)
     windows = order.at(np.arange(n), epoch)

@@ -267,7 +267,7 @@ class TestLoader:
             expected = [w for e in range(epochs) for w in dataset.window_at(range(per_epoch), e).tolist()]
             assert read_all_ranks == sorted(expected)
 
-    def test_what_is_dropped_is_told(
+    def test_dropped_windows_are_logged(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, golden: Golden
     ) -> None:
         caplog.set_level("INFO")
@@ -298,7 +298,7 @@ class TestLoader:
         other.load_state_dict(loader.state_dict())
         assert read + read_all(other) == expected
 
-    def test_an_iteration_goes_on_where_the_one_before_was_left(self, tmp_path: Path) -> None:
+    def test_iteration_resumes_where_the_one_before_ended(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 30)
         expected = read_all(dataset.loader(30))
         loader = dataset.loader(4, num_batches=2)
@@ -321,7 +321,7 @@ class TestLoader:
             dataset.set_epoch(epoch)
             assert read_all(loader) == dataset.window_at(list(range(10)), epoch).tolist()
 
-    def test_an_epoch_that_is_set_begins_anew(self, tmp_path: Path) -> None:
+    def test_set_epoch_starts_that_epoch(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 10)
         loader, expected = dataset.loader(4), dataset.window_at(list(range(10)), 5).tolist()
         for stops_early in (True, False, False):
@@ -417,9 +417,7 @@ class TestSeveralAtOnce:
             assert all(torch.equal(batch[name], expected[name]) for name in batch)
 
     @pytest.mark.parametrize("world", [1, 2])
-    def test_a_loader_that_reads_so_reads_each_window_once_and_says_where_it_stands(
-        self, world: int, tmp_path: Path
-    ) -> None:
+    def test_loader_reads_each_window_once_and_has_its_state(self, world: int, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 601)
         assert dataset.batches_per_read(1) > 1
         read, once = [], []
@@ -516,7 +514,7 @@ def test_a_state_of_another_tail_is_refused_with_both_named(tmp_path: Path, gold
     dataset.loader(3, tail="pad").load_state_dict(state)
 
 
-def test_a_shift_beyond_the_split_is_told_as_such(tmp_path: Path, golden: Golden) -> None:
+def test_shift_beyond_the_split_is_refused(tmp_path: Path, golden: Golden) -> None:
     with golden.refused("too-few-tokens"):
         StreamingDataset(make_data(tmp_path, 100), seq_len=8, shift=5000)
 
@@ -525,7 +523,7 @@ def test_a_shift_beyond_the_split_is_told_as_such(tmp_path: Path, golden: Golden
     "damage",
     [{"samples": 2.5}, {"samples": -1}, {"epoch": "x"}, {"epoch": None}, {"samples": 999}, {"epoch": -1}],
 )
-def test_a_damaged_state_is_told(damage: dict[str, Any], tmp_path: Path, golden: Golden) -> None:
+def test_damaged_state_is_refused(damage: dict[str, Any], tmp_path: Path, golden: Golden) -> None:
     loader = dataset_of(tmp_path, 10).loader(3)
     with golden.refused("state-damaged"):
         loader.load_state_dict({**loader.state_dict(), **damage})

@@ -79,7 +79,7 @@ def test_token_sets_below_datasets(here: Path) -> None:
     ("file", "is_missing"),
     [("shard_00001.npy", True), ("shard_00001.npy", False), ("shard_00001.docs.npy", True)],
 )
-def test_a_set_that_is_not_whole_is_told(
+def test_incomplete_set_is_listed_with_its_problem(
     here: Path, capsys: pytest.CaptureFixture[str], file: str, is_missing: bool, golden: Golden
 ) -> None:
     shard = here / "inner" / "shards" / file

@@ -133,7 +133,7 @@ class TestWhichData:
         with golden.refused("dataset-not-found"):
             prepare_data(Dataset(name="c4"), BYTES, tokenize=False)
 
-    def test_what_a_stream_has_not_is_told_all_at_once(self, folder: Path, golden: Golden) -> None:
+    def test_options_of_sets_are_refused_together(self, folder: Path, golden: Golden) -> None:
         dataset = dataset_of(folder, windows="streams", val_fraction=0.2, order="shuffled_blocks")
         with golden.refused("streamed-has-no-option", "streamed-order") as caught:
             prepare_data(dataset, BYTES, tokenize=False)
@@ -195,7 +195,7 @@ class TestRuns:
         assert "epochs" not in page
         assert json.dumps(plan.to_json())
 
-    def test_the_same_command_goes_on_with_the_commit_of_a_run_that_is_not_done(
+    def test_same_command_resumes_with_the_commit_of_the_run(
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,

@@ -171,7 +171,7 @@ class TestByPath:
             assert (place.tokens, val.tokens) == (Path("Datasets/c4/train"), Path(f"Datasets/c4/{held_out}"))
 
     @pytest.mark.parametrize("held_out", ["a_validation.npy", "a/val/manifest.json"])
-    def test_a_set_and_a_pair_of_one_name_are_told(self, held_out: str, here: Path, golden: Golden) -> None:
+    def test_set_and_pair_of_one_name_are_refused(self, held_out: str, here: Path, golden: Golden) -> None:
         train = held_out.replace("validation", "train").replace("val/", "train/")
         put("a.npy", held_out, train)
         with golden.refused("path-ambiguous"):

@@ -66,7 +66,7 @@ def test_the_fingerprint_is_that_of_the_sources_in_their_order(here: Path) -> No
     assert prepared(mix(["elsewhere/web.npy", "elsewhere/code.npy"])).fingerprint == one.fingerprint
 
 
-def test_a_run_goes_on_with_the_sets_it_began_with(here: Path) -> None:
+def test_run_resumes_with_the_sets_it_began_with(here: Path) -> None:
     """More is appended to one of the sources since."""
     tokenizer, grown = BytesTokenizer(), Path("Datasets/grown")
     pretokenize(TextFile(Path("Datasets/code.txt")), tokenizer, grown, Options(shard_tokens=1000))
@@ -78,12 +78,12 @@ def test_a_run_goes_on_with_the_sets_it_began_with(here: Path) -> None:
     assert (again.fingerprint, again.tokens("train")) == (data.fingerprint, data.tokens("train"))
 
 
-def test_each_source_with_a_problem_is_told_by_its_name(here: Path, golden: Golden) -> None:
+def test_problems_name_their_sources(here: Path, golden: Golden) -> None:
     with golden.refused("dataset-not-found", "path-not-found"):
         prepared(mix(["web", "nowhere", "Datasets/gone.npy"]))
 
 
-def test_a_text_that_is_not_tokenized_yet_is_told_as_that(here: Path, golden: Golden) -> None:
+def test_text_without_tokens_is_not_tokenized(here: Path, golden: Golden) -> None:
     prepared(mix(["web"]))
     with golden.refused("not-tokenized") as missing:
         prepared(mix(["web", "code"]), tokenize=False)
@@ -95,7 +95,7 @@ def test_the_same_tokens_twice(here: Path, golden: Golden) -> None:
         prepared(mix(["web", "Datasets/web.txt"]))
 
 
-def test_other_vocabularies_are_told_with_both_names(
+def test_other_vocabularies_are_refused_with_both_names(
     here: Path, tokenizer_folder: Callable[[str], Path], golden: Golden
 ) -> None:
     prepared(mix(["web"]))

@@ -311,7 +311,7 @@ class TestSplits:
         np.save(lone, tokens)
         assert prepare(text, val_path=str(lone)).tokens("val") == 1001
 
-    def test_validation_beside_train_is_found_and_tokenized(
+    def test_validation_next_to_train_is_found_and_tokenized(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)

@@ -79,7 +79,7 @@ class TestDocuments:
         assert all(sorted(order) == list("01234") for order in orders)
 
     @pytest.mark.parametrize("part", [RankPart(), RankPart(1, 2, 7), RankPart(2, 7, 3)])
-    def test_going_on_from_each_place_twice(self, folder: Path, part: RankPart) -> None:
+    def test_each_place_resumes_twice(self, folder: Path, part: RankPart) -> None:
         def opened() -> Any:
             return datasets.load_dataset(str(folder), split="train", streaming=True)
 
@@ -160,7 +160,7 @@ class TestLoader:
         assert loader.state_dict()["epoch"] == 160 // len(epochs)
 
     @pytest.mark.parametrize(("rank", "world_size", "shift"), [(0, 1, 1), (1, 2, 2), (0, 7, 1)])
-    def test_going_on_is_exact_at_every_batch(
+    def test_resume_is_exact_at_every_batch(
         self, folder: Path, rank: int, world_size: int, shift: int
     ) -> None:
         stream = stream_of(folder, shift=shift)
@@ -197,7 +197,7 @@ class TestLoader:
         assert len(rows(again)) == size, "the next epoch"
         assert again.state_dict()["epoch"] == 1
 
-    def test_where_it_went_on_is_told(
+    def test_place_of_a_resume_is_logged(
         self, folder: Path, caplog: pytest.LogCaptureFixture, golden: Golden
     ) -> None:
         loader = stream_of(folder).loader(4)

@@ -65,7 +65,7 @@ def test_each_window_once(texts: list[str], cut: WindowCut) -> None:
 
 
 @given(texts=some_texts, cut=cuts, data=st.data())
-def test_going_on_from_any_state(texts: list[str], cut: WindowCut, data: st.DataObject) -> None:
+def test_any_state_resumes_exactly(texts: list[str], cut: WindowCut, data: st.DataObject) -> None:
     whole = read(WindowStream(Texts(texts), BytesTokenizer(), cut))
     stream, found = WindowStream(Texts(texts), BytesTokenizer(), cut), list[list[int]]()
     while len(found) < len(whole):

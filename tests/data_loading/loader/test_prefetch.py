@@ -60,7 +60,7 @@ def batches_of(dataset: Slow, count: int = COUNT) -> int:
 
 
 @pytest.mark.parametrize("pause", [lambda: None, busy], ids=["fast", "slow without waiting"])
-def test_memory_is_told_of_at_the_beginning_alone(pause: Callable[[], None]) -> None:
+def test_memory_gets_hints_at_the_beginning_only(pause: Callable[[], None]) -> None:
     dataset = Slow(pause)
     assert batches_of(dataset) == COUNT
     assert dataset.read_positions == list(range(COUNT))
@@ -68,13 +68,13 @@ def test_memory_is_told_of_at_the_beginning_alone(pause: Callable[[], None]) -> 
     assert dataset.told[: _STAYS_COLD + BATCHES_AHEAD] == list(range(_STAYS_COLD + BATCHES_AHEAD))
 
 
-def test_a_disk_that_is_waited_for_is_told_of_every_batch() -> None:
+def test_slow_disk_gets_hints_for_every_batch() -> None:
     dataset = Slow(lambda: time.sleep(SLOW_S))
     assert batches_of(dataset) == COUNT
     assert dataset.told == list(range(COUNT))
 
 
-def test_a_disk_that_becomes_cold_is_told_of_from_then_on() -> None:
+def test_disk_that_becomes_cold_gets_hints_from_then_on() -> None:
     dataset = Slow(lambda: time.sleep(SLOW_S) if len(dataset.read_positions) >= 150 else busy())
     batches_of(dataset)
     assert dataset.told[-100:] == list(range(COUNT - 100, COUNT))

@@ -144,9 +144,7 @@ class TestStream:
                     assert torch.equal(batch[name][row : row + 1], alone[name])
         assert (mixed.packing_efficiency is None) == (documents == "masked")
 
-    def test_what_is_read_soon_is_told_to_each_source(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_hints_reach_each_source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         mixed, told = mixture(tmp_path, [30, 20], ["2/3", "1/3"]), []
         for part in mixed.sources:
             monkeypatch.setattr(part, "will_need", lambda *span, part=part: told.append((part, *span)))
@@ -214,9 +212,7 @@ class TestBadInput:
         ]
         assert len(StreamingMixture(named, [0.5, 0.5])) > 0
 
-    def test_a_set_that_says_its_tokenizer_beside_one_that_does_not(
-        self, tmp_path: Path, golden: Golden
-    ) -> None:
+    def test_set_with_a_tokenizer_and_set_without_one(self, tmp_path: Path, golden: Golden) -> None:
         np.save(tmp_path / "one.npy", np.arange(257, dtype="<u2"))
         np.save(tmp_path / "few.npy", np.arange(200, dtype="<u2"))
         np.save(tmp_path / "many.npy", np.arange(300, dtype="<u2"))

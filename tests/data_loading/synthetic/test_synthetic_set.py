@@ -143,7 +143,7 @@ class TestSplits:
             StreamingDataset("synthetic:zipf", seq_len=200, documents="masked")
 
 
-def test_it_goes_on_where_it_stood_whatever_the_ranks(golden: Golden) -> None:
+def test_resume_is_exact_with_any_ranks(golden: Golden) -> None:
     def ids(loaders: list) -> list[torch.Tensor]:  # type: ignore[type-arg]
         return [torch.cat([batch["labels"] for batch in step]) for step in zip(*loaders, strict=True)]
 

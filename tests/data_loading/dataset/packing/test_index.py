@@ -58,7 +58,7 @@ def left_behind(packing: Packing) -> list[str]:
     return sorted(path.name for path in packing.folder.parent.iterdir() if path != packing.folder)
 
 
-def test_it_is_made_once_beside_the_tokens(
+def test_index_is_made_once_next_to_the_tokens(
     tokens: TokenSet, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -124,7 +124,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_or_foreign_one_is_made_anew(
+def test_damaged_index_is_made_again(
     damage: Callable[[Path], object],
     tokens: TokenSet,
     caplog: pytest.LogCaptureFixture,
@@ -158,7 +158,7 @@ def test_a_change_that_left_size_and_time_is_found_by_a_check(tokens: TokenSet) 
 @pytest.mark.parametrize(
     ("name", "value"), [(PIECES, 10**12), (PIECES, 0), (PIECES, 66), (ROWS, 0), (ROWS, 10**12)]
 )
-def test_wrong_rows_are_an_error_where_nothing_told(
+def test_wrong_rows_of_a_valid_index_are_an_error(
     name: str, value: int, tokens: TokenSet, golden: Golden
 ) -> None:
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
@@ -197,7 +197,7 @@ def test_a_copy_is_trusted_once_it_was_read(tokens: TokenSet, caplog: pytest.Log
     assert (made.folder / ROWS).stat().st_mtime_ns == state.st_mtime_ns
 
 
-def test_where_nothing_can_be_written_beside_the_tokens(tokens: TokenSet, cache: Path) -> None:
+def test_index_of_a_read_only_folder_is_in_the_cache(tokens: TokenSet, cache: Path) -> None:
     tokens.derived_folder.write_text("no folder")
     made = opened(tokens)
     assert made.folder.parent == cache / "highwater"

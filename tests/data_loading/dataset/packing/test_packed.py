@@ -218,7 +218,7 @@ def test_one_sample_has_its_own_borders(tmp_path: Path) -> None:
     assert sample["cu_seqlens"].tolist() == [0, 10, 14, 16]
 
 
-def test_what_is_read_soon_is_told_before(tmp_path: Path) -> None:
+def test_hints_precede_reads(tmp_path: Path) -> None:
     """Spans of the documents, neither cut short nor many times too long."""
     lengths = [700, 30, 2000, 11, 190, 16, 5] * 20
     dataset = opened(make_data(tmp_path, lengths), 1024)
@@ -252,7 +252,7 @@ def test_a_set_that_tells_no_documents_is_refused(tmp_path: Path, golden: Golden
         opened(data, 16)
 
 
-def test_starts_that_do_not_ascend_are_told(tmp_path: Path, golden: Golden) -> None:
+def test_starts_that_do_not_ascend_are_refused(tmp_path: Path, golden: Golden) -> None:
     data = make_data(tmp_path, [20, 30, 5, 40])
     damaged = dataclasses.replace(data.train, documents=np.array([0, 50, 20, 55], "<u8"))  # type: ignore[type-var]
     with golden.refused("document-starts-damaged"):
