@@ -1,4 +1,4 @@
-"""SetPlan of a command without doing it: `pretokenize_dataset.py ... --dry-run`."""
+"""Plan of a command without doing it: `pretokenize_dataset.py ... --dry-run`."""
 
 from __future__ import annotations
 
