@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from experiment_utils.errors import UserError
-from experiment_utils.json_values import parse_json
 from experiment_utils.safe_read import read_plain
 
 on_point: Callable[[str], None] | None = None
@@ -92,6 +91,8 @@ def read_object(path: str | Path) -> dict[str, Any] | None:
         Unreadable: it exists and cannot be read.
         ValueError: it is damaged, or holds no object.
     """
+    from experiment_utils.json_values import parse_json  # 500 KB that the supervisor does without
+
     try:
         with reading(path):
             content = read_plain(path)

@@ -99,8 +99,6 @@ def test_memory_of_all_processes_is_seen(tmp_path: Path) -> None:
     process.stdout.readline()
     look(process.pid)
     process.communicate()
-    assert 60 < look.parent / 2**20 < 110
-    assert 120 < look.worker / 2**20 < 170
     assert 60 + 120 + 2 * 40 < look.peak / 2**20 < 330
 
 
@@ -244,12 +242,12 @@ def test_ratios_and_goals_of_the_pretokenizer() -> None:
     factors, tiktoken = (1, 2, 3), "tiktoken, process pool"
     found = {
         (MIX, name): [Taken(factor * seconds, 4.0, 10, 4_000_000) for factor in factors]
-        for name, seconds in ((DEFAULT, 2.0), (tiktoken, 8.0))
+        for name, seconds in ((DEFAULT, 2.0), (tiktoken, 22.0))
     }
     starts = {name: Taken(1.0, 1.0, 1, 1) for _, name in found}
     rows = tokenizing.rows_of(found, starts)
     row = next(row for row in rows if row["tool"] == tiktoken)
-    assert row[f"{DEFAULT} / this"]["median"] == 4.0  # of one round, though the rounds differ
-    assert row[f"{DEFAULT} / this, both without their start"] == 5.0  # (16 - 1) / (4 - 1)
+    assert row[f"{DEFAULT} / this"]["median"] == 11.0  # of one round, though the rounds differ
+    assert row[f"{DEFAULT} / this, both without their start"] == 14.33  # (44 - 1) / (4 - 1)
     met = {goal["what"]: goal["met"] for goal in tokenizing.goals(rows, 0.9)}
     assert met[f"{DEFAULT} / {tiktoken}, mix"]

@@ -175,9 +175,11 @@ def loaded_by(place: Path, *arguments: str) -> set[str]:
         f"experiments.main({list(arguments)!r})\n"
         "print(' '.join(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.__stdout__)"
     )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True, timeout=240
-    )
+        [sys.executable, "-c", code], cwd=place, env=environment, capture_output=True, text=True, check=True,
+        timeout=240,
+    )  # fmt: skip
     return set(done.stdout.splitlines()[-1].split())
 
 

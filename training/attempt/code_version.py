@@ -36,7 +36,7 @@ NOT_COUNTED = (
     "training/memory_trace.py",
     # commands
     "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
-    "data_loading/find/catalogue.py", "data_loading/find/unused_keys.py", "data_loading/find/verify_set.py",
+    "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",
     "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
     "training/__main__.py", "training/commands", "training/export",
     "training/harness.py", "training/sampling.py", "training/saved_run.py",

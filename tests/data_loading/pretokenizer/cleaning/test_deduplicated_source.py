@@ -309,7 +309,7 @@ class TestRefusals:
         (tmp_path / "a.txt").write_text(lines * 80 + "".join(f"{number}\n" for number in range(900_000)))
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
         source = opened(tmp_path / "a.txt", "lines", dedup_memory_bytes=16 << 20)
-        monkeypatch.setattr(duplicates._Room, "check_before", lambda *_: None)
+        monkeypatch.setattr(duplicates._Pass, "check_estimate", lambda *_: None)
         with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
