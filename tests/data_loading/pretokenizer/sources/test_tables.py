@@ -54,6 +54,14 @@ def test_field_of_a_struct(suffix: str, tmp_path: Path) -> None:
 
 
 @both
+def test_names_of_columns_and_fields_can_hold_dots(suffix: str, tmp_path: Path) -> None:
+    outer, inner = pa.array([{"z": "outer"}]), pa.array([{"b.c": "inner"}])
+    path = write(tmp_path / f"a{suffix}", ["a"], 2, **{"x.y": outer, "a": inner})
+    assert documents(TableFile(path, "x.y.z")) == ["outer"]
+    assert documents(TableFile(path, "a.b.c")) == ["inner"]
+
+
+@both
 @settings(max_examples=examples(30))
 @given(
     texts=st.lists(st.none() | hostile_text, max_size=8),
