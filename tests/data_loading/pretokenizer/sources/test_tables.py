@@ -166,6 +166,12 @@ def test_bytes_that_are_no_text_are_told_with_the_row(tmp_path: Path, golden: Go
     assert pretokenize(mended, BytesTokenizer(), tmp_path / "a.npy").made
 
 
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, golden: Golden) -> None:
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
+    with golden.refused("column-twice"):
+        open_inputs([str(tmp_path / "a.parquet")], InputOptions())
+
+
 def test_columns_that_hold_strings_are_named(tmp_path: Path, golden: Golden) -> None:
     table = pa.table({"text": [["a"]], "other": [{"x": "string"}], "body": ["words"]})
     pq.write_table(table, tmp_path / "a.parquet")
