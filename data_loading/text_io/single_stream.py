@@ -62,11 +62,15 @@ class OneStream(Source):
         yield self._decode(decoder, b"", end, final=True), end
 
     def sample_text(self, start: int, length: int) -> tuple[bytes, int, bool]:
-        """(UTF-8 of a part, with replacements; its size on disk in bytes; whether it reaches the end)."""
+        """(UTF-8 of a part, with replacements; its size on disk in bytes; whether it reaches the end).
+
+        Raises UserError if the encoding cannot replace what is wrong, such as no byte order mark of UTF-16.
+        """
         data, size = self.stream.at(start, length)
         is_end = len(data) < length or (self.total_bytes is not None and start + size >= self.total_bytes)
         if self.encoding != "utf-8":
-            data = codecs.getincrementaldecoder(self.encoding)("replace").decode(data, is_end).encode()
+            decoder = codecs.getincrementaldecoder(self.encoding)("replace")
+            data = self._decode(decoder, data, start, final=is_end)
         return data, size, is_end
 
     def _decode(self, decoder: codecs.IncrementalDecoder, data: bytes, offset: int, *, final: bool) -> bytes:

@@ -25,7 +25,10 @@ def with_count(error: Undecodable, inputs: Inputs) -> UserError:
         if isinstance(part, TableFile) and message.startswith(f"{part.path}, row "):
             return UserError(message.replace(HOW_ENCODED, _TABLES_ARE_UTF8), code="undecodable")
         if isinstance(part, OneStream) and part.can_continue and message.startswith(f"{part.stream.name}: "):
-            count, start = _count(part)
+            try:
+                count, start = _count(part)
+            except UnicodeError:  # UTF-32 without a byte order mark: no byte can be left out
+                return error
             advice = advice_for(start)
             if advice is not None:
                 message = f"{message.partition(f'. {HOW_ENCODED}')[0].partition('; --encoding')[0]}. {advice}"

@@ -213,10 +213,16 @@ MISSING = object()
 
 def field_of(found: Any, field: str) -> Any:
     """Value of a field, MISSING if there is none. `a.b`: field b of object a, unless it is a field's name."""
-    if isinstance(found, dict) and field in found:
+    if not isinstance(found, dict):
+        return MISSING
+    if field in found:
         return found[field]
-    first, dot, rest = field.partition(".")
-    return field_of(found[first], rest) if dot and isinstance(found, dict) and first in found else MISSING
+    at = field.find(".")
+    while at >= 0:  # a name can hold dots
+        if field[:at] in found and (value := field_of(found[field[:at]], field[at + 1 :])) is not MISSING:
+            return value
+        at = field.find(".", at + 1)
+    return MISSING
 
 
 def field_names(found: dict[str, Any]) -> str:

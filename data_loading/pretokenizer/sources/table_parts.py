@@ -124,10 +124,26 @@ def column_of(batch: Any, name: str) -> Any:
     """A column of a batch. `a.b`: column b of the struct a, unless it is a column's name."""
     import pyarrow.compute as pc
 
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *inner = name.split(".")
-    return pc.struct_field(batch.column(first), inner)
+    path = _path_of(batch.schema, name)
+    assert path is not None, name
+    column = batch.column(path[0])
+    return pc.struct_field(column, path[1:]) if path[1:] else column
+
+
+def _path_of(fields: Any, name: str) -> list[int] | None:
+    """Positions of a column of `columns_of`, from the outside in. fields: a schema, or a struct type."""
+    import pyarrow as pa
+
+    found = {field.name: number for number, field in enumerate(fields)}
+    if name in found:
+        return [found[name]]
+    for outer, number in found.items():  # a name can hold dots
+        field = fields.field(number)
+        if name.startswith(f"{outer}.") and pa.types.is_struct(field.type):
+            inner = _path_of(field.type, name[len(outer) + 1 :])
+            if inner is not None:
+                return [number, *inner]
+    return None
 
 
 def is_text(kind: Any) -> bool:

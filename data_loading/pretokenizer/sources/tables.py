@@ -51,13 +51,13 @@ class TableFile(Source):
         is_parquet = self._file.head.startswith(PARQUET_MAGIC) or path.suffix == ".parquet"
         self._kind: type[Parts] = ParquetParts if is_parquet else ArrowParts
         parts = self._open()
-        self._check_column(columns_of(parts.schema))
+        self._check_column(columns_of(parts.schema), parts.schema.names)
         self._rows = max(1, parts.rows)
         # Inside of a part, a row can be found only by reading those before it.
         self.sample_starts = [self.total_bytes * before // self._rows for before in parts.rows_before] or [0]
 
-    def _check_column(self, columns: dict[str, Any]) -> None:
-        """Raise UserError unless the column exists and holds strings."""
+    def _check_column(self, columns: dict[str, Any], outer: list[str]) -> None:
+        """Raise UserError unless the column exists once and holds strings. outer: names of all columns."""
         kind = columns.get(self.text_field)
         ids = [name for name in IDS_FIELDS if "list<" in str(columns.get(name))]
         texts = ", ".join(repr(name) for name in columns if is_text(columns[name])) or "none"
@@ -69,6 +69,12 @@ class TableFile(Source):
             raise UserError(
                 f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)",
                 code="column-missing",
+            )
+        if (count := outer.count(self.text_field)) > 1:
+            raise UserError(
+                f"{self.path} has {count} columns named {self.text_field!r}, expected one. "
+                "Rename one of them",
+                code="column-twice",
             )
         if not is_text(kind):
             raise UserError(

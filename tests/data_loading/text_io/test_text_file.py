@@ -19,6 +19,7 @@ from data_loading.text_io.byte_files import SAMPLE_BYTES
 from data_loading.text_io.chunks import Chunk
 from data_loading.text_io.text_file import TextFile, divided
 from data_loading.tokenizers.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.data_loading.conftest import hostile_text
 from tests.golden_text import Golden
 from tests.searched import examples
@@ -136,6 +137,18 @@ def test_a_stream_that_cannot_begin_so_is_refused(tmp_path: Path, golden: Golden
     path.write_bytes(b"a\x00b\x00")
     with golden.refused("undecodable"):
         list(TextFile(path, encoding="utf-16").chunks())
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "idna", "undefined"])
+def test_no_set_is_made_of_a_stream_that_cannot_begin_so(encoding: str, errors: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"The water rose.\n" * 100)
+    source = TextFile(path, encoding=encoding, errors=errors)
+    with pytest.raises(UserError):
+        source.samples()
+    with pytest.raises(UserError):
+        pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
 
 
 class TestSamples:

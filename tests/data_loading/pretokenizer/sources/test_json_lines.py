@@ -54,6 +54,12 @@ def test_field_inside_of_an_object(tmp_path: Path) -> None:
     assert documents(JsonLines(path, "meta.text", tolerance=Tolerance(1))) == [b"in"]
 
 
+def test_names_of_fields_can_hold_dots(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"x": 1, "x.y": {"z": "outer"}, "a": {"b.c": "inner"}}')
+    assert documents(JsonLines(path, "x.y.z")) == [b"outer"]
+    assert documents(JsonLines(path, "a.b.c")) == [b"inner"]
+
+
 @given(text=st.text("a\n", max_size=30).map(str.encode), read=st.integers(1, 9))
 def test_lines_and_where_they_begin(text: bytes, read: int) -> None:
     found = list(lines((text[i : i + read], i) for i in range(0, len(text), read)))

@@ -54,6 +54,14 @@ def test_field_of_a_struct(suffix: str, tmp_path: Path) -> None:
 
 
 @both
+def test_names_of_columns_and_fields_can_hold_dots(suffix: str, tmp_path: Path) -> None:
+    outer, inner = pa.array([{"z": "outer"}]), pa.array([{"b.c": "inner"}])
+    path = write(tmp_path / f"a{suffix}", ["a"], 2, **{"x.y": outer, "a": inner})
+    assert documents(TableFile(path, "x.y.z")) == ["outer"]
+    assert documents(TableFile(path, "a.b.c")) == ["inner"]
+
+
+@both
 @settings(max_examples=examples(30))
 @given(
     texts=st.lists(st.none() | hostile_text, max_size=8),
@@ -156,6 +164,12 @@ def test_bytes_that_are_no_text_are_told_with_the_row(tmp_path: Path, golden: Go
         pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
     mended = open_inputs([str(tmp_path / "a.parquet")], InputOptions(errors="replace"))
     assert pretokenize(mended, BytesTokenizer(), tmp_path / "a.npy").made
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, golden: Golden) -> None:
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
+    with golden.refused("column-twice"):
+        open_inputs([str(tmp_path / "a.parquet")], InputOptions())
 
 
 def test_columns_that_hold_strings_are_named(tmp_path: Path, golden: Golden) -> None:
