@@ -52,7 +52,7 @@ from experiment_utils.quantities import counted
 from memory import stage
 
 Log = Callable[[str], None]
-CONTINUES = "going on after"
+CONTINUES = "resuming after"
 """Beginning of the log line of a job that resumes; tests look for it."""
 _MANY_SHARDS = 10_000
 _BYTES_PER_TOKEN = 4
