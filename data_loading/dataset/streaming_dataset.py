@@ -259,7 +259,7 @@ def _split(source: str | Path | Tokens | Data, val: Share | None, test: Share) -
     tokens = source if isinstance(source, Tokens) else open_tokens(source)
     if tokens.val_set is not None and val is not None:
         raise UserError(
-            f"val={val}: {source} has a val of its own, {tokens.val_set.name}. Remove val",
+            f"val={val}: {tokens.name} has a val of its own, {tokens.val_set.name}. Remove val",
             code="val-given-twice",
         )
     return split_data(tokens, tokens.val_set, None, val, test)

@@ -157,6 +157,8 @@ def places_at(given: str, key: str = "dataset.path") -> list[Place]:
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
     )
+    if path.name == given:
+        looked += f", here and in {DEFAULT_FOLDER}"
     raise NothingThere(
         f"{key}={given}: not found (looked for {looked}). Put the text there, or tokenize one from "
         f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy",

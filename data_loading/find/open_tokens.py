@@ -9,13 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf import AUTO
-from data_loading.find.locate import NothingThere, NotTokenized, Place, foreign_at, places_at, places_named
+from data_loading.find.locate import NothingThere, NotTokenized, Place, foreign_at, places_at
 from data_loading.find.verify_set import verify_text
 from data_loading.import_formats.foreign_set import open_foreign
 from data_loading.import_formats.format import Asked
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_file
 from data_loading.pretokenizer.job import command_for
 from data_loading.pretokenizer.sources.json_lines import Tolerance
+from data_loading.text_io.file_names import DEFAULT_FOLDER
 from data_loading.tokens.token_set import open_token_set
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
@@ -79,7 +80,7 @@ def find(given: str, dtype: str = AUTO, key: str = "dataset.path") -> Sequence[F
     """Return what a path, name or URI means: one source, or train and val.
 
     Args:
-        given: As a user typed it.
+        given: As a user typed it. A name is the whole name of files below Datasets/, never its beginning.
         dtype: Other than auto: a file is raw ids, whatever its name.
         key: Name of the option, for messages.
 
@@ -96,7 +97,7 @@ def find(given: str, dtype: str = AUTO, key: str = "dataset.path") -> Sequence[F
     except NothingThere:
         if Path(given).name == given:
             with suppress(NothingThere):
-                return places_named(given)
+                return find(str(DEFAULT_FOLDER / given), dtype, key)
         raise
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from data_loading import StreamingDataset, Tokens, open_tokens, pretokenize
+from data_loading.find.locate import NothingThere
 from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
 from tests.golden_text import Golden
 
 
@@ -156,3 +158,32 @@ def test_share_of_a_pair_is_refused(text: Path, golden: Golden) -> None:
     assert len(StreamingDataset(text.with_name("x"), "val", seq_len=16)) > 10
     with golden.refused("val-given-twice"):
         StreamingDataset(text.with_name("x"), "val", seq_len=16, val=0.5)
+
+
+def test_name_is_the_whole_name_of_a_set(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Datasets").mkdir()
+    for name in ("levels.npy", "wiki_train.npy", "wiki_val.npy"):
+        shutil.copy(text.with_name("x.npy"), tmp_path / "Datasets" / name)
+    assert open_tokens("levels").name == open_tokens("levels.npy").name == "Datasets/levels.npy"
+    pair = open_tokens("wiki")
+    assert pair.val_set is not None
+    assert (pair.name, pair.val_set.name) == ("Datasets/wiki_train.npy", "Datasets/wiki_val.npy")
+    for beginning in ("level", "l", "wik"):
+        with pytest.raises(NothingThere):
+            open_tokens(beginning)
+    with golden.refused("path-not-found"):
+        open_tokens("level")
+
+
+def test_val_of_opened_pair_is_refused_by_name(text: Path) -> None:
+    for part in ("train", "val"):
+        np.save(text.parent / f"pair_{part}.npy", np.arange(100 + len(part), dtype="<u2"))
+    pair = open_tokens(text.parent / "pair")
+    assert pair.val_set is not None
+    with pytest.raises(UserError) as refused:
+        StreamingDataset(pair, seq_len=16, val=0.1)
+    assert refused.value.problems[0].code == "val-given-twice"
+    assert str(refused.value).startswith(f"val=0.1: {pair.name} has a val of its own, {pair.val_set.name}.")
