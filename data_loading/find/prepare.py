@@ -162,11 +162,12 @@ def find_sides(
     """
     train: Sequence[Found]
     val: Sequence[Found] = []
-    if dataset.source == "stdlib":
+    is_stdlib = dataset.source == "stdlib" and (dataset.path is None or scheme_of(dataset.path) is None)
+    if is_stdlib:
         train = [stdlib_place(dataset, tokenizer)]
     else:
         train = locate(dataset) if dataset.path is None else find(dataset.path, dataset.dtype)
-    if dataset.val_path is not None and dataset.source != "stdlib":
+    if dataset.val_path is not None and not is_stdlib:
         if (scheme_of(dataset.path or "") is None) != (scheme_of(dataset.val_path) is None):
             raise UserError(
                 f"dataset.path={dataset.path} and dataset.val_path={dataset.val_path}: one is a URI, the "

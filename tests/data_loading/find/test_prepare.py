@@ -396,6 +396,10 @@ class TestStdlib:
         with refused("set-not-of-text"):
             self.prepare()
 
+    def test_uri_replaces_it(self, here: Path) -> None:
+        dataset = Dataset(name="stdlib", source="stdlib", path="synthetic:uniform:256:10K:0")
+        assert prepare_data(dataset, Tokenizer(name="bytes"), tokenize=False).train.n_tokens == 10_000
+
     def test_a_path_says_where_its_tokens_go(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
