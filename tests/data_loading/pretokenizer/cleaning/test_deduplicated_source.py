@@ -333,7 +333,7 @@ class TestRefusals:
         with golden.refused("dedup-disk-space"):
             pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(duplicates._Room, "_check", lambda *_: None)
+            patch.setattr(duplicates._Pass, "_check_room", lambda *_: None)
             with golden.refused("disk-full"):
                 pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
         assert list(small_disk.iterdir()) == []
