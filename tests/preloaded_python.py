@@ -102,7 +102,7 @@ def _serve(address: str) -> Callable[[], None]:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin = open(0, closefd=False)  # the old one remembers whether it could seek
+    sys.stdin = os.fdopen(0, closefd=False)  # the old one remembers whether it could seek
     arguments, folder, environment = json.loads(message)
     os.chdir(folder)
     os.environ.clear()
