@@ -120,7 +120,7 @@ def make_plan(
         "most_memory_bytes": most_memory_bytes(tokenizer, options.engine, workers),
     }
     rows |= _forecast_rows(facts, found, tokenizer, output, may_shrink=inputs.may_shrink)
-    facts["seconds"] = None if seconds is None else round(seconds, 1)
+    facts["seconds"] = None if seconds is None else round(seconds, 3)
     return SetPlan(facts, _lines(rows))
 
 
