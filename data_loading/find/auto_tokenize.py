@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import schema
-from data_loading.find.locate import NotTokenized, Place
+from data_loading.find.locate import DatasetFiles, NotTokenized
 from data_loading.find.verify_set import verify
 from data_loading.pretokenizer.inputs.concatenated import Inputs
 from data_loading.pretokenizer.inputs.discover import InputOptions, open_inputs
@@ -29,11 +29,11 @@ from experiment_utils.errors import UserError
 _LONGEST_WAIT_S = 7 * 86400.0
 
 
-def stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
+def stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> DatasetFiles:
     """Return the place of the tokens of dataset=stdlib. Raises UserError: dataset.path is a text."""
     if dataset.path is None:
         usual = SetFiles(DEFAULT_FOLDER / default_name(name_of(tokenizer)))
-        return Place(None, usual.stem if SetFiles(usual.stem).exists else usual.tokens)
+        return DatasetFiles(None, usual.stem if SetFiles(usual.stem).exists else usual.tokens)
     path = Path(dataset.path).expanduser()
     if path.suffix != ".npy" and not SetFiles(path).exists:
         raise UserError(
@@ -41,12 +41,12 @@ def stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
             f"text: dataset=text dataset.path={dataset.path}",
             code="stdlib-path-is-output",
         )
-    return Place(None, path)
+    return DatasetFiles(None, path)
 
 
 def token_set(
     dataset: schema.Dataset,
-    place: Place,
+    place: DatasetFiles,
     tokenizer: Tokenizer,
     spec: schema.Tokenizer,
     *,
@@ -72,7 +72,7 @@ def token_set(
     return found
 
 
-def _source(dataset: schema.Dataset, place: Place) -> Source | Inputs:
+def _source(dataset: schema.Dataset, place: DatasetFiles) -> Source | Inputs:
     if dataset.source == "stdlib":
         return StdlibSource()
     if place.text is None:
@@ -97,7 +97,10 @@ def _tokenize_once(
 
 
 def _command(
-    dataset: schema.Dataset, place: Place, tokenizer: schema.Tokenizer, manifest: dict[str, Any] | None = None
+    dataset: schema.Dataset,
+    place: DatasetFiles,
+    tokenizer: schema.Tokenizer,
+    manifest: dict[str, Any] | None = None,
 ) -> str:
     """Return the command that makes this set again; options of its manifest fill in the defaults."""
     made = dict(manifest["options"]) if manifest else {}

@@ -48,7 +48,7 @@ class NotTokenized(UserError):
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetFiles:
     """A text, its tokens, or both."""
 
     text: Path | None
@@ -74,7 +74,7 @@ class Place:
         return self.text or self.tokens
 
 
-def locate(dataset: Dataset) -> list[Place]:
+def locate(dataset: Dataset) -> list[DatasetFiles]:
     """Return the place of a dataset's path or name: one, or train and val.
 
     Raises:
@@ -105,7 +105,7 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
     return path if not is_ours and is_foreign(path, dtype) else None
 
 
-def places_at(given: str, key: str = "dataset.path") -> list[Place]:
+def places_at(given: str, key: str = "dataset.path") -> list[DatasetFiles]:
     """Return what a path means: a text, a token file, the stem of both, or train and val.
 
     Args:
@@ -128,11 +128,11 @@ def places_at(given: str, key: str = "dataset.path") -> list[Place]:
         )
     earlier = _EARLIER_MANIFEST.fullmatch(path.name)
     if earlier and path.is_file():
-        return [Place(None, path.parent, earlier.group(1))]
+        return [DatasetFiles(None, path.parent, earlier.group(1))]
     if path.name.endswith((".npy", ".txt")):
         found = _place(_stem(path))
     elif path.is_file():
-        return [Place(path, tokens_for(path))]
+        return [DatasetFiles(path, tokens_for(path))]
     else:
         found = _place(path)
     pair = [] if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")
@@ -166,7 +166,7 @@ def places_at(given: str, key: str = "dataset.path") -> list[Place]:
     )
 
 
-def places_named(name: str) -> list[Place]:
+def places_named(name: str) -> list[DatasetFiles]:
     """Return the only set or text below Datasets/ whose name begins so, or train and val of one name.
 
     Train and val are a folder with both, or NAME_train with NAME_validation or NAME_val.
@@ -260,7 +260,7 @@ def _is_set(folder: Path) -> bool:
     return SetFiles(folder).exists or bool(_pair(f"{folder}/"))
 
 
-def _pair(prefix: str) -> list[Place]:
+def _pair(prefix: str) -> list[DatasetFiles]:
     """Return PREFIXtrain with PREFIXval or PREFIXvalidation; empty if either is missing."""
     train = _place(Path(f"{prefix}train"))
     val = [place for suffix in _VAL_SUFFIXES if (place := _place(Path(prefix + suffix[1:])))]
@@ -272,7 +272,7 @@ def _stem(path: Path) -> Path:
     return path.with_name(name[:-4] if name.endswith((".txt", ".npy")) else name)
 
 
-def _place(stem: Path) -> Place | None:
+def _place(stem: Path) -> DatasetFiles | None:
     """Return the text and tokens of a stem, if it has any. Raises UserError: it has two sets."""
     text, tokens = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.npy")
     sets = [path for path in (tokens, stem) if SetFiles(path).exists or SetFiles(path).commit.is_dir()]
@@ -282,5 +282,5 @@ def _place(stem: Path) -> Place | None:
             code="path-ambiguous",
         )
     if text.is_file():
-        return Place(text, sets[0] if sets else tokens)
-    return Place(None, sets[0]) if sets else None
+        return DatasetFiles(text, sets[0] if sets else tokens)
+    return DatasetFiles(None, sets[0]) if sets else None

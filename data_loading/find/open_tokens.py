@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from conf import AUTO
-from data_loading.find.locate import NothingThere, NotTokenized, Place, foreign_at, places_at
+from data_loading.find.locate import DatasetFiles, NothingThere, NotTokenized, foreign_at, places_at
 from data_loading.find.verify_set import verify_text
 from data_loading.import_formats.foreign_set import open_foreign
 from data_loading.import_formats.format import Asked
@@ -31,7 +31,7 @@ SCHEMES: dict[str, str] = {
 }
 """Scheme of a URI -> module with its `open_uri(uri, vocab_size) -> Tokens`."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):")
-Found = str | Path | Place
+Found = str | Path | DatasetFiles
 """A URI, files of another program, or a token set or text of ours."""
 
 
@@ -110,7 +110,7 @@ def open_found(found: Found, vocab_size: int | None = None, dtype: str = AUTO) -
     """
     if isinstance(found, Path):
         return open_foreign(found, Asked(dtype, vocab_size))
-    if isinstance(found, Place):
+    if isinstance(found, DatasetFiles):
         return [_open_place(found, vocab_size)]
     opened: Tokens = importlib.import_module(SCHEMES[scheme_of(found) or ""]).open_uri(found, vocab_size)
     return [opened]
@@ -125,7 +125,7 @@ def refuse_dtype(option: str, given: str, dtype: str, found: Sequence[Found]) ->
         )
 
 
-def _open_place(place: Place, vocab_size: int | None) -> Tokens:
+def _open_place(place: DatasetFiles, vocab_size: int | None) -> Tokens:
     command = command_for(str(place.text), "NAME_OR_FOLDER")
     if not place.is_tokenized:
         if place.text is None:

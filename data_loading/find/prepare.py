@@ -13,7 +13,7 @@ from data_loading.dataset.split_data import Data, split_data
 from data_loading.dataset.splits import Share
 from data_loading.find.auto_tokenize import stdlib_place, token_set
 from data_loading.find.in_memory_text import tokens_of_text
-from data_loading.find.locate import Place, locate
+from data_loading.find.locate import DatasetFiles, locate
 from data_loading.find.open_tokens import Found, find, open_found, refuse_dtype, scheme_of
 from data_loading.find.run_tokenizer import tokenizer_for
 from data_loading.find.verify_set import refuse_unused
@@ -127,10 +127,10 @@ def _opened(
     if spec.name == IDS:
         loaded = None
     else:
-        loaded = tokenizer_for(spec, first) if isinstance(first, Place) else load_tokenizer(spec)
+        loaded = tokenizer_for(spec, first) if isinstance(first, DatasetFiles) else load_tokenizer(spec)
 
     def opened(found: Found) -> Sequence[Tokens]:
-        if not isinstance(found, Place):
+        if not isinstance(found, DatasetFiles):
             return open_found(found, loaded.vocab_size if loaded else None, dataset.dtype)
         if loaded is not None:
             return [token_set(dataset, found, loaded, spec, tokenize=tokenize, log=log)]
@@ -188,6 +188,6 @@ def find_sides(
 
 def _replace_version(found: Found, versions: Sequence[str], number: int) -> Found:
     """Return the set as it was when the run began."""
-    if isinstance(found, Place) and found.version is None and number < len(versions):
+    if isinstance(found, DatasetFiles) and found.version is None and number < len(versions):
         return replace(found, version=versions[number])
     return found

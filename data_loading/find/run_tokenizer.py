@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from conf import schema
-from data_loading.find.locate import Place
+from data_loading.find.locate import DatasetFiles
 from data_loading.tokenizers.load import load_tokenizer
 from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
 from data_loading.tokenizers.tiktoken_names import PREFIX as TIKTOKEN
@@ -16,7 +16,7 @@ from data_loading.tokens.set_files import SetFiles
 _log = logging.getLogger("data_loading")
 
 
-def tokenizer_for(spec: schema.Tokenizer, place: Place) -> Tokenizer:
+def tokenizer_for(spec: schema.Tokenizer, place: DatasetFiles) -> Tokenizer:
     """Return the configured tokenizer; if it is not found, its copy in the token set.
 
     For encodings of tiktoken the copy comes first: a download of their ranks can take minutes to fail without
@@ -37,7 +37,7 @@ def tokenizer_for(spec: schema.Tokenizer, place: Place) -> Tokenizer:
         return copy
 
 
-def _copy_in_set(spec: schema.Tokenizer, place: Place) -> Tokenizer | None:
+def _copy_in_set(spec: schema.Tokenizer, place: DatasetFiles) -> Tokenizer | None:
     files = SetFiles(place.tokens)
     manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
     if manifest is None or manifest["tokenizer"]["name"] not in (spec.name, spec.repo):

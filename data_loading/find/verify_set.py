@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conf import schema
-from data_loading.find.locate import Place
+from data_loading.find.locate import DatasetFiles
 from data_loading.pretokenizer.sources.stdlib import StdlibSource
 from data_loading.text_io.single_stream import text_encoding
 from data_loading.tokenizers.load import KNOWN
@@ -23,7 +23,7 @@ _TEXT_KEYS = ("document_separator", "encoding", "errors")
 def verify(
     found: TokenSet,
     dataset: schema.Dataset,
-    place: Place,
+    place: DatasetFiles,
     tokenizer: Tokenizer,
     stdlib: StdlibSource | None,
     command: str,
@@ -76,7 +76,7 @@ def verify(
         verify_text(found, place, command)
 
 
-def verify_text(found: TokenSet, place: Place, command: str) -> None:
+def verify_text(found: TokenSet, place: DatasetFiles, command: str) -> None:
     """Compare the set with the text next to it, if there is one. Raises UserError: they differ."""
     if found.manifest is not None and place.text is not None:
         files, sources = SetFiles(found.path), found.manifest["sources"]

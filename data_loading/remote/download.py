@@ -19,7 +19,7 @@ from typing import Any
 
 from data_loading.remote.retry import Sleep
 from data_loading.remote.store import Store, disk_error
-from data_loading.remote.stored_files import Block, StoredFile
+from data_loading.remote.stored_files import StoredBlock, StoredFile
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 
@@ -124,7 +124,7 @@ def _write(opened: Any, data: Any) -> None:
         view = view[opened.write(view) :]
 
 
-def damaged_blocks(path: Path, file: StoredFile) -> Sequence[Block]:
+def damaged_blocks(path: Path, file: StoredFile) -> Sequence[StoredBlock]:
     """Return the blocks that a local file does not hold as they should be; all if it does not exist."""
     if not path.exists():
         return file.blocks
@@ -151,7 +151,7 @@ def is_whole(path: Path, file: StoredFile) -> bool:
 def read_blocks(
     store: Store,
     file: StoredFile,
-    blocks: Iterable[Block],
+    blocks: Iterable[StoredBlock],
     options: RemoteOptions,
     sink: Callable[[int, Any], None],
     check: Check = lambda: None,
@@ -169,7 +169,7 @@ def read_blocks(
     step, blocks = options.part_bytes, list(blocks)
     again = f"Upload the set again: python -m data_loading mirror SOURCE {store.address.uri}"
 
-    def parts_of(block: Block) -> list[Bytes]:
+    def parts_of(block: StoredBlock) -> list[Bytes]:
         return [(start, min(start + step, block.stop)) for start in range(block.start, block.stop, step)]
 
     def read(part: Bytes, sleep: Sleep) -> Any:

@@ -28,7 +28,7 @@ _START_BYTES = 8
 _DISK_BLOCK_BYTES = 4096
 
 
-class Block(NamedTuple):
+class StoredBlock(NamedTuple):
     """Bytes of an object that are verified together."""
 
     start: int
@@ -50,7 +50,7 @@ class StoredFile:
     source: str
     source_bytes: int
     header: bytes
-    blocks: tuple[Block, ...]
+    blocks: tuple[StoredBlock, ...]
 
     @property
     def file_bytes(self) -> int:
@@ -98,7 +98,7 @@ class SetGeometry:
         end = HEADER_BYTES + part.tokens * self.dtype.itemsize
         starts = range(HEADER_BYTES, end, self._block_bytes)
         blocks = [
-            Block(start, min(start + self._block_bytes, end), checksum)
+            StoredBlock(start, min(start + self._block_bytes, end), checksum)
             for start, checksum in zip(starts, part.blocks, strict=True)
         ]
         chosen, name = tuple(blocks[first:stop]), part.tokens_path.name
@@ -111,7 +111,7 @@ class SetGeometry:
         """The document starts of a token file."""
         part = self.parts[number]
         size, path = HEADER_BYTES + part.documents * _START_BYTES, part.documents_path
-        block = Block(0, size, part.documents_checksum, is_content_hash=True)
+        block = StoredBlock(0, size, part.documents_checksum, is_content_hash=True)
         return StoredFile(path.name, path.as_posix(), size, b"", (block,))
 
     def head_file(self, head: Head) -> StoredFile:

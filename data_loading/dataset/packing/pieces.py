@@ -19,7 +19,7 @@ _READ_TOKENS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Pieces:
+class DocumentPieces:
     """Neighbouring tokens of one document each, in the order of the set."""
 
     starts: np.ndarray
@@ -31,13 +31,13 @@ class Pieces:
         return len(self.starts)
 
 
-def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iterator[Pieces]:
+def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iterator[DocumentPieces]:
     """Yield all pieces that have a label, in blocks of PIECES_OF_A_BLOCK; the last block is smaller.
 
     A document of n tokens has n - shift labels. A piece of it begins every seq_len tokens, as long as labels
     are left, and the last piece ends with it. documents: their borders, as `borders_of` yields them.
     """
-    parts: list[Pieces] = []
+    parts: list[DocumentPieces] = []
     room = PIECES_OF_A_BLOCK
     for borders in documents:
         lengths = np.diff(borders)
@@ -56,16 +56,18 @@ def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iter
         yield _joined(parts)
 
 
-def _cut(borders: np.ndarray, first: np.ndarray, begin: int, end: int, seq_len: int, shift: int) -> Pieces:
+def _cut(
+    borders: np.ndarray, first: np.ndarray, begin: int, end: int, seq_len: int, shift: int
+) -> DocumentPieces:
     """Return the pieces begin to end of these documents. first: first piece of each, and number of all."""
     numbers = np.arange(begin, end)
     document = np.searchsorted(first, numbers, side="right") - 1
     starts = borders[document] + (numbers - first[document]) * seq_len
-    return Pieces(starts, np.minimum(borders[document + 1] - starts, seq_len + shift))
+    return DocumentPieces(starts, np.minimum(borders[document + 1] - starts, seq_len + shift))
 
 
-def _joined(parts: list[Pieces]) -> Pieces:
-    return Pieces(
+def _joined(parts: list[DocumentPieces]) -> DocumentPieces:
+    return DocumentPieces(
         np.concatenate([part.starts for part in parts]), np.concatenate([part.tokens for part in parts])
     )
 

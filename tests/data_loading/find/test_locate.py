@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conf.schema import Dataset, Tokenizer
-from data_loading.find.locate import Place, locate
+from data_loading.find.locate import DatasetFiles, locate
 from data_loading.find.prepare import find_sides
 from data_loading.text_io.file_names import tokens_for
 from tests.golden_text import Golden
@@ -32,7 +32,7 @@ def found(**options: str) -> tuple[str, ...]:
     return tuple(
         str(path)
         for place in (*train, *val)
-        if isinstance(place, Place)
+        if isinstance(place, DatasetFiles)
         for path in (place.text, place.tokens)
     )
 
