@@ -186,4 +186,6 @@ def test_val_of_opened_pair_is_refused_by_name(text: Path) -> None:
     with pytest.raises(UserError) as refused:
         StreamingDataset(pair, seq_len=16, val=0.1)
     assert refused.value.problems[0].code == "val-given-twice"
-    assert str(refused.value).startswith(f"val=0.1: {pair.name} has a val of its own, {pair.val_set.name}.")
+    message = str(refused.value)
+    assert pair.name in message and pair.val_set.name in message
+    assert "TokenSet(" not in message
