@@ -187,5 +187,6 @@ def test_val_of_opened_pair_is_refused_by_name(text: Path) -> None:
         StreamingDataset(pair, seq_len=16, val=0.1)
     assert refused.value.problems[0].code == "val-given-twice"
     message = str(refused.value)
-    assert pair.name in message and pair.val_set.name in message
+    assert pair.name in message
+    assert pair.val_set.name in message
     assert "TokenSet(" not in message
