@@ -143,8 +143,10 @@ def places_at(given: str, key: str = "dataset.path") -> list[DatasetFiles]:
             f"dataset.path={train} dataset.val_path={val}",
             code="path-ambiguous",
         )
-    if found is not None or pair:
-        return pair or [found]  # type: ignore[list-item]
+    if pair:
+        return pair
+    if found is not None:
+        return [found]
     if path.is_dir():
         raise UserError(
             f"{key}={given} is a folder without a manifest.json, and nothing in it shows tokens of another "

@@ -89,11 +89,11 @@ class TestJobMemory:
         with JobMemory() as memory:
             before = memory.now
             memory._due = 0.0
-            ballast = bytearray(50 << 20)
+            ballast = bytearray(300 << 20)  # other tests of this machine take and free memory, too
             memory.look()
             del ballast
         assert before is not None
         assert memory.now is not None
         assert memory.peak is not None
-        assert memory.peak >= before + (45 << 20)
-        assert memory.now < before + (45 << 20)
+        assert memory.peak >= before + (150 << 20)
+        assert memory.now < before + (150 << 20)
