@@ -27,7 +27,7 @@ from experiment_utils.quantities import counted
 from experiment_utils.typed_here import print_as_typed_here
 from memory import black_box, polled_limit_is, record_to, stage
 from memory.attribute.attribution import largest
-from memory.earlier_attempts import keep_earlier
+from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_config, read_run, read_status, run_lock
 from training.distributed.place import place_of

@@ -16,7 +16,7 @@ from experiment_utils.run_folder import RunFolder
 from memory.report.stages import stage_rows
 
 _MARGIN = 1.15
-"""Of the high-water mark, what the next job should ask for: as plans have it (memory/estimate.py)."""
+"""Of the high-water mark, what the next job should ask for: as plans have it (memory/estimate)."""
 _UNIT = 256 << 20
 _STAGES = 3
 

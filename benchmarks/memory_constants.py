@@ -1,4 +1,4 @@
-"""Measure the constants of a process in memory/constants.py with the build of torch that runs this.
+"""Measure the constants of a process in memory/estimate/constants.py with the build of torch that runs this.
 
 A run of a tiny model gives the base. Runs with loader workers and with memory.attribute=true show what
 those add. What runs of other sizes hold beyond the base and their tensors belongs to the allocator: a fixed
@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.harness import MB, benchmark
 from benchmarks.memory_measured import VOCAB, measure, run_config
 from benchmarks.processes import run
-from memory.estimate import Estimate
-from memory.torch_build import torch_build
+from memory.estimate.estimate import Estimate
+from memory.estimate.torch_build import torch_build
 from training.memory_parts import estimate_run
 
 WHOLE = {"loss_chunk": 1 << 20}
@@ -78,7 +78,7 @@ def row(folder: Path, width: int, batch: int, training: dict[str, Any]) -> dict[
 
 
 def process_costs(folder: Path) -> dict[str, int]:
-    """Megabytes that do not depend on the size of the model, by the names of memory/constants.py."""
+    """Megabytes that do not depend on the size of the model, by the names of memory/estimate/constants.py."""
     tiny = measure(run_config(folder / "tiny", 16, 1, vocab=300))
     found = {
         "FRAMEWORK_BASE": tiny.peak_bytes,

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.harness import MB, ROOT, benchmark
 from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from benchmarks.processes import seconds_of
-from memory import constants
-from memory.torch_build import CPU, torch_build
+from memory.estimate import constants
+from memory.estimate.torch_build import CPU, torch_build
 from training.memory_parts import estimate_run
 
 NAME = "memory_estimate" if torch_build() == CPU else f"memory_estimate_{torch_build()}"

@@ -1,6 +1,6 @@
 """Compare the leak detector with a straight-line fit: false alarms, and how soon a leak is found.
 
-Clean traces: 25 of each of 8 kinds of noise (tests/memory/leak_traces.py), of 12 more that were seen while
+Clean traces: 25 of each of 8 kinds of noise (tests/memory/leaks/leak_traces.py), of 12 more that were seen while
 the detector was made, and of 2 that were written before its last changes; and real ones, anon and RSS by
 step of small training runs in processes of their own, with evaluations, checkpoints and a memory-mapped set
 that is read. A leak of 1 MB a step is added to each, from the first step on and from the middle on. A
@@ -26,15 +26,15 @@ import numpy as np
 from benchmarks.harness import ROOT, benchmark
 from benchmarks.processes import run
 from memory import LeakWatch, find_leak
-from memory.leaks import upper_tail
-from tests.memory.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
+from memory.leaks.detector import upper_tail
+from tests.memory.leaks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
 
 LOOK_EVERY = 20
 RUN = """
 import json, os, sys
 import numpy as np, torch
 sys.path.insert(0, sys.argv[3])
-from memory.process import read_process
+from memory.measure.process import read_process
 seed, steps = int(sys.argv[1]), int(sys.argv[2])
 torch.manual_seed(seed); torch.set_num_threads(1)
 r = np.random.default_rng(seed)

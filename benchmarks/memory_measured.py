@@ -19,7 +19,7 @@ from benchmarks.harness import ROOT
 from benchmarks.processes import run
 from conf import Config
 from conf.schema import Dataset, Ensemble, Model, Tokenizer, Training
-from memory.process import Process, read_descendants, read_process
+from memory.measure.process import Process, read_descendants, read_process
 
 EVERY_S = 0.003
 VOCAB = 50_257

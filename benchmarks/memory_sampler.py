@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import MB, benchmark, in_turns, summary
 from benchmarks.processes import proc_bytes
-from memory.ring import Ring, read_ring
+from memory.record.ring import Ring, read_ring
 from memory.supervision.options import command_line
 
 GOALS = {"share_of_a_core": 0.001, "rss_mb": 12.0}

@@ -26,9 +26,9 @@ import psutil
 
 from benchmarks.harness import benchmark, in_turns, summaries
 from memory import record_to, snapshot, stage
-from memory.process import read_pss
-from memory.ring import RingWriter
-from memory.samples import Sample
+from memory.measure.process import read_pss
+from memory.record.ring import RingWriter
+from memory.record.samples import Sample
 
 GOALS_US = {"snapshot": 600, "stage": 1300}
 WORKER = "held = bytearray(b'x') * (10 << 20); print(flush=True); __import__('sys').stdin.read()"

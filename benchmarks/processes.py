@@ -237,7 +237,7 @@ def memory_limit(limit_bytes: int | None) -> Iterator[list[str]]:
     Raises:
         LeftOut: no memory cgroup here, or no right to make one.
     """
-    from memory.cgroup import find_levels
+    from memory.measure.cgroup import find_levels
 
     if limit_bytes is None:
         yield []

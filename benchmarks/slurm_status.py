@@ -30,8 +30,8 @@ from made_studies import FakeSlurm, MadeStudy
 
 from benchmarks.harness import ROOT, benchmark, summary
 from benchmarks.processes import run
-from memory.ring import HISTORY, RingWriter
-from memory.samples import ProcessSample, Sample
+from memory.record.ring import HISTORY, RingWriter
+from memory.record.samples import ProcessSample, Sample
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from slurm.states import ENDED
 from slurm.truth import study_truth

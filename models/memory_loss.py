@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import Arch
-from memory.constants import HEAP_PIECE
+from memory.estimate.constants import HEAP_PIECE
 from models.loss_chunk import WHOLE_COPIES, has_triton, padded_vocab, width_at_once
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape

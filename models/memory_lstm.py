@@ -7,7 +7,7 @@ recurrence is in fp32 whatever the precision.
 from __future__ import annotations
 
 from conf.schema import Arch
-from memory.constants import HEAP_PIECE
+from memory.estimate.constants import HEAP_PIECE
 from models.counts import MATRICES_OF_LSTM
 from models.memory_sizes import FP32, StepSizes, saved_of_norm
 from models.shape import Shape

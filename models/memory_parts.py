@@ -2,7 +2,7 @@
 
 What autograd saves and what the loss keeps are told beside this file; here is what exists for a moment at the
 worst place of the backward pass. Amounts are of tensors; what an allocator adds is known elsewhere
-(`memory.constants`).
+(`memory.estimate.constants`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conf.schema import Arch, Model
-from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE, HEAP_SCAN
-from memory.estimate import ALWAYS, Part
+from memory.estimate.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE, HEAP_SCAN
+from memory.estimate.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
 from models.memory_lstm import (

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from experiment_utils.quantities import counted
-from memory.gpus import GpuDevice, hides_all, is_ordered, read_gpus, select_visible
-from memory.room import GPU_SHARE
+from memory.estimate.available import GPU_SHARE
+from memory.measure.gpus import GpuDevice, hides_all, is_ordered, read_gpus, select_visible
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -33,7 +33,7 @@ class GpuSlot:
 
     @property
     def share(self) -> dict[str, str]:
-        """Environment that `memory.room` reads: bytes of the GPU that an automatic choice may use."""
+        """Environment for `memory.estimate.available`: bytes of the GPU that an automatic choice may use."""
         if self.runs < 2 or self.free_bytes is None:
             return {}
         return {GPU_SHARE: str(self.free_bytes // self.runs)}

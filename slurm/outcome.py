@@ -10,8 +10,8 @@ from typing import Any
 
 from experiment_utils.exit_status import INTERRUPTED
 from experiment_utils.json_values import at_path, is_number
-from memory.evidence import Evidence
 from memory.explain import explain
+from memory.record.evidence import Evidence
 from slurm.processes import Child, is_supervised
 from slurm.truth.case import Case
 from slurm.truth.judge import judge

@@ -138,7 +138,7 @@ def _one_thread() -> None:
 @pytest.fixture
 def cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimates in this process are for the CPU build of torch, whichever is installed."""
-    monkeypatch.setattr("memory.constants.torch_build", lambda: "cpu")
+    monkeypatch.setattr("memory.estimate.constants.torch_build", lambda: "cpu")
 
 
 @pytest.fixture

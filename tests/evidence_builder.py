@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from memory.evidence import Evidence
+from memory.accounting.sacct import SlurmFacts
 from memory.explain import Explanation, explain
 from memory.explain.decide import FAILED
-from memory.ring import RingWriter
-from memory.sacct import SlurmFacts
-from memory.samples import ProcessSample, Sample
+from memory.record.evidence import Evidence
+from memory.record.ring import RingWriter
+from memory.record.samples import ProcessSample, Sample
 
 MB, GB = 1 << 20, 1 << 30
 START_S = 1_700_000_000.0

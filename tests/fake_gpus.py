@@ -62,7 +62,7 @@ def fake_nvml(
     (modules / "pynvml.py").write_text(_NVML.format(said=said))
     monkeypatch.setenv("PYTHONPATH", str(modules))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setattr("memory.gpus._hangs", [])
+    monkeypatch.setattr("memory.measure.gpus._hangs", [])
 
 
 def no_nvml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) 
     program.write_text(f'#!/bin/sh\nFIELDS="${{1#--query-gpu=}}"\n{script}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setattr("memory.gpus._hangs", [])
+    monkeypatch.setattr("memory.measure.gpus._hangs", [])
 
 
 @dataclass

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memory.cgroup import Cgroup
-from memory.host import Host
-from memory.process import Process
-from memory.ring import RingWriter
-from memory.samples import ProcessSample, Sample
-from memory.snapshots import Snapshot
+from memory.measure.cgroup import Cgroup
+from memory.measure.host import Host
+from memory.measure.process import Process
+from memory.measure.snapshot import Snapshot
+from memory.record.ring import RingWriter
+from memory.record.samples import ProcessSample, Sample
 
 MB = 1 << 20
 BEGUN_S = 1_795_262_000.0

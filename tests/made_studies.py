@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.lock_file import Holder
-from memory.sacct import FIELDS, Answer
+from memory.accounting.sacct import FIELDS, Answer
 from slurm.records import LOCAL, SLURM, Array, Place, Submission, add_place
 
 NOW_S = 1_800_000_000.0

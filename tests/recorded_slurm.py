@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from memory.sacct import Answer, Ask
+from memory.accounting.sacct import Answer, Ask
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.plans import plan_all
 from training.plan import Plan

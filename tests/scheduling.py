@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 PAGES = "tests/test_docs.py::test_commands_work["
 SECONDS = {
-    PAGES: 30, "tests/slurm/submit/test_real_submit.py": 30, "tests/memory/test_memory_deaths_v2.py": 30,
+    PAGES: 30, "tests/slurm/submit/test_real_submit.py": 30, "tests/memory/explain/test_deaths_v2.py": 30,
     "tests/slurm/test_real_": 20, "tests/slurm/tokens/test_real_": 20,
     "tests/training/test_memory_limit.py": 20, "tests/training/test_compiled.py": 10,
-    "tests/training/distributed/test_options_on_ranks.py": 8, "tests/memory/test_memory_deaths": 10,
+    "tests/training/distributed/test_options_on_ranks.py": 8, "tests/memory/explain/test_deaths": 10,
     "tests/test_kills.py": 10, "tests/slurm/in_job/test_running.py": 2, "tests/test_distributed.py": 5,
     "tests/test_core.py": 4, "tests/analysis/report/test_report_browser.py": 3,
-    "tests/memory/test_memory_page_browser.py": 3, "tests/memory/test_supervisor": 2,
+    "tests/memory/report/test_page_browser.py": 3, "tests/memory/supervision/test_supervisor": 2,
     "tests/training/ensemble/": 1, "tests/models/": 0.1,
 }  # fmt: skip
 """Roughly those of a test, by the beginning of its name; half a second for the others."""
@@ -33,7 +33,7 @@ def seconds_of(test: str) -> float:
 
 WAITING = (
     "tests/slurm/submit/test_real_submit.py", "tests/slurm/test_real_", "tests/slurm/tokens/test_real_",
-    "tests/memory/test_memory_deaths_slurm.py", "tests/memory/test_memory_deaths_v2.py",
+    "tests/memory/explain/test_deaths_slurm.py", "tests/memory/explain/test_deaths_v2.py",
 )  # fmt: skip
 """Files that mostly wait for a Slurm or a guest. One process takes them, the others use the cores."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from memory.cgroup import find_levels
+from memory.measure.cgroup import find_levels
 from memory.supervision.options import command_line
 
 DEADLINE_S = 120.0

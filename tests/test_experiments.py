@@ -22,7 +22,7 @@ from tiny_run import write_text
 
 from conf.check import to_config
 from experiments import main
-from memory.gpus import GpuDevice
+from memory.measure.gpus import GpuDevice
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
 

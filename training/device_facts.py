@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory.gpus import driver_version
+from memory.measure.gpus import driver_version
 
 if TYPE_CHECKING:
     from training.device import Device

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conf import Config
-from memory.estimate import Part
+from memory.estimate.estimate import Part
 from models.memory_parts import StepSizes, model_parts
 
 TOKENS_AT_ONCE = 65_536

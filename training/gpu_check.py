@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from conf import AUTO
 from experiment_utils.errors import Problem, UserError
-from memory.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
-from memory.torch_build import CPU, torch_build, torch_facts
+from memory.estimate.torch_build import CPU, torch_build, torch_facts
+from memory.measure.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
 from training.cuda_errors import elsewhere, fault_in
 
 Answer = TypeVar("Answer")

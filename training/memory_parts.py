@@ -12,8 +12,8 @@ from conf import AUTO, Config
 from conf.budget import batch_of_rank, effective_batch
 from conf.graph_rules import graph_obstacle
 from conf.schema import Training
-from memory import constants
-from memory.estimate import (
+from memory.estimate import constants
+from memory.estimate.estimate import (
     ALWAYS,
     COMPILE_BACKWARD,
     COMPILE_EVALUATION,
@@ -25,7 +25,7 @@ from memory.estimate import (
     Estimate,
     Part,
 )
-from memory.torch_build import ROCM, torch_build
+from memory.estimate.torch_build import ROCM, torch_build
 from models.counts import count_parameters
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import StepSizes, model_parts

@@ -14,11 +14,11 @@ from conf.schema import Training
 from conf.sizes import size_name
 from experiment_utils.errors import Problem, UserError
 from memory import format_bytes
-from memory.advice import Setup, advise
-from memory.estimate import Estimate, recommended_mem, told
-from memory.room import Room
-from memory.smaller import WORTH, smaller_chunk, smaller_micro_batch
-from memory.torch_build import torch_build
+from memory.estimate.available import Room
+from memory.estimate.estimate import Estimate, recommended_mem, told
+from memory.estimate.setup_warnings import Setup, advise
+from memory.estimate.step_reduction import WORTH, smaller_chunk, smaller_micro_batch
+from memory.estimate.torch_build import torch_build
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_loss import is_whole
 from models.memory_sizes import StepSizes

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from memory.estimate import STEP, Estimate, Part
-from memory.trace import Traced, traced
+from memory.estimate.estimate import STEP, Estimate, Part
+from memory.estimate.trace import Traced, traced
 from models.loss_chunk import AUTO_CHUNK
 from models.memory_parts import StepSizes
 

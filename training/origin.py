@@ -17,7 +17,7 @@ from conf.overrides import typed_at
 from conf.run_identity import is_in_identity
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
-from memory.file_kinds import not_expected
+from memory.files.file_kinds import not_expected
 from training.attempt.run_files import read_run
 from training.checkpoints import checkpoint_folder, checkpoint_steps, read_state
 from training.schedules import course_of

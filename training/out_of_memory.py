@@ -12,8 +12,8 @@ from typing import Any
 
 from conf import AUTO
 from memory import format_bytes
-from memory.gpu import Gpu, read_gpu
-from memory.smaller import WORTH, smaller_micro_batch
+from memory.estimate.step_reduction import WORTH, smaller_micro_batch
+from memory.measure.cuda_allocator import Gpu, read_gpu
 from training.attempt.run_files import read_run, read_status
 
 _BARE = "CUDA error: out of memory"

@@ -26,9 +26,9 @@ from conf.sizes import size_name
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
-from memory.constants import ENTRY, FRAMEWORK_BASE
-from memory.room import Room
-from memory.room import room as room_here
+from memory.estimate.available import Room
+from memory.estimate.available import room as room_here
+from memory.estimate.constants import ENTRY, FRAMEWORK_BASE
 from training.attempt.begin import CodeChanged, check_code
 from training.attempt.run_files import run_folder, state_of
 from training.device import available_threads, other_bits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from conf import AUTO
 from memory import format_bytes
-from memory.kernel_files import kilobytes, read_file
+from memory.files.procfs import kilobytes, read_file
 from training.memory_plan import divisors
 from training.micro_batch import take_smaller
 from training.out_of_memory import is_device_oom, release

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from experiment_utils.quantities import format_count, format_duration, format_share
 from memory import format_bytes
-from memory.gpu import read_gpu
-from memory.process import read_process
+from memory.measure.cuda_allocator import read_gpu
+from memory.measure.process import read_process
 from training.gradients import where_not_finite
 from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
 from training.moving_line import MOVES, MOVING, is_moving

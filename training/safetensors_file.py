@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory.file_kinds import not_expected
+from memory.files.file_kinds import not_expected
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,7 @@ from analysis.reading.foreign_table import (
     why_no_curve,
 )
 from experiment_utils.errors import UserError
-from memory.file_kinds import not_expected
+from memory.files.file_kinds import not_expected
 
 FILE_FACT = "file"
 _PART = re.compile(r"\{(\w+)\}|(\*)")

@@ -33,7 +33,7 @@ def machine(report: Report, quick: bool) -> None:
 
 
 def constants(report: Report, quick: bool) -> None:
-    """Memory of CUDA on the GPU and on the host, for memory/constants.py."""
+    """Memory of CUDA on the GPU and on the host, for memory/estimate/constants.py."""
     from benchmarks.memory_constants import gpu_costs, process_costs
 
     with report.part("MiB") as found, tempfile.TemporaryDirectory() as place:

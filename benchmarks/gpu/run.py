@@ -26,7 +26,7 @@ from benchmarks.processes import commit_of
 
 TESTS = [
     "training/test_step.py",
-    "memory/test_memory_peaks.py",
+    "memory/measure/test_peaks.py",
     "models/test_loss.py",
     "training/test_optimizers.py",
 ]

@@ -19,7 +19,7 @@ from data_loading.import_formats.byte_ranges import Places, Runs, starts_at
 from data_loading.import_formats.format import Asked, Kind, SplitLayout, first_gap, read_object
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
-from memory.file_kinds import not_expected
+from memory.files.file_kinds import not_expected
 
 if TYPE_CHECKING:
     import pyarrow

@@ -20,7 +20,7 @@ from data_loading.import_formats.meta_pickle import read_vocab_size
 from data_loading.import_formats.raw_dtype import dtype_of
 from data_loading.tokens.npy import is_npy
 from experiment_utils.errors import UserError
-from memory.file_kinds import KINDS_LIKE_IDS, not_expected
+from memory.files.file_kinds import KINDS_LIKE_IDS, not_expected
 
 NANOGPT_DTYPE = np.dtype("<u2")
 META = "meta.pkl"

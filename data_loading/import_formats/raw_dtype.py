@@ -14,7 +14,7 @@ import numpy as np
 from conf import AUTO
 from data_loading.import_formats.format import Asked
 from experiment_utils.errors import UserError
-from memory.file_kinds import KINDS_LIKE_IDS, not_expected
+from memory.files.file_kinds import KINDS_LIKE_IDS, not_expected
 
 READINGS = tuple(np.dtype(name) for name in ("<i8", "<u4", "<u2"))
 _BLOCK_IDS = 1 << 20

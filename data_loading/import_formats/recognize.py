@@ -8,8 +8,8 @@ from pathlib import Path
 from conf import AUTO
 from data_loading.import_formats.format import Asked, Kind, SplitLayout, read_object
 from experiment_utils.errors import UserError
-from memory.file_kinds import NOT_FETCHED, head_of, not_expected
-from memory.file_kinds import kind_of as file_kind
+from memory.files.file_kinds import NOT_FETCHED, head_of, not_expected
+from memory.files.file_kinds import kind_of as file_kind
 
 _VAL = ("val", "validation", "eval")
 

@@ -10,7 +10,7 @@ from typing import IO, Self
 from experiment_utils.display import ProgressLine
 from experiment_utils.quantities import format_count, format_duration
 from memory import format_bytes
-from memory.process import read_process
+from memory.measure.process import read_process
 
 _TERMINAL_EVERY_S = 0.2
 _LOG_FIRST_S = 5.0

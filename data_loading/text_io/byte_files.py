@@ -17,7 +17,7 @@ from data_loading.text_io.compression import (
 )
 from data_loading.text_io.content_hash import ContentHash
 from experiment_utils.errors import UserError
-from memory.file_kinds import HEAD_BYTES
+from memory.files.file_kinds import HEAD_BYTES
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10

@@ -24,7 +24,7 @@ from data_loading.tokenizers.tokenizer import (
 )
 from data_loading.tokenizers.validate import check_definition
 from experiment_utils.errors import UserError
-from memory.file_kinds import not_expected
+from memory.files.file_kinds import not_expected
 
 TOKENIZER_FILES = (
     "tokenizer.json",

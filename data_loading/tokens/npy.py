@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from experiment_utils.errors import UserError
-from memory.file_kinds import HEAD_BYTES, KINDS_LIKE_IDS, kind_of
+from memory.files.file_kinds import HEAD_BYTES, KINDS_LIKE_IDS, kind_of
 
 HEADER_BYTES = 128
 """Size of the header that NumPy writes for a 1-D array of any length."""

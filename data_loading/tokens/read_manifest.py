@@ -10,7 +10,7 @@ from typing import Any
 from data_loading.tokens.json_shape import shape_problem
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
-from memory.file_kinds import HEAD_BYTES, not_expected
+from memory.files.file_kinds import HEAD_BYTES, not_expected
 
 FORMAT = "highwater token set"
 FORMAT_VERSION, SHARDS_VERSION = 1, 2

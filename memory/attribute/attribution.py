@@ -17,7 +17,7 @@ from memory.attribute.holdings import Holding, place
 from memory.attribute.maps import Maps, read_maps
 from memory.attribute.names import names_of
 from memory.attribute.tensors import tensor_holdings
-from memory.process import read_process
+from memory.measure.process import read_process
 
 VERSION = 1
 _OUTSIDE = "held outside Python, as by a graph for the backward pass"

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from memory.kernel_files import read_long_file
+from memory.files.procfs import read_long_file
 
 _ARENA_BYTES = 64 << 20
 """glibc reserves the heap of a thread's arena in pieces of this size and alignment (HEAP_MAX_SIZE)."""

@@ -16,12 +16,12 @@ from typing import Any, BinaryIO
 from experiment_utils.arguments import find_run, path_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import mapping, mappings, text
-from memory.evidence import LOG_END_BYTES, Evidence
+from memory.accounting.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.explain import explain
 from memory.explain.verdict.text import as_text
-from memory.file_kinds import HEAD_BYTES, not_expected
-from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
-from memory.supervision.outcome import LOGS
+from memory.files.file_kinds import HEAD_BYTES, not_expected
+from memory.record.earlier_attempts import LOGS
+from memory.record.evidence import LOG_END_BYTES, Evidence
 
 _OF_A_RUN = ("outcome.json", "status.json", "run.json", "memory.jsonl", "memory.ring")
 _EXAMPLES = """\

@@ -10,11 +10,11 @@ import sys
 import time
 
 from experiment_utils.errors import UserError
-from memory.details import Details, read_details
-from memory.format import duration
-from memory.here_lines import lines
-from memory.kernel_files import exists
-from memory.screen import wrapped
+from memory.files.procfs import exists
+from memory.record.stage_line import duration
+from memory.show.here_lines import lines
+from memory.show.machine_details import Details, read_details
+from memory.show.screen import wrapped
 
 EXAMPLES = """\
 examples:

@@ -12,8 +12,8 @@ from pathlib import Path
 from experiment_utils.arguments import find_run
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_bytes
-from memory.live import Live, find_live, rank_folder
-from memory.stacks import Doing, ask_all
+from memory.record.stacks import Doing, ask_all
+from memory.show.find_live import Live, find_live, rank_folder
 
 EXAMPLES = """\
 examples:

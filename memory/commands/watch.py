@@ -13,9 +13,9 @@ from typing import Any
 
 from experiment_utils.arguments import find_run, root_of
 from experiment_utils.errors import UserError
-from memory import watch_lines
-from memory.running import running
-from memory.watching import Source, View, of_job, of_process, of_run
+from memory.show import watch_lines
+from memory.show.running_runs import running
+from memory.show.watch_view import Source, View, of_job, of_process, of_run
 
 EXAMPLES = """\
 examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from memory.evidence import Evidence
+from memory.accounting.sacct import SlurmFacts
 from memory.explain.evidence.process_memory import Victim
 from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.evidence.slurm_rows import WAITING
@@ -16,7 +16,7 @@ from memory.explain.verdict.advice import at_least
 from memory.explain.verdict.explanation import Advice, Explanation, Finding, weaker
 from memory.explain.verdict.missing import missing
 from memory.explain.verdict.smaller_or_more import is_more_memory
-from memory.sacct import SlurmFacts
+from memory.record.evidence import Evidence
 
 log = logging.getLogger("memory")
 
@@ -35,7 +35,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
 
     Args:
         evidence: Files of a run folder, or a log alone.
-        slurm: Answer of accounting about its job, if it was asked (`memory.sacct.read_slurm`).
+        slurm: Answer of accounting about its job, if it was asked (`memory.accounting.sacct.read_slurm`).
     """
     facts = RunFacts(evidence, slurm)
     signals = read_signals(facts)

@@ -23,7 +23,7 @@ from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.evidence.savings import estimated
 from memory.explain.evidence.slurm_rows import line_is_of_run, slurm_rows
 from memory.explain.signals import ASKING, Parts, PressureSigns, Said, SharedMemory, Signals
-from memory.samples import Sample
+from memory.record.samples import Sample
 
 _ENDING = ASKING[:4]
 _LOW_HOST = 0.05

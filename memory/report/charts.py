@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiment_utils.quantities import format_bytes
-from memory.format import duration, format_change
+from memory.record.stage_line import duration, format_change
 from memory.report.chart import Band, Chart, Level, Mark, Series
 from memory.report.colors import OF_PARTS, TINTS
 from memory.report.history import Track

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiment_utils.json_values import leaves, mapping
-from memory.evidence import Evidence
+from memory.record.evidence import Evidence
 from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
 from memory.report.moments import PARTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from memory.format import duration
+from memory.record.stage_line import duration
 from memory.report.chart import Chart, Level, Series
 from memory.report.charts import limit_level, over_time
 from memory.report.compare import Comparison, Pair, StagePair

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from experiment_utils.json_values import finite, integer, mappings
-from memory.evidence import Evidence
 from memory.explain.evidence.amounts import Amounts
 from memory.explain.evidence.run_facts import RunFacts
+from memory.record.evidence import Evidence
 from memory.report.chart import Mark
 from memory.report.history import Attempt, Track
 

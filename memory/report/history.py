@@ -15,12 +15,12 @@ from typing import Any
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import finite, integer, mapping, text
-from memory.evidence import Evidence
 from memory.explain.evidence.attempts import Newest, Records, newest
+from memory.record.evidence import Evidence
+from memory.record.ring import Ring
 from memory.report.moments import COLUMNS, Moment, of_sample, of_snapshot
 from memory.report.stages import Span, StageBook, StageRow
 from memory.report.thin import kept
-from memory.ring import Ring
 
 POINTS = 2000
 """Of a track in a plot."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from experiment_utils.quantities import format_bytes
-from memory.format import duration
+from memory.record.stage_line import duration
 from memory.report.chart import Chart
 from memory.report.charts import by_process, gpu_over_time, over_time
 from memory.report.ending import ending, marks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiment_utils.json_values import integer, mapping, mappings
-from memory.samples import Sample
+from memory.record.samples import Sample
 
 PARTS = ("main", "workers", "shmem", "kernel", "other")
 """Of U, from the bottom of the stack. They add up to it."""

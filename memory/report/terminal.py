@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment_utils.quantities import format_bytes
-from memory.format import duration
+from memory.record.stage_line import duration
 from memory.report.ending import ending
 from memory.report.history import Attempt, History, Track
 from memory.report.html import how_it_ended, peak_rss, title_of

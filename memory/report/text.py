@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from experiment_utils import display
 from experiment_utils.quantities import format_bytes
-from memory.format import format_change
+from memory.record.stage_line import format_change
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from memory.cgroup import find_levels, read_membership
-from memory.kept_files import read_kept
-from memory.kernel_files import exists, folders_in, read_long_file
-from memory.process import read_process
+from memory.files.cached_procfs import read_kept
+from memory.files.procfs import exists, folders_in, read_long_file
+from memory.measure.cgroup import find_levels, read_membership
+from memory.measure.process import read_process
 from memory.supervision.census import parent_of
 
 _MOST_CGROUPS, _MOST_PROCESSES = 64, 512

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 
-from memory.cgroup import Cgroup, read_cgroup
-from memory.host import Host, read_host
-from memory.kept_files import read_kept
-from memory.process import Process, Reads, children_of, read_process
+from memory.files.cached_procfs import read_kept
+from memory.measure.cgroup import Cgroup, read_cgroup
+from memory.measure.host import Host, read_host
+from memory.measure.process import Process, Reads, children_of, read_process
 from memory.supervision.beside import anon_beside
 
 LOOKS_IN_CALM = 4

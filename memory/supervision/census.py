@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from memory.kernel_files import read_file
-from memory.process import Process
+from memory.files.procfs import read_file
+from memory.measure.process import Process
 
 _KEPT = 32
 _KILLED = rb"([^\n;]*\bKilled process (\d+) \(([^)\n]*)\))"

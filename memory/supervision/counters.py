@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.cgroup import Level, find_levels, read_membership, unseen_cgroup
-from memory.kept_files import read_kept
-from memory.kernel_files import folders_in, read_counters, read_number
-from memory.limit_hits import limit_hits
+from memory.files.cached_procfs import read_kept
+from memory.files.procfs import folders_in, read_counters, read_number
+from memory.measure.cgroup import Level, find_levels, read_membership, unseen_cgroup
+from memory.measure.limit_hits import limit_hits
 
 _MOST_CGROUPS = 512
 """Of a tree that are looked at."""

@@ -224,7 +224,7 @@ def _watch(options: Options) -> Any:
 
 
 def _environment(options: Options) -> dict[str, str]:
-    """Tells the command where a black box would go (`memory.black_box.install`)."""
+    """Tells the command where a black box would go (`memory.record.black_box.install`)."""
     output = os.path.abspath(options.output)
     return {**os.environ, "HIGHWATER_OUTPUT": output, "HIGHWATER_ATTEMPT": str(options.attempt)}
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import time
 
-from memory.asking import LARGEST_SIGNAL, STACKS_SIGNAL, Asking, has_handler, hidden_path, shown_path
+from memory.record.stack_requests import (
+    LARGEST_SIGNAL,
+    STACKS_SIGNAL,
+    Asking,
+    has_handler,
+    hidden_path,
+    shown_path,
+)
 from memory.supervision.census import Census
 from memory.supervision.sampler import Look
 

@@ -7,11 +7,11 @@ import signal
 import sys
 from typing import Any
 
-from memory.kernel_files import kilobytes, read_file
+from memory.files.procfs import kilobytes, read_file
+from memory.record.earlier_attempts import LOGS
 from memory.supervision.options import Options
 
 VERSION = 1
-LOGS = ("log.txt", "stderr.txt", "stdout.txt")
 _OF_THE_JOB = (
     "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID",
     "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE",

@@ -6,11 +6,11 @@ import os
 import time
 from dataclasses import dataclass
 
-from memory.cgroup import Cgroup
-from memory.host import Host, read_host
-from memory.kept_files import read_kept
-from memory.process import Process, Reads, read_descendants, read_process
-from memory.samples import PROCESSES, ProcessSample, Sample
+from memory.files.cached_procfs import read_kept
+from memory.measure.cgroup import Cgroup
+from memory.measure.host import Host, read_host
+from memory.measure.process import Process, Reads, read_descendants, read_process
+from memory.record.samples import PROCESSES, ProcessSample, Sample
 
 _JUMP_S = 2.0
 

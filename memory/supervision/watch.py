@@ -9,13 +9,13 @@ import os
 import time
 from typing import Any
 
-from memory.asking import shown_path
-from memory.cgroup import read_cgroup
-from memory.earlier_attempts import keep_earlier
-from memory.host import dev_shm_space
-from memory.process import read_process
-from memory.reserved_file import Reserved
-from memory.ring import RingWriter, read_head
+from memory.files.reserved_file import Reserved
+from memory.measure.cgroup import read_cgroup
+from memory.measure.host import dev_shm_space
+from memory.measure.process import read_process
+from memory.record.earlier_attempts import keep_earlier
+from memory.record.ring import RingWriter, read_head
+from memory.record.stack_requests import shown_path
 from memory.supervision.calm import CalmReads
 from memory.supervision.census import Census, KernelLog, name_of, sees_itself, started_at
 from memory.supervision.counters import Counters

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiment_utils.quantities import format_duration
 from memory import format_bytes
-from memory.sacct import Ask, run_client
+from memory.accounting.sacct import Ask, run_client
 from slurm.cluster.facts import Cluster, Partition
 
 FAILS, MIND, FINE = "fails", "mind", "fine"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from memory.sacct import to_seconds
+from memory.accounting.sacct import to_seconds
 from slurm.cluster.facts import Association, NodeKind, Partition, Qos
 
 SINFO_FORMAT = "%R|%a|%D|%c|%m|%t|%G|%f"

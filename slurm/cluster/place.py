@@ -8,8 +8,8 @@ from typing import Any
 
 from conf import Config
 from conf.by_model import settle
-from memory.estimate import Estimate, recommended_mem
-from memory.room import Room
+from memory.estimate.available import Room
+from memory.estimate.estimate import Estimate, recommended_mem
 from slurm.cluster.facts import Cluster, Partition
 from slurm.cluster.gpu_memory import gpu_bytes
 from slurm.cluster.resources import (

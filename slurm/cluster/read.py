@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from memory.sacct import Answer, Ask, read_settings, run_client, why_not
+from memory.accounting.sacct import Answer, Ask, read_settings, run_client, why_not
 from slurm.cluster.facts import Cluster
 from slurm.cluster.parse import (
     ASSOCIATION_FIELDS,

@@ -25,7 +25,7 @@ from conf.by_model import settle
 from conf.schema import Slurm
 from experiment_utils.quantities import counted, format_count, format_duration, format_limit, parse_duration
 from memory import format_bytes
-from memory.estimate import recommended_mem
+from memory.estimate.estimate import recommended_mem
 from slurm.cluster.facts import Cluster, Partition
 from slurm.cluster.options import GPUS_OTHERWISE, MEMORY_OTHERWISE, read_options
 from slurm.cluster.speeds import Speed, Speeds

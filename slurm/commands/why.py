@@ -18,8 +18,8 @@ from experiment_utils.typed_here import ROOT, wrap
 from memory.explain import Advice, Explanation
 from memory.explain.verdict.smaller_or_more import OF_SBATCH
 from memory.explain.verdict.text import as_text
-from memory.live import find_live
-from memory.stacks import ask_all
+from memory.record.stacks import ask_all
+from memory.show.find_live import find_live
 from slurm.cluster.resources import task_bytes
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders

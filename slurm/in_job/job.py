@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from experiment_utils.quantities import parse_duration
-from memory.sacct import client_environment
+from memory.accounting.sacct import client_environment
 from slurm.cluster.sbatch_words import is_unanswered, is_unreached
 
 ANSWER_S = 20.0

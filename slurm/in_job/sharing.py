@@ -12,7 +12,7 @@ from pathlib import Path
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
-from memory.room import GPU_SHARE
+from memory.estimate.available import GPU_SHARE
 from slurm.gpus import VISIBLE, gpu_slots, idle_gpus
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder

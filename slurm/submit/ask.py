@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from experiment_utils.errors import Problem, UserError
-from memory.sacct import client_environment, lost_settings
+from memory.accounting.sacct import client_environment, lost_settings
 
 TIMEOUT_S = 60.0
 

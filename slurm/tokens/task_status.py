@@ -8,7 +8,7 @@ from pathlib import Path
 from data_loading.pretokenizer.distributed.task_plan import SetTask, named_task
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils.safe_read import changed_s
-from memory.sacct import Ask
+from memory.accounting.sacct import Ask
 from slurm.finding import set_of
 from slurm.records import submissions
 from slurm.truth.study import Look, Truth, look_at, truths

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from memory.sacct import (
+from memory.accounting.sacct import (
     TIMEOUT_S,
     Answer,
     Ask,
@@ -30,7 +30,7 @@ from memory.sacct import (
     to_seconds,
     why_not,
 )
-from memory.slurm_times import moment
+from memory.accounting.slurm_times import moment
 from slurm.cluster.sbatch_words import is_unreached
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"
@@ -72,7 +72,7 @@ class SlurmAnswers:
     names: dict[str, str] = field(default_factory=dict)
     """Name of a job to its number, without a task: finds what was submitted and not written down."""
     gathering: Callable[[], Mapping[str, Any]] = dict
-    """How this Slurm counts memory (memory.sacct): asked only where a death is to be explained, and once."""
+    """How this Slurm counts memory (memory.accounting): asked once, and only to explain a death."""
 
     def row(self, job: str) -> QueueRow | None:
         return (self.queue or {}).get(job)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from memory.accounting.sacct import Job, Row
+from memory.accounting.slurm_times import moment
 from memory.explain import Explanation
-from memory.sacct import Job, Row
-from memory.slurm_times import moment
 from slurm.states import FROM_SLURM
 from slurm.truth.answers import QueueRow
 from slurm.truth.known import Known

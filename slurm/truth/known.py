@@ -23,7 +23,7 @@ from experiment_utils.json_values import at_path, integer, mapping, seconds
 from experiment_utils.lock_file import Holder
 from experiment_utils.run_folder import ABSENT, FileContent, RunFolder
 from experiment_utils.safe_read import changed_s
-from memory.ring import read_head
+from memory.record.ring import read_head
 from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, array_of, named_places, places
 from slurm.submitters import launcher_lives

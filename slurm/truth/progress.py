@@ -9,7 +9,7 @@ from typing import Any
 from experiment_utils.json_values import integer
 from experiment_utils.metrics_file import Tail
 from experiment_utils.run_folder import RunFolder
-from memory.ring import Peak, read_peak
+from memory.record.ring import Peak, read_peak
 
 _COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
 

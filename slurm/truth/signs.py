@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from experiment_utils.json_values import seconds
-from memory.sacct import Row
-from memory.slurm_times import moment
+from memory.accounting.sacct import Row
+from memory.accounting.slurm_times import moment
 from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
 from slurm.records import LOCAL
 from slurm.states import FROM_SLURM

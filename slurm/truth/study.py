@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
-from memory.evidence import Evidence
+from memory.accounting.sacct import Ask, Job, SlurmFacts
 from memory.explain import Explanation, explain
-from memory.sacct import Ask, Job, SlurmFacts
+from memory.record.evidence import Evidence
 from slurm.records import SLURM, Array, Place, Submission, named_places, read_submission, run_folders
 from slurm.states import FROM_SLURM
 from slurm.submitters import launcher_lives, submitter_lives, waiter_lives

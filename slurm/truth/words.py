@@ -6,9 +6,9 @@ from typing import Any
 
 from experiment_utils.quantities import format_duration
 from memory import format_bytes
+from memory.accounting.sacct import Row, count_nodes
 from memory.explain import Victim
 from memory.explain.verdict.evidence_lines import place
-from memory.sacct import Row, count_nodes
 from slurm.submitters import NO_ROOM
 from slurm.truth.case import Case
 from slurm.truth.signs import lost_its_node, was_ended_by_us, was_preempted

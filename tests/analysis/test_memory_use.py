@@ -12,8 +12,8 @@ import pytest
 from made_sweeps import killed_for_memory, make_sweep, write
 
 from analysis.__main__ import main
-from memory.ring import RingWriter
-from memory.samples import Sample
+from memory.record.ring import RingWriter
+from memory.record.samples import Sample
 from tests.golden_text import Golden
 
 GB = 1 << 30

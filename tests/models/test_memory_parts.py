@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from conf.schema import Arch, Model
-from memory.estimate import STEP, Estimate
+from memory.estimate.estimate import STEP, Estimate
 from models import LossModel, build_model, device_loss, lm_loss, memory_loss
 from models.memory_loss import loss_of_evaluation, loss_peak
 from models.memory_parts import StepSizes, model_parts, saved_bytes

@@ -12,8 +12,8 @@ import pytest
 from tiny_run import make_run, tiny_config
 
 import slurm.gpus
-from memory.gpus import GpuDevice
-from memory.room import GPU_SHARE
+from memory.estimate.available import GPU_SHARE
+from memory.measure.gpus import GpuDevice
 from slurm.gpus import gpu_slots, idle_gpus, planned_with
 from slurm.local import run_units
 

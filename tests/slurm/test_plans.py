@@ -20,8 +20,8 @@ from data_loading.pretokenizer.options import Options
 from data_loading.text_io.text_file import TextFile
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
-from memory.estimate import Estimate, Part
-from memory.room import Room
+from memory.estimate.available import Room
+from memory.estimate.estimate import Estimate, Part
 from slurm.gpus import GpuSlot
 from slurm.plans import check_side_by_side, plan_all, render_plans
 from slurm.submit.checks import check_swept

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.sacct import Answer
+from memory.accounting.sacct import Answer
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from slurm.truth import study_truth
 from slurm.truth.answers import ask_in_unix_time

@@ -13,8 +13,8 @@ from made_studies import NOW_S, FakeSlurm, MadeStudy
 from slurm_command import Shown, refused, told, told_json, typed
 
 from experiment_utils import atomic_files
-from memory.ring import RingWriter
-from memory.samples import ProcessSample, Sample
+from memory.record.ring import RingWriter
+from memory.record.samples import ProcessSample, Sample
 from slurm.__main__ import main
 from slurm.states import STATES
 from tests.golden_text import Golden

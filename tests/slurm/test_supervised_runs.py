@@ -17,7 +17,7 @@ from supervised import wait_for
 from tiny_run import ROOT, make_run, tiny_config
 
 from conf.schema import Memory
-from memory.ring import read_ring
+from memory.record.ring import read_ring
 from slurm.local import outcome_of, run_one
 from slurm.processes import Children, run_command
 from training.attempt.run_files import read_status

@@ -11,7 +11,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
 from slurm_command import Shown, refused, told, told_json
 
-from memory.sacct import Answer
+from memory.accounting.sacct import Answer
 from tests.golden_text import Golden
 
 

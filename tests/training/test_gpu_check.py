@@ -14,7 +14,7 @@ from fake_gpus import GB
 
 from conf.schema import Training
 from experiment_utils.errors import UserError
-from memory.gpus import GpuDevice
+from memory.measure.gpus import GpuDevice
 from tests.golden_text import Golden, refused
 from training import gpu_check
 from training.device import resolve_device, take_gpu

@@ -16,9 +16,9 @@ import pytest
 from supervised import limited_cgroup
 from tiny_run import ROOT
 
-from memory.constants import FRAMEWORK_BASE
-from memory.kernel_files import read_counters
-from memory.torch_build import torch_build
+from memory.estimate.constants import FRAMEWORK_BASE
+from memory.estimate.torch_build import torch_build
+from memory.files.procfs import read_counters
 from training.attempt.run_files import read_run, read_status
 
 pytestmark = pytest.mark.timeout(900)

@@ -16,15 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
-import memory.room
 from conf.budget import micro_batch as micro_batch_of
 from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_bytes
-from memory import constants
-from memory.estimate import STEP, Estimate, Part
-from memory.room import Room
-from memory.trace import Traced
+from memory.estimate import available, constants
+from memory.estimate.available import Room
+from memory.estimate.estimate import STEP, Estimate, Part
+from memory.estimate.trace import Traced
 from models import build_model
 from models.memory_parts import StepSizes
 from tests.golden_text import Golden
@@ -132,7 +131,7 @@ def test_plan_knows_the_builds_of_torch_apart(
     config = config_of(tmp_path, 64, compile=compiled)
     planned = {}
     for build in ("cpu", "cuda", "rocm"):
-        for place in ("memory.constants", "training.memory_parts", "training.memory_plan"):
+        for place in ("memory.estimate.constants", "training.memory_parts", "training.memory_plan"):
             monkeypatch.setattr(f"{place}.torch_build", lambda build=build: build)
         planned[build] = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
         assert planned[build]["torch_build"] == build
@@ -401,12 +400,12 @@ def test_nearest_that_fits_a_gpu_is_in_bytes_of_the_gpu(tmp_path: Path) -> None:
 
 
 def test_share_of_a_gpu_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.room, "_gpu_by_driver", lambda moment: (80 * GB, 10 * GB))
-    assert memory.room.room(gpu=True).gpu_choice_bytes == 70 * GB
-    monkeypatch.setenv(memory.room.GPU_SHARE, str(30 * GB))
-    found = memory.room.room(gpu=True)
+    monkeypatch.setattr(available, "_gpu_by_driver", lambda moment: (80 * GB, 10 * GB))
+    assert available.room(gpu=True).gpu_choice_bytes == 70 * GB
+    monkeypatch.setenv(available.GPU_SHARE, str(30 * GB))
+    found = available.room(gpu=True)
     assert (found.gpu_choice_bytes, found.gpu_free_bytes) == (30 * GB, 70 * GB)
-    assert memory.room.room().gpu_share_bytes is None
+    assert available.room().gpu_share_bytes is None
 
 
 def test_micro_batch_and_loss_chunk_of_a_gpu_fill_it(tmp_path: Path) -> None:

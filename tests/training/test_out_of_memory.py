@@ -27,7 +27,7 @@ from tiny_run import (
 from conf import Config
 from conf.budget import milestones
 from conf.schema import Arch
-from memory.gpu import Gpu
+from memory.measure.cuda_allocator import Gpu
 from tests.forked import killed_at
 from tests.golden_text import Golden
 from tests.training.recorded_operations import RecordedOperations

@@ -16,8 +16,8 @@ import torch
 from forked import exit_code_of
 from tiny_run import make_run, run_here, tiny_config
 
-from memory.process import read_process
-from memory.room import Room
+from memory.estimate.available import Room
+from memory.measure.process import read_process
 from models import build_model
 from training import probe
 from training.attempt.run_files import read_run

@@ -34,7 +34,7 @@ def leaks(folder: Path) -> list[dict[str, Any]]:
 LEAKS = """
 import sys
 import core
-from memory import leak_monitor
+from memory.leaks import monitor as leak_monitor
 from training import loop
 from training.step import Step
 real, held = Step.take, []

@@ -31,7 +31,7 @@ _STAYS = re.compile(
 _MADE_AGAIN = ("auto", "ensemble", "implementation", "results")
 """Keys of run.json that say what became of earlier attempts."""
 FILES_OF_ATTEMPT = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json", "logger.txt")
-"""Files of one attempt alone; they move to its folder as the next one begins (`memory.earlier_attempts`)."""
+"""Files of one attempt alone; they move to its folder as the next begins (memory/record)."""
 _MOST_FILES = 10
 
 

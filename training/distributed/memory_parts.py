@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from memory.estimate import PHASES, STEP, Estimate, Part
+from memory.estimate.estimate import PHASES, STEP, Estimate, Part
 from models.memory_parts import StepSizes
 
 _SHARDED = (

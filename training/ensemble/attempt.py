@@ -14,7 +14,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from memory import black_box, record_to
 from memory.attribute.attribution import largest
-from memory.earlier_attempts import keep_earlier
+from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_run, read_status, run_lock
 from training.checkpoints import Checkpoints

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from memory.estimate import RESTORE, Part
+from memory.estimate.estimate import RESTORE, Part
 
 _OF_THE_PROCESS = ("page tables", "tokens in memory")
 _ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}

@@ -32,7 +32,7 @@ from data_loading.text_io.size_limits import LONGEST_BYTES
 from data_loading.text_io.source import Source
 from data_loading.text_io.text_file import TextFile
 from experiment_utils.errors import UserError
-from memory.file_kinds import kind_of
+from memory.files.file_kinds import kind_of
 
 _READ_TABLES = ("parquet", "arrow-stream")
 
@@ -247,8 +247,8 @@ def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Sou
 class InputKind:
     """A kind of file.
 
-    suffixes: of its name, without that of a compression. contents: its ids in `memory/file_kinds.py`, for
-    files of another name.
+    suffixes: of its name, without that of a compression. contents: its ids in `memory/files/file_kinds.py`,
+    for files of another name.
     """
 
     suffixes: tuple[str, ...]

@@ -9,7 +9,7 @@ from pathlib import Path
 from data_loading.pretokenizer.sources.stdin import ARGUMENT as STANDARD_INPUT
 from data_loading.text_io.byte_files import ByteStream
 from experiment_utils.errors import UserError
-from memory.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of
+from memory.files.file_kinds import HEAD_BYTES, PAGES, WIDE_TEXTS, controls_in, kind_of
 
 _TEXT = "a text, lines of JSON or a table"
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml", ".xml", ".php")

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from experiment_utils.json_values import increase, mapping, mappings, seconds, text, unsigned
-from memory.evidence import Evidence
 from memory.explain.evidence.attempts import Newest, newest
-from memory.samples import Sample
+from memory.record.evidence import Evidence
+from memory.record.samples import Sample
 
 NEAR = 0.85
 """Share of the limit from which U is near it."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiment_utils.json_values import mapping, seconds, unsigned
-from memory.evidence import Evidence
-from memory.ring import Ring
+from memory.record.evidence import Evidence
+from memory.record.ring import Ring
 
 _SKEW_S = 2.0
 """Between the clocks of two machines: records of other ranks may come from another."""

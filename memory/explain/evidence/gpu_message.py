@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiment_utils.json_values import mapping, unsigned
-from memory.constants import CUDA_CONTEXT
+from memory.estimate.constants import CUDA_CONTEXT
 from memory.explain.evidence.log_patterns import patterns
 
 

@@ -8,7 +8,7 @@ from experiment_utils.json_values import mapping, seconds, text, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.evidence.rise import last_rise
 from memory.explain.evidence.run_facts import RunFacts
-from memory.host import left_bytes
+from memory.measure.host import left_bytes
 
 _FEWEST_STEPS = 12
 _LEAST_BYTES = 8 << 20
@@ -70,7 +70,7 @@ def _by_step(facts: RunFacts) -> Leaking | None:
         return None
     points = sorted(by_name[name])
     steps, amounts = [step for step, _ in points], [anon for _, anon in points]
-    from memory.leaks import find_leak  # numpy
+    from memory.leaks.detector import find_leak  # numpy
 
     found = find_leak(steps, amounts, limit_bytes=facts.limit_bytes)
     slope = (found.slope_bytes_per_step or 0.0) if found.is_significant else 0.0

@@ -8,7 +8,7 @@ from experiment_utils.json_values import mapping, mappings, seconds, text, unsig
 from memory.explain.evidence.amounts import u_of
 from memory.explain.evidence.rise import last_rise
 from memory.explain.evidence.run_facts import RunFacts
-from memory.samples import ProcessSample, Sample
+from memory.record.samples import ProcessSample, Sample
 from memory.supervision.pace import HURRIES_FROM
 
 _FORKED_BYTES = 24 << 20

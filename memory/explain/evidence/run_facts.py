@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.json_values import mapping, seconds, text, texts, unsigned
+from memory.accounting.sacct import SlurmFacts
 from memory.explain.evidence.amounts import Amounts
 from memory.explain.evidence.plain_log import plain
 from memory.explain.evidence.stacks import Frame, frames
-from memory.live import process_lives
-from memory.sacct import SlurmFacts
+from memory.show.find_live import process_lives
 
 FRESH_S = 30.0
 _TICKS = 0.3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from experiment_utils.json_values import mapping, unsigned
+from memory.estimate.step_reduction import WORTH
 from memory.explain.evidence.run_facts import RunFacts
-from memory.smaller import WORTH
 
 _OF_A_STEP = ("activations", "backward pass", "logits and loss", "allocator", "batches")
 """Parts that a smaller step may make smaller."""

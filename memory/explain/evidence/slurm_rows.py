@@ -7,11 +7,11 @@ import signal
 from dataclasses import dataclass
 
 from experiment_utils.json_values import mappings, seconds, text
+from memory.accounting.sacct import Job, Row
+from memory.accounting.slurm_environment import requested_memory, step_of_path
+from memory.accounting.slurm_times import moment
 from memory.explain.evidence.log_patterns import last_match, patterns
 from memory.explain.evidence.run_facts import RunFacts
-from memory.sacct import Job, Row
-from memory.slurm_times import moment
-from memory.slurm_words import requested_memory, step_of_path
 
 FROM_OUTSIDE = ("TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED")
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING")

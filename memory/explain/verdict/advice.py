@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Callable, Iterable
 
 from experiment_utils.json_values import mapping, text
-from memory.constants import LIBRARIES_MAPPED
+from memory.accounting.sacct import count_nodes, real_limit
+from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.explain.evidence.savings import estimated, polled_bytes, recommended
 from memory.explain.evidence.slurm_rows import polled_rss_bytes
 from memory.explain.signals import Signals
@@ -20,7 +21,6 @@ from memory.explain.verdict.smaller_or_more import (
     smaller_steps,
     uses_torch,
 )
-from memory.sacct import count_nodes, real_limit
 
 
 def advice_of(s: Signals, names: str) -> tuple[Advice, ...]:

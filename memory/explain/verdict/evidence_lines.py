@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from experiment_utils.json_values import mapping, mappings, seconds, text, unsigned
 from experiment_utils.quantities import format_bytes
+from memory.accounting.maxrss import max_rss_meaning
 from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.evidence.slurm_rows import own_step
 from memory.explain.signals import Signals
-from memory.slurm_meaning import max_rss_meaning
 
 _LONGEST_PATH = 48
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from experiment_utils.json_values import unsigned
-from memory.evidence import Evidence
 from memory.explain.evidence.run_facts import RunFacts
+from memory.record.evidence import Evidence
 
 _RUN = "python -m memory run --output DIR -- COMMAND"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.quantities import format_bytes
+from memory.estimate.step_reduction import smaller_chunk, smaller_micro_batch
 from memory.explain.evidence.run_facts import RunFacts
 from memory.explain.evidence.savings import combined, estimated, helps, recommended
 from memory.explain.evidence.slurm_rows import has_less_than_its_job
 from memory.explain.verdict.explanation import Advice
-from memory.samples import ProcessSample
-from memory.smaller import smaller_chunk, smaller_micro_batch
+from memory.record.samples import ProcessSample
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
 """Names of processes of Python; the last two are torch's."""

@@ -13,7 +13,7 @@ from analysis.reading import curve, read_study
 from analysis.reading.filters import only
 from experiment_utils.errors import UserError
 from tests.golden_text import Golden
-from tests.memory.test_file_kinds import write
+from tests.memory.files.test_file_kinds import write
 
 
 @pytest.fixture

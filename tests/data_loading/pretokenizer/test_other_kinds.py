@@ -16,9 +16,9 @@ from data_loading.pretokenizer.sources.stdin import StandardInput
 from data_loading.tokenizers.read_files import read_tokenizer
 from data_loading.tokenizers.tokenizer import BytesTokenizer
 from experiment_utils.errors import UserError
-from memory.file_kinds import COMPRESSIONS
+from memory.files.file_kinds import COMPRESSIONS
 from tests.golden_text import Golden
-from tests.memory.test_file_kinds import KINDS, write
+from tests.memory.files.test_file_kinds import KINDS, write
 
 REFUSED = [kind for kind in KINDS if kind not in COMPRESSIONS | {"parquet", "arrow-stream"}]
 

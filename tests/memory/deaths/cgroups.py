@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.cgroup import find_levels
-from memory.kernel_files import read_counters, read_file
+from memory.files.procfs import read_counters, read_file
+from memory.measure.cgroup import find_levels
 
 MB = 1 << 20
 _NUMBERS = itertools.count()

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory.evidence import Evidence
+from memory.accounting.sacct import Answer, read_slurm, run_client
 from memory.explain import Explanation, explain
-from memory.ring import _FACTS_AT, _HEADER_BYTES, _MAGIC
-from memory.sacct import Answer, read_slurm, run_client
+from memory.record.evidence import Evidence
+from memory.record.ring import _FACTS_AT, _HEADER_BYTES, _MAGIC
 from tests.memory.deaths.cases import Case, read_case
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from recorded_slurm import VERSIONS, recorded
 
-from memory.sacct import Answer
+from memory.accounting.sacct import Answer
 from slurm.__main__ import main
 from slurm.cluster import Cluster
 from slurm.cluster.findings import FAILS, FINE, MIND, Finding, findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recorded_slurm import VERSIONS, answers_of, recorded
 
-from memory.sacct import Answer
+from memory.accounting.sacct import Answer
 from slurm.cluster import NodeKind, read_cluster
 from slurm.cluster.parse import parse_gpus, parse_partitions, with_nodes
 from slurm.cluster.read import NO_SLURM

@@ -12,7 +12,7 @@ import pytest
 from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
-from memory.sacct import Answer
+from memory.accounting.sacct import Answer
 from slurm.cluster import Cluster, ask
 from slurm.cluster.reach import carried_limits, of_this_machine_alone, other_python, unreachable
 from slurm.cluster.refuse import problems

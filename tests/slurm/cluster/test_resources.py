@@ -17,7 +17,7 @@ from tiny_run import tiny_config
 
 from conf.schema import Slurm
 from experiment_utils.errors import UserError
-from memory.estimate import recommended_mem
+from memory.estimate.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
 from slurm.cluster.resources import setup_lines
 from slurm.in_job.sharing import step_command
@@ -95,7 +95,7 @@ def test_memory_is_capped_at_the_node_where_the_estimate_itself_fits(tmp_path: P
 
 
 def answer(text: str) -> Any:
-    from memory.sacct import Answer
+    from memory.accounting.sacct import Answer
 
     return Answer(0, text)
 

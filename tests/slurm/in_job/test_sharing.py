@@ -15,7 +15,7 @@ import pytest
 from made_studies import MadeStudy
 
 from experiment_utils import atomic_files
-from memory.room import GPU_SHARE
+from memory.estimate.available import GPU_SHARE
 from slurm.gpus import GpuSlot
 from slurm.in_job import running, sharing
 from slurm.in_job.job import PACKED, Job

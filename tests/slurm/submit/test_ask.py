@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.sacct import Answer, run_client, why_not
+from memory.accounting.sacct import Answer, run_client, why_not
 from slurm.in_job import job
 from slurm.submit.ask import ask
 from tests.golden_text import Golden

@@ -11,8 +11,8 @@ from fake_slurm import FakeSlurm
 from made_studies import MadeStudy, here
 
 from experiment_utils import lock_file
-from memory.live import find_live
-from memory.ring import RingWriter, read_head
+from memory.record.ring import RingWriter, read_head
+from memory.show.find_live import find_live
 from slurm.records import submissions
 from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.sacct import Answer, parse_sacct, parse_scontrol
+from memory.accounting.sacct import Answer, parse_sacct, parse_scontrol
 from slurm.records import Array, Place, Submission
 from slurm.truth.answers import FORMAT, ask_slurm, moment, parse_squeue, tasks_of
 from slurm.truth.case import Case

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from made_studies import NOW_S
 
 from experiment_utils.lock_file import Holder
+from memory.accounting.sacct import Job, Row
 from memory.explain.verdict.explanation import VERDICTS, Explanation
-from memory.sacct import Job, Row
 from slurm.records import Array, Place, Submission
 from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
 from slurm.truth.answers import QueueRow

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here
 
-from memory.ring import RingWriter
-from memory.samples import Sample
+from memory.record.ring import RingWriter
+from memory.record.samples import Sample
 from slurm.submitters import NEVER_SENT
 from slurm.truth import study_truth
 from tests.golden_text import Golden

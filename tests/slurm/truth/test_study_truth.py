@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here, in_the_background
 
-from memory.ring import RingWriter
-from memory.samples import Sample
+from memory.record.ring import RingWriter
+from memory.record.samples import Sample
 from slurm.records import Place, add_place
 from slurm.submit.phases import study_lock
 from slurm.truth import Truth, study_truth

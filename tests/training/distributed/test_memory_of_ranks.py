@@ -10,7 +10,7 @@ from tiny_run import tiny_config
 
 from conf.schema import Arch, Model
 from experiment_utils.errors import UserError
-from memory.estimate import RESTORE, Estimate
+from memory.estimate.estimate import RESTORE, Estimate
 from tests.golden_text import refused
 from training.memory_parts import estimate_run
 from training.plan import make_plan, resolve

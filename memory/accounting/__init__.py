@@ -1,0 +1,1 @@
+"""A job as Slurm knows it: the environment inside the job, and accounting afterwards."""

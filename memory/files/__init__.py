@@ -1,0 +1,1 @@
+"""Files of /proc, /sys and of runs, read fast and without raising, and written whole."""

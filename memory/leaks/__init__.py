@@ -1,0 +1,1 @@
+"""Growth with the steps: is it steady, and when does it reach the limit?"""

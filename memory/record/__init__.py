@@ -1,0 +1,1 @@
+"""Memory over the life of a run, on disk: stages, samples, stacks. What is here outlives the run."""

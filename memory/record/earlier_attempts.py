@@ -1,0 +1,55 @@
+"""RUN/attempts/N/: files of attempt N. Those of the newest attempt are in the run folder itself.
+
+Each file says which attempt it is of and is moved by one rename(2): a kill between two of them loses
+nothing, and the next start moves the rest. Older run folders have all attempts in one memory.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+
+from experiment_utils.safe_read import read_end, read_plain
+from memory.record.ring import read_head
+
+LOGS = ("log.txt", "stderr.txt", "stdout.txt")
+"""Files of a run folder that take the output of its processes."""
+
+FOLDER = "attempts"
+_LAST_LINE_BYTES = 64 << 10
+
+
+def keep_earlier(folder: str | os.PathLike[str], attempt: int, names: Iterable[str]) -> None:
+    """Move files of an earlier attempt to its folder, as `attempt` begins. A file that does not name its
+    attempt counts as of the one before. Never raises: a file that cannot be moved stays.
+    """
+    for name in names:
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            continue
+        number = _attempt_of(path) or attempt - 1
+        if number in (0, attempt):
+            continue
+        place = os.path.join(folder, FOLDER, str(number))
+        try:
+            os.makedirs(place, exist_ok=True)
+            if not os.path.lexists(os.path.join(place, name)):
+                os.rename(path, os.path.join(place, name))
+        except OSError:
+            continue
+
+
+def _attempt_of(path: str) -> int | None:
+    try:
+        if path.endswith(".ring"):
+            head = read_head(path)
+            found = head[0] if head else {}
+        else:
+            lines = read_end(path, _LAST_LINE_BYTES).split(b"\n")[:-1]
+            whole = (line for line in reversed(lines) if line.startswith(b"{") and line.endswith(b"}"))
+            found = json.loads(next(whole, b"") if path.endswith(".jsonl") else read_plain(path, 1 << 20))
+        attempt = found.get("attempt")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return attempt if isinstance(attempt, int) and attempt > 0 else None

@@ -1,0 +1,166 @@
+"""One look at a job from outside, and its form in the ring: fixed-size, checked, no pickle."""
+
+from __future__ import annotations
+
+import operator
+import struct
+import zlib
+from dataclasses import dataclass, fields
+
+from memory.measure.host import left_bytes
+
+PROCESSES = 16
+"""Of a job's processes, so many are kept apart in a sample: the main one, then the largest by anon."""
+_UNKNOWN = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """In bytes; None where the system does not tell."""
+
+    pid: int
+    name: str
+    anon_bytes: int | None = None
+    file_bytes: int | None = None
+    shmem_bytes: int | None = None
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the supervisor saw at one moment. In bytes and counts; None where the system does not tell.
+
+    time_s: Unix time. unreclaimable_bytes: U of the cgroup whose limit counts (of the process tree if
+    there is none), limit_bytes what it stays under. usage_bytes, cache_bytes: of that cgroup. anon_bytes,
+    shmem_bytes, kernel_bytes, and the property locked_bytes: the parts of U.
+    tree_anon_bytes, tree_rss_bytes, tree_file_bytes: summed over
+    the processes. oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was
+    made (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt). refaults, major_faults
+    of memory.stat (workingset_refault_file or workingset_refault, pgmajfault). stalled_us: total of
+    `full` in memory.pressure. beside_anon_bytes: of processes in that cgroup that are none of the run's,
+    where all of them could be seen; in calm some looks old. gpu_used_bytes, gpu_total_bytes: of the run's
+    CUDA device, for all processes, as the run last read them from the driver; gpu_reserved_bytes: of these
+    what torch of the run reserved. processes: how many there are; tree: the main one first, then the largest.
+    """
+
+    time_s: float
+    unreclaimable_bytes: int | None = None
+    limit_bytes: int | None = None
+    usage_bytes: int | None = None
+    cache_bytes: int | None = None
+    anon_bytes: int | None = None
+    shmem_bytes: int | None = None
+    kernel_bytes: int | None = None
+    page_tables_bytes: int | None = None
+    swap_bytes: int | None = None
+    tree_anon_bytes: int | None = None
+    tree_rss_bytes: int | None = None
+    tree_file_bytes: int | None = None
+    host_available_bytes: int | None = None
+    dev_shm_used_bytes: int | None = None
+    dev_shm_total_bytes: int | None = None
+    gpu_used_bytes: int | None = None
+    gpu_total_bytes: int | None = None
+    oom_kills: int | None = None
+    oom_group_kills: int | None = None
+    limit_hits: int | None = None
+    high_events: int | None = None
+    refaults: int | None = None
+    major_faults: int | None = None
+    stalled_us: int | None = None
+    processes: int | None = None
+    beside_anon_bytes: int | None = None
+    gpu_reserved_bytes: int | None = None
+    tree: tuple[ProcessSample, ...] = ()
+
+    @property
+    def locked_bytes(self) -> int | None:
+        """Of U what is no other part of it: page cache that is locked in memory."""
+        if self.unreclaimable_bytes is None or self.anon_bytes is None:
+            return None
+        parts = self.anon_bytes + (self.shmem_bytes or 0) + (self.kernel_bytes or 0)
+        return max(0, self.unreclaimable_bytes - parts)
+
+    @property
+    def own_bytes(self) -> int | None:
+        """What the run's processes hold themselves that cannot be given back, whoever else is in the cgroup.
+
+        A segment of shared memory counts in each process that has it mapped, in the cgroup once.
+        """
+        if self.tree_anon_bytes is None:
+            return None
+        shared = sum(process.shmem_bytes or 0 for process in self.tree)
+        return self.tree_anon_bytes + min(shared, shared if self.shmem_bytes is None else self.shmem_bytes)
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What could still be had: up to the limit, and of the machine, of which others hold a part."""
+        return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
+
+    @property
+    def neighbours_anon_bytes(self) -> int | None:
+        """Anon bytes of processes in the cgroup that are none of the run's."""
+        return self.beside_anon_bytes
+
+
+_LATER = ("gpu_reserved_bytes", "beside_anon_bytes")
+"""Younger than the form: they end the slot, each plus one, where the rings of older versions hold 0. A new
+one goes first."""
+_NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", *_LATER))
+_HEAD = struct.Struct(f"<Id{len(_NUMBERS)}q")
+"""CRC of all that follows, time, numbers."""
+_CRC, _BODY = struct.Struct("<I"), struct.Struct(f"<d{len(_NUMBERS)}q")
+_numbers_of = operator.attrgetter(*_NUMBERS)
+_PROCESS = struct.Struct("<q16s4q")
+SLOT_BYTES = 1536
+_END = struct.Struct(f"<{len(_LATER)}q")
+_END_AT = SLOT_BYTES - _END.size
+assert _HEAD.size + PROCESSES * _PROCESS.size <= _END_AT
+
+
+def packed(sample: Sample) -> bytes:
+    """SLOT_BYTES bytes."""
+    numbers = [_UNKNOWN if value is None else min(value, 2**63 - 1) for value in _numbers_of(sample)]
+    processes = b"".join([_packed_process(process) for process in sample.tree[:PROCESSES]])
+    later = (sample.gpu_reserved_bytes, sample.beside_anon_bytes)
+    body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(_END_AT - _CRC.size, b"\0")
+    body += _END.pack(*(0 if value is None else value + 1 for value in later))
+    return _CRC.pack(zlib.crc32(body)) + body
+
+
+def unpacked(slot: bytes) -> Sample | None:
+    """The sample; None of a slot that is empty, or was being written when its writer was killed."""
+    crc, time_s, *numbers = _HEAD.unpack_from(slot)
+    if time_s == 0 or crc != zlib.crc32(slot[4:SLOT_BYTES]):
+        return None
+    values = dict(zip(_NUMBERS, map(_known, numbers), strict=True))
+    for name, value in zip(_LATER, _END.unpack_from(slot, _END_AT), strict=True):
+        values[name] = value - 1 if value > 0 else None
+    tree = []
+    for place in range(_HEAD.size, _HEAD.size + PROCESSES * _PROCESS.size, _PROCESS.size):
+        pid, name, *amounts = _PROCESS.unpack_from(slot, place)
+        if pid:
+            shown = name.rstrip(b"\0").decode(errors="replace")
+            tree.append(ProcessSample(pid, shown, *map(_known, amounts)))
+    return Sample(time_s, tree=tuple(tree), **values)
+
+
+def rough_bytes(slots: bytes, name: str) -> list[int]:
+    """One number of each of many slots, unchecked, to find the highest; below 0 where it is not known."""
+    before = _CRC.size + 8 * (1 + _NUMBERS.index(name))  # the time is the first
+    one = struct.Struct(f"<{before}xq{SLOT_BYTES - before - 8}x")
+    whole = len(slots) // SLOT_BYTES * SLOT_BYTES
+    return [number for (number,) in one.iter_unpack(slots[:whole])]
+
+
+def _packed_process(process: ProcessSample) -> bytes:
+    amounts = (process.anon_bytes, process.file_bytes, process.shmem_bytes, process.rss_bytes)
+    return _PROCESS.pack(process.pid, process.name.encode()[:16], *map(_number, amounts))
+
+
+def _number(value: int | None) -> int:
+    return _UNKNOWN if value is None else min(value, 2**63 - 1)
+
+
+def _known(value: int) -> int | None:
+    return None if value == _UNKNOWN else value

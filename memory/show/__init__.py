@@ -1,0 +1,1 @@
+"""Screens of `python -m memory` and `watch`: a machine, a process or a running run."""
