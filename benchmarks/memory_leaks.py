@@ -1,6 +1,6 @@
 """Compare the leak detector with a straight-line fit: false alarms, and how soon a leak is found.
 
-Clean traces: 25 of each of 8 kinds of noise (tests/memory/leaks/leak_traces.py), of 12 more that were seen while
+Clean traces: 25 of each of 8 kinds of noise (tests/memory/leaks/leak_traces.py), of 12 more that were seen as
 the detector was made, and of 2 that were written before its last changes; and real ones, anon and RSS by
 step of small training runs in processes of their own, with evaluations, checkpoints and a memory-mapped set
 that is read. A leak of 1 MB a step is added to each, from the first step on and from the middle on. A
