@@ -1,10 +1,9 @@
-"""The parent of a run: starts it, watches its memory from outside, notes how it ended, and exits as it did.
+"""The parent process of a run: starts it, samples its memory from outside, records how it ended, exits alike.
 
     python -I -S memory/supervisor.py --output DIR [--attempt N] -- COMMAND...
 
-Only a parent learns how a process ended, and only a small one outlives a shortage of memory. So this is a
-bare interpreter: standard library alone, some 11 MB of which half is the interpreter's own program text.
-`memory.supervision.options` says what may stand before `--`.
+Only a parent sees how a process ended, and only a small process outlives a shortage of memory: this one is an
+interpreter with the standard library alone. `memory.supervision.options` documents the options before `--`.
 """
 
 from __future__ import annotations
@@ -12,25 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
-READY = "--ready"
-"""Stands first once the kernel has been asked; then 1 if it will tell of our parent's end, else 0."""
-
 if __name__ == "__main__":
-    HERE = os.path.dirname(os.path.abspath(__file__))
-    sys.path.append(os.path.join(HERE, "supervision"))
-    if sys.argv[1:2] != [READY]:
-        # What the kernel is asked for survives an exec, and ctypes, 0.7 MB, does not
-        import prctl
-
-        prctl.adopt_orphans()
-        told = "--parent" in sys.argv and prctl.ask_to_end_with_parent()
-        at = sys.orig_argv.index(sys.argv[0]) + 1
-        os.execv(sys.executable, [*sys.orig_argv[:at], READY, str(int(told)), *sys.argv[1:]])
-    import lean  # before anything of `memory`, which imports what this stands in for
-
-    lean.spare()
     # -I leaves the program's own folder out; at the end, so that the standard library goes first
-    sys.path[-1] = os.path.dirname(HERE)
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from memory.supervision.main import main
 
-    main(sys.argv[3:], told_of_parent=sys.argv[2] == "1")
+    main(sys.argv[1:])

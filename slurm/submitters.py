@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
-from memory.supervision.census import started_at
+from memory.measure.process import started_at
 from slurm.records import SUBMISSIONS, Array, Submission
 
 SENDING, ALIVE, LOCK = "sending", "alive", "lock"

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from memory.files.cached_procfs import read_kept
-from memory.files.living_task import living_task
 from memory.files.procfs import (
     Counters,
     Read,
@@ -27,7 +26,6 @@ from memory.files.procfs import (
     read_long_file,
     read_number,
 )
-from memory.measure.limit_hits import limit_hits
 from memory.measure.pressure import read_pressure
 
 _UNLIMITED = 2**60
@@ -125,19 +123,8 @@ def read_cgroup(
 
 
 def read_membership(pid: int, root: str = "", read: Read = read_file) -> bytes | None:
-    """Content of /proc/PID/cgroup; of a thread that lives, where v1 has put the main one, which has ended,
-    into the root.
-    """
-    found = read(f"{root}/proc/{pid}/cgroup")
-    if found is None or not _is_of_the_root(found):
-        return found
-    task = living_task(pid, f"{root}/proc")
-    return found if task is None else read_file(f"{task}/cgroup") or found
-
-
-@lru_cache(maxsize=64)
-def _is_of_the_root(membership: bytes) -> bool:
-    return _own_path(membership)[1] == "/"
+    """Content of /proc/PID/cgroup."""
+    return read(f"{root}/proc/{pid}/cgroup")
 
 
 def _read_v1(
@@ -233,6 +220,21 @@ def _read_v2(
         some_stalled_percent=pressure.some_percent,
         locked_bytes=locked,
     )
+
+
+def limit_hits(
+    folder: str, peak_bytes: int | None, limit_bytes: int | None, read: Read = read_file
+) -> int | None:
+    """Of its memory, and of its memory with swap; None where the kernel does not tell.
+
+    Where swap is limited as memory is, as Slurm does with ConstrainSwapSpace, the kernel asks for both
+    together first (mm/memcontrol.c, try_charge_memcg): failcnt stays 0, and memory.memsw.failcnt too with
+    Linux 6.18, though usage was at the limit. peak_bytes: of usage, since the cgroup was made.
+    """
+    counts = [read_number(f"{folder}/memory.{name}", read) for name in ("failcnt", "memsw.failcnt")]
+    known = [count for count in counts if count is not None]
+    is_uncounted = peak_bytes is not None and limit_bytes is not None and peak_bytes >= limit_bytes
+    return sum(known) if any(known) or (known and not is_uncounted) else None
 
 
 def _is_the_same(known: Cgroup, path: str, limit: int | None) -> bool:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from memory.files.living_task import living_task
 from memory.files.procfs import list_folder, read_file, read_long_file
 from memory.measure.host import dev_shm_space
 
@@ -141,7 +140,7 @@ def _users(root: str) -> _Users:
     for name in list_folder(f"{root}/proc"):
         if not name.isdigit():
             continue
-        folder = living_task(int(name), f"{root}/proc") or f"{root}/proc/{name}"
+        folder = f"{root}/proc/{name}"
         users.pids.add(int(name))
         _note_age(int(name), root, users)
         maps = read_long_file(f"{folder}/maps")

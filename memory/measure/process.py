@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.files.cached_procfs import read_kept
-from memory.files.living_task import living_task
 from memory.files.procfs import (
     exists,
     kilobytes,
@@ -61,9 +60,7 @@ class Process:
 
 
 def read_process(pid: int, proc: str = "/proc") -> Process | None:
-    """Measure one process, or None when it is gone (or a zombie, which holds no memory unless one of its
-    threads lives on).
-    """
+    """Measure one process; None if it has ended, also if its parent has not waited for it yet (a zombie)."""
     status = read_kept(f"{proc}/{pid}/status")
     if status is None:
         return None if exists(f"{proc}/self") else _ask_psutil(pid)
@@ -71,12 +68,7 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     at = max(status.find(b"VmHWM:"), 0) or max(status.find(b"VmRSS:"), 0)
     amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
     if amounts[0] is None and (b"\nState:\tZ" in status or b"\nState:\tX" in status):
-        task = living_task(pid, proc)
-        status = b"" if task is None else read_file(f"{task}/status") or b""
-        at = max(status.find(b"VmHWM:"), 0)
-        amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
-        if amounts[0] is None:
-            return None
+        return None
     at = status.find(b"\nThreads:\t", at) + len(b"\nThreads:\t")
     threads = to_number(status[at : status.find(b"\n", at)])
     return Process(pid, name, threads, *amounts)
@@ -101,6 +93,34 @@ def read_pss(pid: int, proc: str = "/proc") -> int | None:
     """
     words = (read_file(f"{proc}/{pid}/smaps_rollup") or b"").split()
     return kilobytes_after(words, b"Pss:")
+
+
+def parent_of(pid: int, proc: str = "/proc") -> int | None:
+    """Pid of the parent process (field 4 of /proc/PID/stat); None if the process has ended."""
+    words = _stat(pid, proc)
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+
+
+def started_at(pid: int, proc: str = "/proc") -> int | None:
+    """Start time in clock ticks after boot (field 22 of /proc/PID/stat); None if the process has ended.
+
+    Together with the pid it identifies one process.
+    """
+    words = _stat(pid, proc)
+    if len(words) < 20 or words[0] in (b"Z", b"X") or not words[19].isdigit():
+        return None
+    return int(words[19])
+
+
+def name_of(pid: int, proc: str = "/proc") -> str | None:
+    """Name of the program, at most 15 letters (/proc/PID/comm); None if the process has ended."""
+    name = read_file(f"{proc}/{pid}/comm")
+    return name.decode(errors="replace").rstrip("\n") or None if name else None
+
+
+def _stat(pid: int, proc: str) -> list[bytes]:
+    """Fields of /proc/PID/stat from the state on: the name before it can contain anything."""
+    return (read_file(f"{proc}/{pid}/stat") or b"").rpartition(b")")[2].split()
 
 
 class Reads:

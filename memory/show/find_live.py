@@ -9,8 +9,8 @@ from typing import Any
 
 from experiment_utils.run_folder import RunFolder
 from memory.files.procfs import exists
+from memory.measure.process import started_at
 from memory.record.ring import read_head
-from memory.supervision.census import started_at
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from typing import Any
 from experiment_utils.json_values import parse_json
 from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import read_end
-from memory.files.living_task import living_task
 from memory.files.procfs import list_folder, read_file, read_long_file
+from memory.measure.process import parent_of, started_at
 from memory.record.ring import read_ring
 from memory.record.samples import Sample
-from memory.supervision.census import parent_of, started_at
 from memory.supervision.sampler import Clock, look
 
 _SLOPE_OVER_S = 60.0
@@ -142,7 +141,7 @@ def job_processes(job_id: str, proc: str = "/proc") -> list[int]:
     name, variable = f"/job_{job_id}".encode(), f"SLURM_JOB_ID={job_id}".encode()
     found = []
     for pid in (int(entry) for entry in list_folder(proc) if entry.isdigit()):
-        place = living_task(pid, proc) or f"{proc}/{pid}"
+        place = f"{proc}/{pid}"
         membership = (read_file(f"{place}/cgroup") or b"") + b"\n"
         in_cgroup = any(name + end in membership for end in (b"/", b"\n"))
         if in_cgroup or variable in (read_long_file(f"{place}/environ") or b"").split(b"\0"):

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memory.supervision.oom_score import stand_in_front
-from memory.supervision.prctl import ask_to_end_with_parent, leave_no_core
+from memory.supervision.process_settings import disable_core_dump, set_command_score, terminate_with_parent
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a shell."""
@@ -81,7 +80,7 @@ def _become(
     try:
         for place, descriptor in enumerate(outputs or (), start=1):
             os.dup2(descriptor, place)
-        if parent is not None and ask_to_end_with_parent() and os.getppid() != parent:
+        if parent is not None and terminate_with_parent() and os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
         become(command, mask, os.environ if environment is None else environment)
     except OSError as error:
@@ -104,7 +103,7 @@ def become(command: Sequence[str], mask: set[Any], environment: Mapping[str, str
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else one that comes now is lost
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    stand_in_front()
+    set_command_score()
     try:
         os.execvpe(command[0], list(command), environment)
     except OSError as error:
@@ -132,7 +131,7 @@ def end_like(status: int) -> None:
     _flush()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        leave_no_core()
+        disable_core_dump()
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])

@@ -10,8 +10,7 @@ from typing import Any
 
 from memory.files.cached_procfs import read_kept
 from memory.files.procfs import folders_in, read_counters, read_number
-from memory.measure.cgroup import Level, find_levels, read_membership, unseen_cgroup
-from memory.measure.limit_hits import limit_hits
+from memory.measure.cgroup import Level, find_levels, limit_hits, read_membership, unseen_cgroup
 
 _MOST_CGROUPS = 512
 """Of a tree that are looked at."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from memory.supervision.child import CannotStart, become, end_like, start
-from memory.supervision.inbox import HandledInbox, Inbox, Letter, open_inbox
-from memory.supervision.oom_score import stand_back
 from memory.supervision.options import Options, parse
+from memory.supervision.process_settings import adopt_orphans, protect_supervisor
+from memory.supervision.signals import HandledInbox, Inbox, Letter, open_inbox
 
 try:  # now: wait4 wants it when the child has been reaped, and where no file can be opened the status is lost
     import resource  # noqa: F401
@@ -41,11 +41,8 @@ class Blind:
         return lambda *arguments: None
 
 
-def main(arguments: Sequence[str], *, told_of_parent: bool = False) -> None:
-    """Never returns: ends as the command does. 2: the options are wrong; 127, 126: as a shell.
-
-    told_of_parent: whether SIGTERM comes when the parent is gone; else it must be looked for.
-    """
+def main(arguments: Sequence[str]) -> None:
+    """Never returns: ends as the command does. 2: the options are wrong; 127, 126: as a shell."""
     inbox = open_inbox()
     _fill_standard_streams()
     try:
@@ -53,11 +50,9 @@ def main(arguments: Sequence[str], *, told_of_parent: bool = False) -> None:
     except ValueError as error:
         _say(f"error: supervisor: {error}")
         os._exit(2)
-    parent = options.parent
-    if told_of_parent and os.getppid() == parent:  # else it was gone before that was asked for
-        parent = None
+    adopt_orphans()
     watch = _watch(options)
-    stand_back(watch.limit_bytes())
+    protect_supervisor(watch.limit_bytes())
     outputs, tees = _tees(options)
     watch.passed_over = tees
     try:
@@ -77,7 +72,7 @@ def main(arguments: Sequence[str], *, told_of_parent: bool = False) -> None:
     for descriptor in outputs or ():
         os.close(descriptor)
     watch.started(child)
-    late = _until_gone(child, inbox, watch, parent)
+    late = _until_gone(child, inbox, watch, options.parent)
     status, usage = _reaped(child)
     ended_by = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
     if late is not None and late.number == ended_by:
@@ -307,7 +302,7 @@ def _finish_tees(tees: tuple[int, ...]) -> None:
 
 def _tell(options: Options, watch: Any) -> None:
     try:
-        from memory.supervision.summary import summary
+        from memory.supervision.outcome import summary
 
         line = summary(watch.facts, options)
         if line is not None:

@@ -13,7 +13,7 @@ from memory.record.stack_requests import (
     hidden_path,
     shown_path,
 )
-from memory.supervision.census import Census
+from memory.supervision.process_table import ProcessTable
 from memory.supervision.sampler import Look
 
 ASKS_FROM, READY_AGAIN_BELOW = 0.92, 0.85
@@ -34,7 +34,7 @@ class NearLimit:
         self._is_ready = True
         self._asking: Asking | None = None
 
-    def look(self, look: Look, census: Census) -> None:
+    def look(self, look: Look, table: ProcessTable) -> None:
         """After each sample."""
         nearness = look.nearness
         if nearness is None:
@@ -43,7 +43,7 @@ class NearLimit:
             self._is_ready = True
         is_time = time.monotonic() - self._last_s >= AT_LEAST_APART_S
         if nearness >= ASKS_FROM and self._is_ready and is_time and self._times < MOST_TIMES:
-            self._ask(look, census, nearness)
+            self._ask(look, table, nearness)
 
     def step(self) -> bool:
         """Between samples; whether answers are still awaited, and this should be called again soon."""
@@ -58,12 +58,12 @@ class NearLimit:
         except OSError:
             return
 
-    def _ask(self, look: Look, census: Census, nearness: float) -> None:
+    def _ask(self, look: Look, table: ProcessTable, nearness: float) -> None:
         sample = look.sample
         able = [
             one
             for one in look.processes
-            if census.alive[one.pid].looks >= _SEEN_TWICE and has_handler(one.pid, STACKS_SIGNAL)
+            if table.alive[one.pid].looks >= _SEEN_TWICE and has_handler(one.pid, STACKS_SIGNAL)
         ][:_MOST_PROCESSES]
         if not able or STACKS_SIGNAL is None:
             return
@@ -83,8 +83,8 @@ class NearLimit:
         ]
         self._asking = Asking(shown, headings, STACKS_SIGNAL)
         self._asking.step()
-        if LARGEST_SIGNAL is not None and has_handler(census.main_pid, LARGEST_SIGNAL):
-            os.kill(census.main_pid, LARGEST_SIGNAL)
+        if LARGEST_SIGNAL is not None and has_handler(table.main_pid, LARGEST_SIGNAL):
+            os.kill(table.main_pid, LARGEST_SIGNAL)
 
 
 def _mb(amount: int | None) -> str:

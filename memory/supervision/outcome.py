@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from typing import Any
 
+from experiment_utils.quantities import format_bytes
 from memory.files.procfs import kilobytes, read_file
 from memory.record.earlier_attempts import LOGS
 from memory.supervision.options import Options
 
 VERSION = 1
+_NEAR = 0.9
+"""Share of the limit from which the end line is printed."""
 _OF_THE_JOB = (
     "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID",
     "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE",
@@ -109,3 +113,31 @@ def rss_unit_bytes() -> int:
 def host_name() -> str:
     """This host."""
     return os.uname().nodename
+
+
+def summary(outcome: dict[str, Any], options: Options) -> str | None:
+    """How it ended, how near it came to its limit, what to type next. None: nothing that must be told."""
+    nearness = outcome.get("peak_nearness")
+    kills = _kills(outcome)
+    is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < _NEAR) and not kills
+    if is_well and options.tell != "always":
+        return None
+    seconds = outcome["ended_s"] - outcome["started_s"]
+    how = f"killed by {outcome['signal']}" if outcome["signal"] else f"exit code {outcome['exit_code']}"
+    peak, limit = outcome.get("peak_unreclaimable_bytes"), outcome.get("peak_limit_bytes")
+    amount = "memory unknown"
+    if peak is not None:
+        whose = "the host's " if outcome.get("limit_at") == "host" else ""
+        of = f" of {whose}{format_bytes(limit)} ({100 * peak / limit:.0f}%)" if limit else ""
+        amount = f"peak {format_bytes(peak)}{of} unreclaimable"
+    if kills:
+        amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
+    return (
+        f"[mem] {how} after {seconds:.1f} s, {amount}; next: {options.explain} {shlex.quote(options.output)}"
+    )
+
+
+def _kills(outcome: dict[str, Any]) -> int:
+    """That the kernel counted while it ran: also of a child whose end the command took no notice of."""
+    before, after = ((outcome.get(f"counters_{when}") or {}).get("oom_kill") for when in ("before", "after"))
+    return max(0, after - before) if isinstance(before, int) and isinstance(after, int) else 0

@@ -12,14 +12,11 @@ from typing import Any
 from memory.files.reserved_file import Reserved
 from memory.measure.cgroup import read_cgroup
 from memory.measure.host import dev_shm_space
-from memory.measure.process import read_process
+from memory.measure.process import name_of, read_process, started_at
 from memory.record.earlier_attempts import keep_earlier
 from memory.record.ring import RingWriter, read_head
 from memory.record.stack_requests import shown_path
-from memory.supervision.calm import CalmReads
-from memory.supervision.census import Census, KernelLog, name_of, sees_itself, started_at
 from memory.supervision.counters import Counters
-from memory.supervision.inbox import Letter
 from memory.supervision.near_limit import NearLimit
 from memory.supervision.options import Options
 from memory.supervision.outcome import (
@@ -32,8 +29,11 @@ from memory.supervision.outcome import (
     signal_name,
     swap_bytes,
 )
-from memory.supervision.pace import SLOWEST_S, Allowance, next_interval_s
+from memory.supervision.process_table import KernelLog, ProcessTable
+from memory.supervision.rate_limited_reads import CalmReads
 from memory.supervision.sampler import Clock, Look, look
+from memory.supervision.sampling_interval import SLOWEST_S, Allowance, next_interval_s
+from memory.supervision.signals import Letter
 
 RING, OUTCOME = "memory.ring", "outcome.json"
 _ANSWERS_AWAITED_S = 0.02
@@ -56,7 +56,7 @@ class Watch:
         self.facts: dict[str, Any] = beginning(options, self.clock.now_s())
         self.options = options
         self.counters = Counters()
-        self.census = Census(0)
+        self.table = ProcessTable(0)
         self.near_limit = NearLimit(self.folder, options.attempt)
         self.ring: RingWriter | None = None
         self.outcome: Reserved | None = None
@@ -74,7 +74,7 @@ class Watch:
         self._kernel_log = KernelLog()
         self._shm_used_before = dev_shm_space()[1]
         self._rlimits: dict[str, int | None] | None = None
-        self._sees = sees_itself()
+        self._sees = _sees_itself()
         if not self._sees:
             self.notes.append("/proc is of another pid namespace: nothing can be measured")
         self.is_ours = not self._another_is_at_work()
@@ -90,7 +90,7 @@ class Watch:
     def started(self, pid: int) -> None:
         """The command runs."""
         self.facts["pid"] = pid
-        self.census = Census(pid)
+        self.table = ProcessTable(pid)
         if not self._sees:
             return
         self._try(self.counters.note, os.getpid())
@@ -227,7 +227,7 @@ class Watch:
     def _sample(self) -> None:
         if not self._sees:
             return
-        pid = self.census.main_pid
+        pid = self.table.main_pid
         self._reads.begin(is_calm=self._last_interval_s >= SLOWEST_S)
         found = look(
             pid,
@@ -240,7 +240,7 @@ class Watch:
         if self.last is not None and (not found.main_lives or self._has_just_ended(pid, found)):
             return  # it has no memory any more, and the kernel has taken it out of its cgroup
         sample = found.sample
-        self.census.take(found.processes, sample.oom_kills, sample.time_s)
+        self.table.take(found.processes, sample.oom_kills, sample.time_s)
         if found.main_lives and self._reads.is_turn_of(pid):
             self.counters.note(pid)
         self._growth = growth_bytes_per_s(self.last, found)
@@ -253,7 +253,7 @@ class Watch:
             self.peak_own_bytes = max(self.peak_own_bytes or 0, own)
         if self.ring is not None:
             self._try(self.ring.add, sample)
-        self._try(self.near_limit.look, found, self.census)
+        self._try(self.near_limit.look, found, self.table)
 
     def _has_just_ended(self, pid: int, found: Look) -> bool:
         """While it was looked at: its cgroup is another one, and its memory is gone by now."""
@@ -274,7 +274,7 @@ class Watch:
         return next_interval_s(self.taken, self.last.nearness, self._growth, room, self._allowance.wait_s)
 
     def _count(self, usage: Any) -> None:
-        last, peak, census = self.last, self.peak, self.census
+        last, peak, table = self.last, self.peak, self.table
         told = self.counters.told(None if last is None else last.limit_at)
         before, after = told["counters_before"], told["counters_after"]
         counted = "oom_kill" in before and "oom_kill" in after
@@ -294,9 +294,9 @@ class Watch:
                     "last_anon_bytes": lost.known.anon_bytes,
                     "time_s": round(lost.time_s, 3),
                 }
-                for lost in census.lost
+                for lost in table.lost
             ],
-            victim=census.victim(
+            victim=table.victim(
                 main_was_killed=self.facts["signal"] == "SIGKILL",
                 rose=rose,
                 kernel_log=log,
@@ -323,9 +323,9 @@ class Watch:
         """When the count last rose: at the look that saw it, or at the end."""
         if not rose:
             return None
-        census = self.census
-        is_seen = census.last_kill_s is not None and census.seen_kills >= rose
-        return round(census.last_kill_s, 3) if is_seen and census.last_kill_s else self.facts["ended_s"]
+        table = self.table
+        is_seen = table.last_kill_s is not None and table.seen_kills >= rose
+        return round(table.last_kill_s, 3) if is_seen and table.last_kill_s else self.facts["ended_s"]
 
     def _try(self, action: Any, *arguments: Any) -> Any:
         try:
@@ -350,3 +350,11 @@ def growth_bytes_per_s(before: Look | None, after: Look) -> float:
     ]
     rises = [new - old for old, new in pairs if old is not None and new is not None]
     return max(rises, default=0.0) / (after.sample.time_s - before.sample.time_s)
+
+
+def _sees_itself(proc: str = "/proc") -> bool:
+    """Whether /proc shows the pid namespace of this process."""
+    try:
+        return os.readlink(f"{proc}/self") == str(os.getpid())
+    except OSError:
+        return True

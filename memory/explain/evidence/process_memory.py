@@ -9,7 +9,7 @@ from memory.explain.evidence.amounts import u_of
 from memory.explain.evidence.rise import last_rise
 from memory.explain.evidence.run_facts import RunFacts
 from memory.record.samples import ProcessSample, Sample
-from memory.supervision.pace import HURRIES_FROM
+from memory.supervision.sampling_interval import HURRIES_FROM
 
 _FORKED_BYTES = 24 << 20
 """Anon of a process from which a fork differs from a spawn: a spawned interpreter begins with 7 MB."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memory.files.procfs import read_number
-from memory.measure.limit_hits import limit_hits
+from memory.measure.cgroup import limit_hits
 from tests.memory.deaths.cgroups import version_here
 
 V1 = Path("/sys/fs/cgroup/memory")

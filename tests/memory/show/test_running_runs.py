@@ -14,9 +14,9 @@ import pytest
 from supervised import python, start_supervised, wait_for
 
 from memory.explain.evidence.run_facts import RunFacts
+from memory.measure.process import started_at
 from memory.record.evidence import Evidence
 from memory.record.ring import read_ring
-from memory.supervision.census import started_at
 from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

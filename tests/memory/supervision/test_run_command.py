@@ -18,11 +18,11 @@ from supervised import outcome_in, pid_in, python, start_supervised, wait_for
 
 from experiment_utils.quantities import format_bytes
 from memory.__main__ import main
+from memory.measure.process import started_at
 from memory.record.ring import RingWriter, read_ring
 from memory.record.samples import ProcessSample, Sample
 from memory.show.watch_lines import line
 from memory.show.watch_view import job_processes, of_run, slope
-from memory.supervision.census import started_at
 from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

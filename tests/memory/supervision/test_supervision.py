@@ -26,12 +26,12 @@ from memory.measure.process import Process
 from memory.record.ring import RingWriter, read_ring
 from memory.record.samples import Sample
 from memory.record.stack_requests import has_handler
-from memory.supervision.census import Census
 from memory.supervision.counters import Counters
 from memory.supervision.options import Options
 from memory.supervision.outcome import ending, rlimits
-from memory.supervision.pace import FASTEST_S, SLOWEST_S, Allowance, next_interval_s
+from memory.supervision.process_table import ProcessTable
 from memory.supervision.sampler import Look
+from memory.supervision.sampling_interval import FASTEST_S, SLOWEST_S, Allowance, next_interval_s
 from memory.supervision.watch import Watch, growth_bytes_per_s
 from tests.golden_text import Golden
 
@@ -111,21 +111,21 @@ def process(pid: int, anon_mb: int = 10, name: str = "python") -> Process:
 
 
 def test_who_was_lost_and_who_of_them_was_killed() -> None:
-    census = Census(1)
-    census.take((process(1), process(2), process(3, 50)), 0, 10.0)
-    census.take((process(1), process(3, 70)), 0, 11.0)
-    census.take((process(1),), 1, 12.0)
-    assert [(lost.known.pid, lost.known.anon_bytes, lost.time_s, lost.killed) for lost in census.lost] == [
+    table = ProcessTable(1)
+    table.take((process(1), process(2), process(3, 50)), 0, 10.0)
+    table.take((process(1), process(3, 70)), 0, 11.0)
+    table.take((process(1),), 1, 12.0)
+    assert [(lost.known.pid, lost.known.anon_bytes, lost.time_s, lost.killed) for lost in table.lost] == [
         (2, 10 * MB, 11.0, False),
         (3, 70 * MB, 12.0, True),
     ]
-    victim = census.victim(main_was_killed=False, rose=True, kernel_log=b"")
+    victim = table.victim(main_was_killed=False, rose=True, kernel_log=b"")
     assert victim == {"pid": 3, "name": "python", "is_main": False}
-    assert census.victim(main_was_killed=False, rose=False, kernel_log=b"") is None
+    assert table.victim(main_was_killed=False, rose=False, kernel_log=b"") is None
     for number in range(100, 200):
-        census.take((process(1), process(number)), 1, float(number))
-    assert len(census.lost) == 32
-    assert census.lost[-1].known.pid == 198
+        table.take((process(1), process(number)), 1, float(number))
+    assert len(table.lost) == 32
+    assert table.lost[-1].known.pid == 198
 
 
 @pytest.mark.parametrize(
@@ -138,22 +138,22 @@ def test_who_was_lost_and_who_of_them_was_killed() -> None:
     ],
 )
 def test_the_kernels_own_word_decides_between_two(log: bytes, expected: int | None) -> None:
-    census = Census(1)
-    census.take((process(1), process(2), process(3)), 0, 10.0)
-    census.take((process(1),), 2, 11.0)
-    victim = census.victim(main_was_killed=False, rose=True, kernel_log=log)
+    table = ProcessTable(1)
+    table.take((process(1), process(2), process(3)), 0, 10.0)
+    table.take((process(1),), 2, 11.0)
+    victim = table.victim(main_was_killed=False, rose=True, kernel_log=log)
     assert (victim and victim["pid"]) == expected
 
 
 def test_the_main_process_is_the_victim_where_nobody_else_went() -> None:
-    census = Census(1)
-    census.take((process(1, 900),), 0, 10.0)
-    assert census.victim(main_was_killed=True, rose=True, kernel_log=b"") == {
+    table = ProcessTable(1)
+    table.take((process(1, 900),), 0, 10.0)
+    assert table.victim(main_was_killed=True, rose=True, kernel_log=b"") == {
         "pid": 1, "name": "python", "is_main": True,
     }  # fmt: skip
-    census.take((process(1, 900), process(2)), 0, 11.0)
-    census.take((process(1, 900),), 1, 12.0)
-    assert census.victim(main_was_killed=True, rose=True, kernel_log=b"") is None, "it may have been either"
+    table.take((process(1, 900), process(2)), 0, 11.0)
+    table.take((process(1, 900),), 1, 12.0)
+    assert table.victim(main_was_killed=True, rose=True, kernel_log=b"") is None, "it may have been either"
 
 
 def test_counters_of_a_job_whose_victim_stood_in_another_cgroup(tree: Any) -> None:
@@ -377,7 +377,7 @@ def test_signals_where_there_is_no_sigtimedwait() -> None:
     """As on macOS, in a process of its own."""
     code = (
         "import os, signal, sys\nsys.path.append(sys.argv[1])\n"
-        "from memory.supervision.inbox import HandledInbox\n"
+        "from memory.supervision.signals import HandledInbox\n"
         "inbox = HandledInbox()\nos.kill(os.getpid(), signal.SIGTERM)\n"
         "os.kill(os.getpid(), signal.SIGUSR1)\n"
         "found = {inbox.wait(5).number, inbox.wait(5).number}\n"
@@ -423,7 +423,7 @@ def _anon(folder: Path, pid: int) -> int:
 
 
 def test_the_summary_line(golden: Golden) -> None:
-    from memory.supervision.summary import summary
+    from memory.supervision.outcome import summary
 
     outcome = {
         "exit_code": 0, "signal": None, "started_s": 10.0, "ended_s": 12.5, "limit_bytes": 80 * MB,

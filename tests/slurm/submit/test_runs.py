@@ -21,7 +21,7 @@ import slurm.submit.checks
 import slurm.submit.room
 import slurm.submit.waiting
 from experiment_utils import atomic_files
-from memory.supervision.census import started_at
+from memory.measure.process import started_at
 from slurm.cluster import Cluster
 from slurm.cluster.facts import SubmitLimit
 from slurm.records import places, submissions

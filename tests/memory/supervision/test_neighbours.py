@@ -9,7 +9,7 @@ from evidence_builder import LIMIT, MAIN, MB, explained, killed, oom, process, s
 
 from memory.record.samples import Sample, packed, unpacked
 from memory.report.moments import of_sample
-from memory.supervision.beside import anon_beside
+from memory.supervision.neighbours import anon_beside
 
 JOB = "sys/fs/cgroup/memory/job"
 

@@ -14,7 +14,7 @@ from memory.files.cached_procfs import read_kept
 from memory.measure.cgroup import Cgroup, read_cgroup
 from memory.measure.host import Host, read_host
 from memory.measure.process import Process, Reads, children_of, read_process
-from memory.supervision.beside import anon_beside
+from memory.supervision.neighbours import anon_beside
 
 LOOKS_IN_CALM = 4
 """Of so many looks, a second apart, one asks a process for its children."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from memory.files.cached_procfs import read_kept
 from memory.files.procfs import exists, folders_in, read_long_file
 from memory.measure.cgroup import find_levels, read_membership
-from memory.measure.process import read_process
-from memory.supervision.census import parent_of
+from memory.measure.process import parent_of, read_process
 
 _MOST_CGROUPS, _MOST_PROCESSES = 64, 512
 

@@ -8,8 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from memory.files.procfs import read_file
-from memory.measure.process import Process
+from memory.measure.process import Process, parent_of
 
 _KEPT = 32
 _KILLED = rb"([^\n;]*\bKilled process (\d+) \(([^)\n]*)\))"
@@ -37,7 +36,7 @@ class Lost:
     killed: bool
 
 
-class Census:
+class ProcessTable:
     """lost: the last of the descendants that vanished while the main process lived. alive: by pid.
 
     seen_kills: by how much the kernel's count rose between looks; last_kill_s: at the look that saw it last.
@@ -134,33 +133,3 @@ class KernelLog:
                 break
             records.append(record)
         return b"".join(records)
-
-
-def parent_of(pid: int, proc: str = "/proc") -> int | None:
-    """Of a process (proc(5), field 4 of stat)."""
-    stat = read_file(f"{proc}/{pid}/stat") or b""
-    words = stat[stat.rfind(b")") + 1 :].split()
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
-
-
-def name_of(pid: int, proc: str = "/proc") -> str | None:
-    """Of its program, 15 letters at most. None: it is gone."""
-    name = read_file(f"{proc}/{pid}/comm")
-    return name.decode(errors="replace").rstrip("\n") or None if name else None
-
-
-def sees_itself(proc: str = "/proc") -> bool:
-    """Whether the numbers of processes there are those that this one uses; also where there is no /proc."""
-    try:
-        return os.readlink(f"{proc}/self") == str(os.getpid())
-    except OSError:
-        return True
-
-
-def started_at(pid: int, proc: str = "/proc") -> int | None:
-    """Clock ticks after boot (field 22 of stat): with the pid, one process and no other. None: it is gone."""
-    stat = read_file(f"{proc}/{pid}/stat") or b""
-    words = stat[stat.rfind(b")") + 1 :].split()
-    if len(words) < 20 or words[0] in (b"Z", b"X") or not words[19].isdigit():
-        return None
-    return int(words[19])

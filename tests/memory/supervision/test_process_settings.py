@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 from supervised import supervise
 
-from memory.supervision import oom_score
+from memory.supervision import process_settings
 
 GB = 1 << 30
 
 
 @pytest.fixture(autouse=True)
 def own() -> Iterator[None]:
-    before = oom_score._of_command
+    before = process_settings._score_of_command
     yield
-    oom_score._of_command = before
+    process_settings._score_of_command = before
 
 
 def test_the_privileged_step_back(tmp_path: Path) -> None:
     score = tmp_path / "score"
     score.write_text("7\n")
-    oom_score.stand_back(8 * GB, str(score))
+    process_settings.protect_supervisor(8 * GB, str(score))
     assert score.read_text() == "-999"
-    oom_score.stand_in_front(str(score))
+    process_settings.set_command_score(str(score))
     assert score.read_text() == "7", "the command is as it was"
 
 
@@ -38,23 +38,23 @@ def test_others_put_the_command_in_front(
 ) -> None:
     score = tmp_path / "score"
     score.write_text("0\n")
-    write = oom_score._write
+    write = process_settings._write
 
     def only_up(file: str, text: str) -> None:
         if int(text) < 0:
             raise PermissionError
         write(file, text)
 
-    monkeypatch.setattr(oom_score, "_write", only_up)
-    oom_score.stand_back(limit, str(score))
+    monkeypatch.setattr(process_settings, "_write", only_up)
+    process_settings.protect_supervisor(limit, str(score))
     assert score.read_text() == "0\n"
-    oom_score.stand_in_front(str(score))
+    process_settings.set_command_score(str(score))
     assert score.read_text() == expected
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    oom_score.stand_back(GB, str(tmp_path / "score"))
-    oom_score.stand_in_front(str(tmp_path / "score"))
+    process_settings.protect_supervisor(GB, str(tmp_path / "score"))
+    process_settings.set_command_score(str(tmp_path / "score"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's own")

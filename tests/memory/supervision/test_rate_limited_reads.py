@@ -16,8 +16,8 @@ from supervised import wait_for
 from memory.measure.cgroup import Cgroup
 from memory.measure.host import Host
 from memory.measure.process import Process, read_process
-from memory.supervision import calm
-from memory.supervision.calm import LOOKS_IN_CALM, LOOKS_OF_THE_REST, CalmReads
+from memory.supervision import rate_limited_reads as calm
+from memory.supervision.rate_limited_reads import LOOKS_IN_CALM, LOOKS_OF_THE_REST, CalmReads
 from memory.supervision.sampler import look
 
 PIDS = range(100, 120)
