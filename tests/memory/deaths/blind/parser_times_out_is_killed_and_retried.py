@@ -13,13 +13,13 @@ from kit import grow
 
 if sys.argv[1:]:
     held = grow(20, seconds=0.3)
-    time.sleep(60 if sys.argv[1] == "0" else 1)
+    time.sleep(60 if sys.argv[1] == "0" else 0.5)
     sys.exit(0)
 corpus = grow(50, seconds=1)
 for attempt in range(2):
     parser = subprocess.Popen([sys.executable, __file__, str(attempt)])
     try:
-        parser.wait(timeout=2)
+        parser.wait(timeout=4)
         break
     except subprocess.TimeoutExpired as error:
         print(f"ERROR parser killed (signal 9): {error}; will retry", file=sys.stderr)

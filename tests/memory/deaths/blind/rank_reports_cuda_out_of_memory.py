@@ -21,9 +21,9 @@ if sys.argv[1:]:
             '[rank1]:   File "train.py", line 212, in step\n'
             "[rank1]:     logits = model(tokens)\n"
             "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 1 has a "
-            "total capacity of 79.15 GiB of which 1.03 GiB is free. Including non-PyTorch memory, this process has "
-            "78.10 GiB memory in use. Of the allocated memory 74.92 GiB is allocated by PyTorch, and 1.71 "
-            "GiB is reserved by PyTorch but unallocated.",
+            "total capacity of 79.15 GiB of which 1.03 GiB is free. Including non-PyTorch memory, this "
+            "process has 78.10 GiB memory in use. Of the allocated memory 74.92 GiB is allocated by PyTorch, "
+            "and 1.71 GiB is reserved by PyTorch but unallocated.",
             file=sys.stderr,
         )
         sys.exit(1)
