@@ -70,7 +70,7 @@ def _main(argv: list[str]) -> int:
     )
     if arguments.show:
         return _print(_composed(request, arguments))
-    from slurm.submit.checks import check_swept, check_waited_for
+    from slurm.submit.request_checks import check_swept, check_waited_for
 
     check_swept(request.settings)
     _log_to(sys.stderr if arguments.json else sys.stdout)
@@ -105,7 +105,7 @@ def version() -> str:
 
 
 def _run(request: Request, arguments: Arguments) -> int:
-    from slurm.local import run_one
+    from slurm.launch.local_runs import run_one
     from training.attempt.begin import CodeChanged
 
     try:
@@ -131,7 +131,7 @@ def _run(request: Request, arguments: Arguments) -> int:
 
 def _tell_earlier_code(folders: Iterable[Path], arguments: Arguments, request: Request) -> None:
     """Say which of the results were made by code that has changed since."""
-    from slurm.earlier_code import earlier_code
+    from slurm.launch.earlier_code import earlier_code
 
     for line in earlier_code(folders, _command_with("again=true", arguments, request)):
         print(line, file=sys.stderr if arguments.json else sys.stdout)
@@ -147,8 +147,8 @@ def _plan(
     """goes_on: more runs are chosen by the results of these."""
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
-    from slurm.gpus import gpu_slots, planned_with
-    from slurm.plans import plan_all, render_plans, too_many
+    from slurm.plans.gpu_slots import gpu_slots, planned_with
+    from slurm.plans.sweep_plans import plan_all, render_plans, too_many
     from training.plan import REFUSED_HERE
 
     if request.halves:
@@ -161,7 +161,7 @@ def _plan(
     if any(map(is_ensemble, configs)) and request.launcher.target != SLURM_LAUNCHER:
         return _plan_ensembles(configs, arguments.json, command)
     if request.launcher.target == SLURM_LAUNCHER:
-        from slurm.planning import plan_for_cluster, render
+        from slurm.submit.cluster_plan import plan_for_cluster, render
 
         found = plan_for_cluster(configs, is_open=goes_on)
         of_runs = (need for run in found.missing for need in run.plan.needs)
@@ -194,7 +194,7 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
     import dataclasses
 
     from conf.request import SLURM_LAUNCHER, Run, read_run
-    from slurm.search.asked import read_search
+    from slurm.search.search_request import read_search
 
     search = read_search(request)
     each = [search.arguments(candidate, search.rungs[0]) for candidate in search.candidates]
@@ -205,11 +205,11 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
         return _plan(first, composer, rules, arguments, goes_on=True)
     configs = [run.config for run in runs]
     if request.launcher.target == SLURM_LAUNCHER:
-        from slurm.planning import plan_for_cluster
+        from slurm.submit.cluster_plan import plan_for_cluster
 
         found = plan_for_cluster(configs, is_open=True).to_json()
         return _print(search.to_json() | {"first_rung": found.pop("runs"), **found})
-    from slurm.plans import plan_all
+    from slurm.plans.sweep_plans import plan_all
 
     plans = plan_all(configs, tokenize=False)
     return _print(search.to_json() | {"first_rung": [plan.to_json() for plan in plans]})
@@ -217,7 +217,7 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
 
 def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
     """The runs of each, and how many of them go together here."""
-    from slurm.plans import plan_ensembles
+    from slurm.plans.sweep_plans import plan_ensembles
 
     found = plan_ensembles(configs)
     if as_json:
@@ -227,7 +227,7 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
-    from slurm.sweep import run_sweep
+    from slurm.submit.sweep import run_sweep
 
     command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     runs = run_sweep(request, composer, rules, quiet=arguments.json, command=command)
@@ -246,9 +246,9 @@ def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: 
 
 
 def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
-    from slurm.submit.runs import render
-    from slurm.submit.waiting import WaitInterrupted
-    from slurm.sweep import submit_sweep
+    from slurm.submit.submit_runs import render
+    from slurm.submit.sweep import submit_sweep
+    from slurm.submit.watch_runs import WaitInterrupted
 
     command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
     try:

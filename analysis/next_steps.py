@@ -21,7 +21,7 @@ from conf.schema import field_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import is_number, leaves
 from experiment_utils.run_folder import RunFolder
-from slurm.records import SLURM, last_place
+from slurm.records.submissions import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
 from training.mixture import repeats
 from training.plan import resolve

@@ -35,12 +35,12 @@ class Outcome:
 
 
 def outcome_of(run: RunFolder) -> Outcome:
-    """The state of a run by the rules of `slurm.truth`; Slurm itself is not asked."""
-    from slurm.truth.answers import SlurmAnswers
-    from slurm.truth.study import truths
+    """The state of a run by the rules of `slurm.status`; Slurm itself is not asked."""
+    from slurm.status.slurm_answers import SlurmAnswers
+    from slurm.status.study_status import run_states
 
-    truth = truths([run.path], answers=SlurmAnswers())[0]
-    return Outcome(truth.state, truth.reason, truth.progress.step, truth.progress.total_steps)
+    entry = run_states([run.path], answers=SlurmAnswers())[0]
+    return Outcome(entry.state, entry.reason, entry.progress.step, entry.progress.total_steps)
 
 
 def diverged(run: RunFolder) -> bool:

@@ -6,7 +6,7 @@ and print what a cluster would, with three rows a task; so the time is that of `
 
 With --kills N, which needs root and a local cluster (`slurm/local_cluster.sh start`, SLURM_CONF set): N jobs
 that the kernel kills for memory, one after the other. Counted from the last sign of life of the victim until
-`study_truth` says `oom`; and until submitit's `results()` raises for the same program, started by submitit.
+`study_states` says `oom`; and until submitit's `results()` raises for the same program, started by submitit.
 
     python benchmarks/slurm_status.py [--kills 3]
 """
@@ -32,9 +32,9 @@ from benchmarks.harness import ROOT, benchmark, summary
 from benchmarks.processes import run
 from memory.record.ring import HISTORY, RingWriter
 from memory.record.samples import ProcessSample, Sample
-from slurm.records import SLURM, Array, Place, Submission, add_place
+from slurm.records.submissions import SLURM, Array, Place, Submission, add_place
 from slurm.states import ENDED
-from slurm.truth import study_truth
+from slurm.status import study_states
 
 GOAL_S = 2.0
 SHARES = {"done": 600, "queued": 150, "running": 100, "failed": 100, "oom": 50}
@@ -162,9 +162,9 @@ def _ours(place: Path) -> float:
     array = replace(array, job_id=sent.split(";")[0].strip())
     replace(Submission(*facts), arrays=[array]).write()
     add_place(folder, Place("1", 0, 0))
-    while (truth := study_truth(study)[0]).state != "oom":
-        if truth.state in ENDED:
-            raise AssertionError(f"{truth.state}: {truth.reason}")
+    while (entry := study_states(study)[0]).state != "oom":
+        if entry.state in ENDED:
+            raise AssertionError(f"{entry.state}: {entry.reason}")
         time.sleep(0.2)
     return time.time() - float(sign.read_text())
 

@@ -37,7 +37,7 @@ ASKED = [
 OURS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-import slurm.submit.runs as runs, experiments
+import slurm.submit.submit_runs as runs, experiments
 plain = runs.submit_plans
 def timed(*given):
     began = time.perf_counter()

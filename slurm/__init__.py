@@ -1,12 +1,26 @@
 """Starting runs, each in a process of its own: on this machine, or as jobs of Slurm.
 
-    experiments.py --one run--> local.run_one --> core.py RUN_FOLDER
-                   --sweep----> sweep.run_sweep --Hydra--> hydra_plugins --> local.LocalRuns --> core.py ...
-                   --submit---> sweep.submit_sweep --Hydra--> submit.SubmittedRuns --> sbatch
-    a job of Slurm ------------> in_job.start --> core.py RUN_FOLDER
+    states, records                      words for states; files: what was submitted, started, ended
+       |
+    cluster, queue                       what the cluster has and says; job scripts, one sbatch for each array
+       |
+    status, plans                        the state of each run; plans of all runs of a sweep
+       |
+    launch                               processes of runs on this machine, and the code that they run
+       |
+    in_job, submit, tokens, search       inside a job; submissions of runs, of token sets; searches
+       |
+    commands                             python -m slurm COMMAND
+
+How a run starts:
+
+    experiments.py --one run--> launch.local_runs.run_one --> core.py RUN_FOLDER
+                   --sweep----> submit.sweep --Hydra--> launch.local_runs.LocalRuns --> core.py ...
+                   --submit---> submit.sweep --Hydra--> submit.submit_runs --> sbatch
+    a job of Slurm ------------> queue.job_entry --> in_job --> core.py RUN_FOLDER
 
     pretokenize_dataset.py --slurm--> tokens.submit_tasks --> sbatch
     a job of a token set ------------> tokens.run_task --> pretokenize_dataset.py
 
-Importing the package loads nothing: the process that stands beside each job's run is to stay small.
+Importing the package loads nothing: the process next to each job's run stays small.
 """

@@ -42,7 +42,7 @@ class Step:
     """One line of PRECEDENCE."""
 
     rule: str
-    """Name of the function in slurm/truth/judge.py."""
+    """Name of the function in slurm/status/judge.py."""
     states: tuple[str, ...]
     """States that it can return."""
 

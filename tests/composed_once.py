@@ -16,11 +16,11 @@ import pytest
 
 import conf.compose
 import conf.request
-import slurm.sweep
+import slurm.submit.sweep
 from conf.compose import Composer
 from conf.request import ENUMERATING_SWEEPERS, HALVING_SWEEPER, LOCAL_LAUNCHER, SLURM_LAUNCHER, Request
 from conf.rules import Rule
-from slurm.requested import RequestedRuns, RunFailed
+from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.search.halving import search
 
 OUR_LAUNCHERS = (LOCAL_LAUNCHER, SLURM_LAUNCHER)
@@ -28,13 +28,13 @@ LOCAL_SWEEPER = ENUMERATING_SWEEPERS[0]
 
 _COMPOSER: list[Composer] = []
 _REQUESTS: dict[tuple[Any, ...], Request] = {}
-_read_request, _hand_over = conf.request.read_request, slurm.sweep._hand_over
+_read_request, _hand_over = conf.request.read_request, slurm.submit.sweep._hand_over
 
 
 def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conf.compose, "Composer", kept_composer)
     monkeypatch.setattr(conf.request, "read_request", _request)
-    monkeypatch.setattr(slurm.sweep, "_hand_over", _to_the_sweeper)
+    monkeypatch.setattr(slurm.submit.sweep, "_hand_over", _to_the_sweeper)
 
 
 def kept_composer(

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiment_utils.lock_file import Holder
 from memory.accounting.sacct import FIELDS, Answer
-from slurm.records import LOCAL, SLURM, Array, Place, Submission, add_place
+from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, add_place
 
 NOW_S = 1_800_000_000.0
 DEAD_PID = 2**22 - 3

@@ -9,7 +9,7 @@ from typing import Any
 from conf import Config
 from memory.accounting.sacct import Answer, Ask
 from slurm.cluster import Cluster, planned_for, read_cluster
-from slurm.plans import plan_all
+from slurm.plans.sweep_plans import plan_all
 from training.plan import Plan
 
 OUTPUTS = Path(__file__).resolve().parent / "golden" / "slurm" / "cluster"

@@ -19,7 +19,7 @@ SECONDS = {
     "tests/slurm/test_real_": 20, "tests/slurm/tokens/test_real_": 20,
     "tests/training/test_memory_limit.py": 20, "tests/training/test_compiled.py": 10,
     "tests/training/distributed/test_options_on_ranks.py": 8, "tests/memory/explain/test_deaths": 10,
-    "tests/test_kills.py": 10, "tests/slurm/in_job/test_running.py": 2, "tests/test_distributed.py": 5,
+    "tests/test_kills.py": 10, "tests/slurm/in_job/test_run_in_job.py": 2, "tests/test_distributed.py": 5,
     "tests/test_core.py": 4, "tests/analysis/report/test_report_browser.py": 3,
     "tests/memory/report/test_page_browser.py": 3, "tests/memory/supervision/test_supervisor": 2,
     "tests/training/ensemble/": 1, "tests/models/": 0.1,

@@ -270,7 +270,7 @@ def test_the_plan_of_runs_that_do_not_fit_a_gpu_together_says_how_many_do(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = GpuDevice(0, "GPU-0", "A", 1 << 31, 1 << 30)
-    monkeypatch.setattr("slurm.gpus.read_gpus", lambda: ((gpu,), None))
+    monkeypatch.setattr("slurm.plans.gpu_slots.read_gpus", lambda: ((gpu,), None))
     monkeypatch.setattr("training.plan.may_have_gpu", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     asked = ("seed=0,1,2", "training.device=cuda", "hydra.launcher.jobs=3", "plan=true")

@@ -17,7 +17,7 @@ from analysis.reading.facts import facts_of
 from conf.check import to_config
 from conf.run_identity import identity
 from experiment_utils.run_folder import RunFolder
-from slurm.truth import run_truth
+from slurm.status import state_of_run
 from training.attempt.run_files import read_config, read_run
 from training.metrics import COLUMNS, SOURCE_COLUMNS, MetricsFile, RowsFile, SourcesFile, cut_records
 
@@ -49,7 +49,7 @@ def test_every_file_is_read_whole(golden: Path) -> None:
     assert facts["values"]["step"] == 6
     assert facts["values"]["val_loss"] == run.evals[-1]["loss"]
     assert (run.damage, facts["damage"]) == ([], [])
-    assert run_truth(golden).state == "done"
+    assert state_of_run(golden).state == "done"
 
 
 @each_form

@@ -15,11 +15,11 @@ from data_loading.pretokenizer import journal
 from data_loading.pretokenizer import train_bpe as bpe
 from data_loading.pretokenizer.cleaning import duplicates
 from experiment_utils import atomic_files, lock_file
-from slurm.branches import wanted_checkpoints
-from slurm.cleaning import _snapshots_below
-from slurm.in_job.lock import is_touched
-from slurm.in_job.starts import read_starts
-from slurm.records import Place, add_place, places, submissions
+from slurm.commands.removable_files import _snapshots_below
+from slurm.launch.run_lock import is_touched
+from slurm.records.checkpoint_dependencies import wanted_checkpoints
+from slurm.records.start_records import read_starts
+from slurm.records.submissions import Place, add_place, places, submissions
 from tests.closed import ERRORS, failing_reads
 from training.attempt.run_files import read_config, read_run, read_status
 from training.metrics import MetricsFile, cut_records

@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row
     from experiment_utils.run_folder import RunFolder
-    from slurm.truth.study import truths
+    from slurm.status.study_status import run_states
 
     folders = run_folders_of(options.study)
     if not folders:
         raise UserError(f"{options.study}: expected the folder of a study, with runs in it")
-    told = {truth.folder.resolve(): (truth.state, truth.reason) for truth in truths(folders)}
+    told = {entry.folder.resolve(): (entry.state, entry.reason) for entry in run_states(folders)}
     if not options.json:
         print(render_sweep(folders, told=told))
         return DONE

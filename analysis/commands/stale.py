@@ -218,7 +218,7 @@ def _all_again(outdated: Sequence[Outdated]) -> list[str]:
 
 
 def _resubmit(study: Path, runs: Sequence[RunFolder]) -> str:
-    from slurm.records import typed_study
+    from slurm.records.submissions import typed_study
 
     names = " ".join(shlex.quote(run.name) for run in runs)
     return f"python -m slurm resubmit {typed_study(study)} {names} --again --code now"

@@ -243,7 +243,7 @@ def _place(given: str, runs_dir: str | None) -> Path:
                 return place
     except OSError as error:
         raise UserError(str(error)) from error
-    from slurm.finding import find_run, find_study
+    from slurm.arguments import find_run, find_study
 
     with suppress(UserError):
         return find_run(given, runs_dir)
@@ -289,7 +289,7 @@ def _ours(folders: Sequence[Path]) -> list[Run]:
     for study, inside in by_study.items():
         found |= zip(inside, read_facts(study, [folder.name for folder in inside]), strict=True)
     open_ones = [folder for folder in folders if found[folder]["values"].get("said_state") != "done"]
-    told = _truths(open_ones)
+    told = _run_states(open_ones)
     return [_run(folder, found[folder], told.get(folder)) for folder in folders]
 
 
@@ -316,13 +316,13 @@ def _limit_at(folder: Path) -> Any:
     return records[-1]["snapshot"].get("limit_at") if records else None
 
 
-def _truths(folders: Sequence[Path]) -> dict[Path, Any]:
+def _run_states(folders: Sequence[Path]) -> dict[Path, Any]:
     """Of runs that are not done, what became of them, as `python -m slurm status` has it."""
     if not folders:
         return {}
-    from slurm.truth.study import truths
+    from slurm.status.study_status import run_states
 
-    return {truth.folder: truth for truth in truths(folders)}
+    return {entry.folder: entry for entry in run_states(folders)}
 
 
 def _foreign(

@@ -34,7 +34,7 @@ def add_origins(page: Page, study: Study, details: Mapping[int, Details], best_c
 
 def typed_commands(study: Study) -> list[str]:
     """Of the submissions that its folders tell of, each once."""
-    from slurm.records import submissions
+    from slurm.records.submissions import submissions
 
     folders = dict.fromkeys(run.folder.parent for run in study.runs)
     return list(dict.fromkeys(one.command for folder in folders for one in submissions(folder)))

@@ -11,7 +11,7 @@ Nothing is submitted here, and no command changes anything.
 
 from slurm.cluster.facts import Cluster, NodeKind, Partition
 from slurm.cluster.place import planned_for
-from slurm.cluster.read import read_cluster
+from slurm.cluster.query_cluster import read_cluster
 from slurm.cluster.resources import Ask, ask, resources
 from slurm.cluster.speeds import Speeds
 

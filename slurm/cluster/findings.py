@@ -235,7 +235,7 @@ def _sacct(cluster: Cluster, ask: Ask) -> Iterator[Finding]:
 
 
 def _folders(cluster: Cluster, runs_dir: Path) -> Iterator[Finding]:
-    from slurm.cluster.reach import local_kind
+    from slurm.cluster.reachability import local_kind
 
     there = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK):

@@ -26,7 +26,7 @@ from slurm.cluster.resources import (
 
 
 def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
-    """For `slurm.plans.plan_all`: of each configuration the room it will have, the device and the ranks.
+    """For `plan_all` (slurm.plans): of each configuration the room it will have, the device and the ranks.
 
     The memory of a login node says nothing: the room is slurm.mem, or what the largest node has, and
     the memory of a GPU is that of its type (`slurm.cluster.gpu_memory`).

@@ -44,7 +44,7 @@ SIGNAL_SHARE = 0.25
 _MORE_THAN_A_COMMAND = re.compile(r"[;&|<>()#]")
 _MB = 1 << 20
 OF_EACH_STEP_BYTES = 48 * _MB
-"""Of a task that several runs share, for itself and the srun of each (slurm.in_job.sharing)."""
+"""Of a task that several runs share, for itself and the srun of each (slurm.in_job.shared_job)."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def runs_beside(wanted: Slurm) -> int:
 
 
 def runs_per_gpu(wanted: Slurm) -> int:
-    """Runs that share a GPU: those of a task are spread over the task's GPUs (`slurm.gpus`)."""
+    """Runs that share a GPU: those of a task are spread over the task's GPUs (`slurm.plans.gpu_slots`)."""
     return -(-runs_beside(wanted) // max(1, wanted.gpus_per_node))
 
 
@@ -194,7 +194,7 @@ def _or_leave(line: str) -> str:
 
 
 def share_bytes(task_bytes: int, beside: int) -> int:
-    """Of a task's memory, what each of its runs gets that share it (`slurm.in_job.sharing`, in whole MB)."""
+    """Of a task's memory, what each of its runs gets that share it (slurm.in_job, in whole MB)."""
     if beside == 1:
         return task_bytes
     return max(1, (task_bytes - OF_EACH_STEP_BYTES * (beside + 1)) // beside // _MB) * _MB

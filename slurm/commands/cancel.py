@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from experiment_utils.exit_status import DONE, FAILED, INTERRUPTED, agreed
 from experiment_utils.quantities import counted
 from experiment_utils.run_folder import RunFolder
-from slurm.finding import find_job, find_token_jobs, set_of, study_and_names
-from slurm.records import LOCAL, named_places, run_folders, typed_study
+from slurm.arguments import find_job, find_token_jobs, set_of, study_and_names
+from slurm.records.submissions import LOCAL, named_places, run_folders, typed_study
 
 if TYPE_CHECKING:
-    from slurm.submit.cancelling import Target
+    from slurm.submit.cancel_jobs import Target
 
 EXAMPLES = """\
 examples:
@@ -48,8 +48,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(options: argparse.Namespace) -> int:
     """Say what, ask in a terminal, end it. Raises UserError."""
-    from slurm.submit.again import named
-    from slurm.submit.cancelling import cancel, found_under_way
+    from slurm.submit.cancel_jobs import cancel, found_under_way
+    from slurm.submit.resubmit_runs import named
 
     tokens = find_token_jobs(options.study)
     study, meant = study_and_names(options.study) if tokens is None else (tokens, [])
@@ -111,17 +111,17 @@ def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> 
     """Runs whose process lives, though no job or process that could be ended holds them: the copy on a node
     that Slurm has lost, one that somebody watches. How each is ended.
     """
-    from slurm.truth import study_truth
+    from slurm.status import study_states
 
     held = {run for one in found for run in one.runs}
     wanted = [run for run in run_folders(study) if run.name not in held and (not runs or run.name in runs)]
     lines = []
-    for truth in study_truth(study, folders=wanted) if wanted else ():
-        if truth.state == "unreadable":
-            lines.append(f"{truth.name}: {truth.reason}. Whether it runs is not known; its owner can end it")
+    for entry in study_states(study, folders=wanted) if wanted else ():
+        if entry.state == "unreadable":
+            lines.append(f"{entry.name}: {entry.reason}. Whether it runs is not known; its owner can end it")
             continue
-        holder = RunFolder(truth.folder).holder
-        if truth.state not in ("running", "stalled") or holder is None or holder.is_gone():
+        holder = RunFolder(entry.folder).holder
+        if entry.state not in ("running", "stalled") or holder is None or holder.is_gone():
             continue
         whose = (
             f", of job {holder.job_id}, which Slurm does not have as running any more"
@@ -129,7 +129,7 @@ def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> 
             else ""
         )
         lines.append(
-            f"{truth.name} goes on as process {holder.pid} on {holder.host}{whose}. To end it, there: "
+            f"{entry.name} goes on as process {holder.pid} on {holder.host}{whose}. To end it, there: "
             f"kill {holder.pid}"
         )
     return lines

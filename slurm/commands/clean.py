@@ -12,8 +12,8 @@ from experiment_utils.errors import UserError
 from experiment_utils.exit_status import agreed
 from experiment_utils.quantities import counted
 from memory import format_bytes
-from slurm.cleaning import KEEP, Disk, look, remove
-from slurm.finding import study_and_names
+from slurm.arguments import study_and_names
+from slurm.commands.removable_files import KEEP, Disk, look, remove
 
 EXAMPLES = """\
 examples:

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 from experiment_utils.errors import UserError
+from slurm.arguments import find_run
 from slurm.commands.why import look_at_task
-from slurm.finding import find_run
-from slurm.truth.attempts import read_attempts
-from slurm.truth.log_files import LogFile, Sieve, lines_of, log_files
-from slurm.truth.study import Truth, run_truth
+from slurm.status.attempts import read_attempts
+from slurm.status.log_files import LogFile, Sieve, lines_of, log_files
+from slurm.status.study_status import RunState, state_of_run
 
 EXAMPLES = """\
 examples:
@@ -68,22 +68,22 @@ def run(options: argparse.Namespace) -> int:
         ]
         print(json.dumps({"version": 1, "run": str(folder), "files": plain}, indent=2, ensure_ascii=False))
         return 0
-    truth = _truth(folder)
+    entry = _entry(folder)
     if not any(lines for _, lines in told):
-        print(f"{folder} has written nothing yet: it is {truth.state}: {truth.reason}")
+        print(f"{folder} has written nothing yet: it is {entry.state}: {entry.reason}")
     for file, lines in told:
         if lines:
             print(f"==> {file.title} <==", *lines, "", sep="\n")
-    print(_next(truth))
+    print(_next(entry))
     return 0
 
 
-def _next(truth: Truth) -> str:
-    run = shlex.quote(str(truth.folder))
-    if truth.state == "running":
+def _next(entry: RunState) -> str:
+    run = shlex.quote(str(entry.folder))
+    if entry.state == "running":
         return f"next: python -m slurm logs {run} -f   (what it writes, as it comes)"
     told = {"queued": "why it waits", "blocked": "why it waits", "stalled": "what it does"}
-    return f"next: python -m slurm why {run}   ({told.get(truth.state, 'what became of it')})"
+    return f"next: python -m slurm why {run}   ({told.get(entry.state, 'what became of it')})"
 
 
 def _folder(given: str) -> Path:
@@ -93,12 +93,12 @@ def _folder(given: str) -> Path:
         UserError: there is none.
     """
     look = look_at_task(given)
-    return find_run(given) if look is None else look.truth.folder
+    return find_run(given) if look is None else look.entry.folder
 
 
-def _truth(folder: Path) -> Truth:
+def _entry(folder: Path) -> RunState:
     look = look_at_task(str(folder))
-    return run_truth(folder) if look is None else look.truth
+    return state_of_run(folder) if look is None else look.entry
 
 
 def _check_attempt(folder: Path, number: int) -> None:
@@ -177,12 +177,12 @@ def _follow(folder: Path, attempt: int | None) -> int:
         if is_over:
             break
         if time.monotonic() - looked_s > _LOOK_S or looked_s == 0.0:
-            is_live, looked_s = _truth(folder).is_live, time.monotonic()
+            is_live, looked_s = _entry(folder).is_live, time.monotonic()
         else:
             time.sleep(POLL_S)
-    truth = _truth(folder)
-    print(f"{truth.state}: {truth.reason or folder}")
-    print(_next(truth), flush=True)
+    entry = _entry(folder)
+    print(f"{entry.state}: {entry.reason or folder}")
+    print(_next(entry), flush=True)
     return 0
 
 

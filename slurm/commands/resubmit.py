@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE, FAILED
 from experiment_utils.quantities import counted
-from slurm.finding import find_token_jobs, study_and_names
-from slurm.records import LOCAL, SLURM, typed_study
-from slurm.submit.frozen import CHOICES as CODES
-from slurm.submit.frozen import FROZEN, NOW, MovedOn
+from slurm.arguments import find_token_jobs, study_and_names
+from slurm.records.submissions import LOCAL, SLURM, typed_study
+from slurm.submit.frozen_code import CHOICES as CODES
+from slurm.submit.frozen_code import FROZEN, NOW, MovedOn
 
 if TYPE_CHECKING:
     from slurm.submit.batch import Submitted
@@ -66,8 +66,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(options: argparse.Namespace) -> int:
     """Find them, submit them, say so. Raises UserError."""
-    from slurm.submit.again import Again, find, frozen_code, submit_again
-    from slurm.submit.runs import render
+    from slurm.submit.resubmit_runs import Again, find, frozen_code, submit_again
+    from slurm.submit.submit_runs import render
 
     if options.jobs is not None and options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected 1 or more runs side by side")

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
         UserError: what is wrong with the overrides.
     """
     from slurm.cluster.resources import ask
-    from slurm.one_run import compose
-    from slurm.plans import plan_all
+    from slurm.launch.compose_one import compose
+    from slurm.plans.sweep_plans import plan_all
 
     config = compose(options.overrides)
     (plan,) = plan_all([config], tokenize=False)

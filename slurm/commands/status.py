@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
-from slurm.finding import (
+from slurm.arguments import (
     all_studies,
     all_token_jobs,
     closed_studies,
@@ -22,10 +22,9 @@ from slurm.finding import (
     set_of,
     study_and_runs,
 )
-from slurm.records import run_folders
+from slurm.records.submissions import run_folders
 from slurm.states import STATES
-from slurm.truth.study import Truth, truths
-from slurm.truth.table import (
+from slurm.status.status_table import (
     next_of_all,
     next_of_study,
     next_of_tokens,
@@ -35,6 +34,7 @@ from slurm.truth.table import (
     table,
     versions_of,
 )
+from slurm.status.study_status import RunState, run_states
 
 EXAMPLES = """\
 examples:
@@ -114,8 +114,8 @@ def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[]
         study, folders = study_and_runs(options.study)
         if not folders:
             raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
-        found = truths(folders)
-        shown = [truth for truth in found if not wanted or truth.state in wanted]
+        found = run_states(folders)
+        shown = [entry for entry in found if not wanted or entry.state in wanted]
         plain = study_json(study, found, shown)
         step = next_of_study(options.study, found)
 
@@ -127,18 +127,18 @@ def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[]
             return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
 
         ends = [f"next: {step.command}   ({step.why})"]
-        return View(plain, lines, ends, any(truth.is_live for truth in found))
+        return View(plain, lines, ends, any(entry.is_live for entry in found))
 
     return look
 
 
 def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
     """jobs: `.SET.slurm`."""
-    from slurm.tokens.task_status import token_truths
+    from slurm.tokens.task_status import token_run_states
 
     def look() -> View:
-        found = token_truths(jobs)
-        shown = [truth for truth in found if not wanted or truth.state in wanted]
+        found = token_run_states(jobs)
+        shown = [entry for entry in found if not wanted or entry.state in wanted]
         plain = {**study_json(jobs, found, shown), "study": str(set_of(jobs)), "kind": "token set"}
         step = next_of_tokens(str(set_of(jobs)), found)
 
@@ -148,7 +148,7 @@ def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
             return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
 
         ends = [f"next: {step.command}   ({step.why})"]
-        return View(plain, lines, ends, any(truth.is_live for truth in found))
+        return View(plain, lines, ends, any(entry.is_live for entry in found))
 
     return look
 
@@ -160,8 +160,8 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
     def look() -> View:
         studies = all_studies()
         folders = {study: list(run_folders(study)) for study in studies}
-        found = iter(truths([folder for study in studies for folder in folders[study]]))
-        told: list[tuple[Path, list[Truth]]] = [
+        found = iter(run_states([folder for study in studies for folder in folders[study]]))
+        told: list[tuple[Path, list[RunState]]] = [
             (study, [next(found) for _ in folders[study]]) for study in studies
         ]
         sets = _sets()
@@ -186,20 +186,20 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
                 return [*([] if notes else [nothing]), *(f"note: {note}" for note in notes), ""]
             return [*study_lines(told), *(f"note: {note}" for note in notes), "", *of_sets]
 
-        is_live = any(truth.is_live for _, runs in (*told, *sets) for truth in runs)
+        is_live = any(entry.is_live for _, runs in (*told, *sets) for entry in runs)
         return View(plain, lines, [f"next: {step.command}   ({step.why})"], is_live)
 
     return look
 
 
-def _sets() -> list[tuple[Path, list[Truth]]]:
+def _sets() -> list[tuple[Path, list[RunState]]]:
     """Of token sets that jobs make, where they were submitted and how their tasks are."""
     there = all_token_jobs()
     if not there:
         return []
-    from slurm.tokens.task_status import token_truths  # it loads the pretokenizer
+    from slurm.tokens.task_status import token_run_states  # it loads the pretokenizer
 
-    return [(jobs, token_truths(jobs)) for jobs in there]
+    return [(jobs, token_run_states(jobs)) for jobs in there]
 
 
 def _wanted(given: str | None) -> list[str]:

@@ -20,17 +20,17 @@ from memory.explain.verdict.smaller_or_more import OF_SBATCH
 from memory.explain.verdict.text import as_text
 from memory.record.stacks import ask_all
 from memory.show.find_live import find_live
+from slurm.arguments import find_run, find_task, find_token_jobs, set_of
 from slurm.cluster.resources import task_bytes
-from slurm.finding import find_run, find_task, find_token_jobs, set_of
-from slurm.records import SLURM, run_folders
-from slurm.submit.cancelling import end_together
-from slurm.truth.answers import WITHOUT_END_S, ask_in_unix_time
-from slurm.truth.attempts import read_attempts
-from slurm.truth.last_words import job_files, tail
-from slurm.truth.reasons import reason_of
-from slurm.truth.slow import pace_lines
-from slurm.truth.study import Look, look_at, truths
-from slurm.truth.table import Next, whole_duration
+from slurm.records.submissions import SLURM, run_folders
+from slurm.status.attempts import read_attempts
+from slurm.status.last_words import job_files, tail
+from slurm.status.pace import pace_lines
+from slurm.status.slurm_answers import WITHOUT_END_S, ask_in_unix_time
+from slurm.status.status_table import Next, whole_duration
+from slurm.status.study_status import Look, look_at, run_states
+from slurm.status.waiting_reasons import reason_of
+from slurm.submit.cancel_jobs import end_together
 from training.attempt.run_files import read_config
 from training.stopping import says_time_is_over
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         explained = _explained(look)
         plain: dict[str, Any] = {
-            **look.truth.to_json(),
+            **look.entry.to_json(),
             **parts,
             "explained": explained.to_json() if explained else None,
             "next": step.command,
@@ -89,12 +89,12 @@ def run(options: argparse.Namespace) -> int:
         return 0
     columns = min(120, shutil.get_terminal_size((110, 24)).columns)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    truth = look.truth
-    print(f"{truth.state}: {truth.folder}")
+    entry = look.entry
+    print(f"{entry.state}: {entry.folder}")
     explained = _explained(look)
-    if explained is None or not (truth.reason or "").startswith(explained.sentence.partition(". ")[0]):
-        print("\n".join(_wrapped(truth.reason or "it has met its budget", columns)))
-    print(f"  known from {truth.source}" + "".join(f"; {note}" for note in truth.notes))
+    if explained is None or not (entry.reason or "").startswith(explained.sentence.partition(". ")[0]):
+        print("\n".join(_wrapped(entry.reason or "it has met its budget", columns)))
+    print(f"  known from {entry.source}" + "".join(f"; {note}" for note in entry.notes))
     if explained is not None:
         print("\n" + as_text(explained, columns=columns, colour=colour))
     for title, lines in parts.items():
@@ -122,8 +122,8 @@ def _explained(look: Look) -> Explanation | None:
     if found is not None and submission is not None and not submission.command.startswith("sbatch"):
         beside = _beside(look)
         found = replace(found, advice=tuple(_for_a_launcher(advice, beside) for advice in found.advice))
-    is_known = look.truth.source == "starts.json"  # its job saw its end
-    if found is None or look.truth.state == "oom" or (look.truth.state == "failed" and not is_known):
+    is_known = look.entry.source == "starts.json"  # its job saw its end
+    if found is None or look.entry.state == "oom" or (look.entry.state == "failed" and not is_known):
         return found
     return None if found.verdict in ("failed", "healthy", "unknown", "timeout") else found
 
@@ -156,26 +156,26 @@ def _beside(look: Look) -> int:
     pack = len(known.array.tasks[known.place.task])
     with suppress(Exception):
         pack = int(read_config(known.folder)["slurm"]["pack"])
-    every = truths(run_folders(known.folder.parent), answers=look.answers, now_s=look.now_s)
-    return max(1, min(pack, sum(one.state == look.truth.state for one in every)))
+    every = run_states(run_folders(known.folder.parent), answers=look.answers, now_s=look.now_s)
+    return max(1, min(pack, sum(one.state == look.entry.state for one in every)))
 
 
 def _parts(look: Look) -> dict[str, list[str]]:
-    truth = look.truth
-    waits = truth.state in ("queued", "blocked")
+    entry = look.entry
+    waits = entry.state in ("queued", "blocked")
     return {
         "queue": _queue(look) if waits else [],
         "slurm": _rows(look),
         "to_change": _to_change(look),
         "progress": _progress(look),
-        "stack": _stack(look) if truth.state == "stalled" else [],
-        "words": _words(look) if truth.state in ("never_started", "failed", "node_failed") else [],
-        "attempts": [one.line(look.now_s) for one in read_attempts(truth.folder)],
+        "stack": _stack(look) if entry.state == "stalled" else [],
+        "words": _words(look) if entry.state in ("never_started", "failed", "node_failed") else [],
+        "attempts": [one.line(look.now_s) for one in read_attempts(entry.folder)],
     }
 
 
 def _queue(look: Look) -> list[str]:
-    row, truth = look.case.queue, look.truth
+    row, entry = look.case.queue, look.entry
     if row is None or look.case.stands != "queued":  # a run may wait for its turn in a job that runs
         return []
     lines = [f"job {row.job} in partition {row.partition}" + (f", {row.reason}" if row.reason else "")]
@@ -184,11 +184,11 @@ def _queue(look: Look) -> list[str]:
     ahead = _ahead(row.partition, row.priority)
     if ahead is not None:
         lines.append(f"{ahead or 'none'} of the jobs that wait in {row.partition} have a higher priority")
-    left_s = truth.expected_start_s - look.now_s if truth.expected_start_s else 0.0
+    left_s = entry.expected_start_s - look.now_s if entry.expected_start_s else 0.0
     if left_s >= WITHOUT_END_S:
         lines.append("Slurm cannot tell when it may start: jobs before it have no time limit")
-    elif truth.expected_start_s and left_s > 0:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(truth.expected_start_s))
+    elif entry.expected_start_s and left_s > 0:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.expected_start_s))
         lines.append(f"Slurm expects it to start at {at}; that moves as other jobs come and end early")
     else:
         lines.append("Slurm has not worked out when it may start")
@@ -222,39 +222,39 @@ def _ahead(partition: str, priority: int | None) -> int | None:
 
 
 def _to_change(look: Look) -> list[str]:
-    truth, progress = look.truth, look.truth.progress
-    if truth.state in ("queued", "blocked") and truth.slurm_word:
-        change = reason_of(truth.slurm_reason).change
-        job = truth.job or "JOB"
+    entry, progress = look.entry, look.entry.progress
+    if entry.state in ("queued", "blocked") and entry.slurm_word:
+        change = reason_of(entry.slurm_reason).change
+        job = entry.job or "JOB"
         return [change.replace("{job}", job).replace("{array}", job.partition("_")[0])] if change else []
-    if truth.slurm_word == "SUSPENDED" and truth.state == "running":
+    if entry.slurm_word == "SUSPENDED" and entry.state == "running":
         return [
-            f"scontrol resume {truth.job}, or ask whoever suspended it; jobs before it may have its place"
+            f"scontrol resume {entry.job}, or ask whoever suspended it; jobs before it may have its place"
         ]
-    if says_time_is_over(truth.reason):
+    if says_time_is_over(entry.reason):
         return ["a larger training.max_time, or none: as it is, it would end at once"]
-    if truth.state == "timeout" and progress.eta_s:
+    if entry.state == "timeout" and progress.eta_s:
         needs = whole_duration(progress.eta_s)
         more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"
         return [f"at its pace it needs {needs} more: {more}"]
     told = _explained(look)
     if told is not None and any(_AGAIN in advice.text for advice in told.advice):
         return []  # memory has said so already
-    if truth.state in ("preempted", "node_failed", "cancelled"):
+    if entry.state in ("preempted", "node_failed", "cancelled"):
         return ["submit it again: it goes on from its last checkpoint"]
     return []
 
 
 def _progress(look: Look) -> list[str]:
-    truth, progress = look.truth, look.truth.progress
+    entry, progress = look.entry, look.entry.progress
     if progress.step is None:
         return []
     lines = [f"step {progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")]
-    if truth.eta_s is not None:
-        lines[0] += f"; about {whole_duration(truth.eta_s)} to go"
-    others = truths(run_folders(truth.folder.parent), answers=look.answers, now_s=look.now_s)
-    lines += pace_lines(truth, others)
-    found = look.explained if truth.state in ("running", "done", "timeout") else None
+    if entry.eta_s is not None:
+        lines[0] += f"; about {whole_duration(entry.eta_s)} to go"
+    others = run_states(run_folders(entry.folder.parent), answers=look.answers, now_s=look.now_s)
+    lines += pace_lines(entry, others)
+    found = look.explained if entry.state in ("running", "done", "timeout") else None
     if found is not None and found.cause in ("thrash", "throttled", "leak"):
         lines.append(found.sentence)
     return lines
@@ -262,7 +262,7 @@ def _progress(look: Look) -> list[str]:
 
 def _stack(look: Look) -> list[str]:
     """Asked of its process: on this host by a signal, in a job by a step beside it."""
-    folder, row = look.truth.folder, look.case.queue
+    folder, row = look.entry.folder, look.case.queue
     live = find_live(folder)
     if live is not None and live.is_here:
         asked = ask_all(live.pid, str(folder.absolute()), live.attempt)
@@ -282,15 +282,15 @@ def _stack(look: Look) -> list[str]:
 
 
 def _ask_there(look: Look) -> str:
-    where = look.truth.host or "its node"
-    return f"on {where}: python -m memory stacks {shlex.quote(str(look.truth.folder.absolute()))}"
+    where = look.entry.host or "its node"
+    return f"on {where}: python -m memory stacks {shlex.quote(str(look.entry.folder.absolute()))}"
 
 
 def _words(look: Look) -> list[str]:
     """The end of what its job wrote to stderr; of a run that spoke in the last start of it, of its log."""
     known = look.case.known
     own = known.folder / "log.txt"
-    spoke = (known.state or own.exists()) and look.truth.rule != "ended_before_it"
+    spoke = (known.state or own.exists()) and look.entry.rule != "ended_before_it"
     paths = [own] if spoke else job_files(known)
     for path in paths:
         lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
@@ -301,11 +301,11 @@ def _words(look: Look) -> list[str]:
 
 def _more(look: Look) -> str:
     """For resubmit: what it asks Slurm for besides, that it does not end so again."""
-    if look.truth.state == "timeout":
+    if look.entry.state == "timeout":
         return _more_time(look)
     explained = _explained(look)  # a poll's kill counts as a failure, and is one of memory
     was_polled = explained is not None and explained.cause == "rss_polling"
-    return _more_memory(look) if look.truth.state == "oom" or was_polled else ""
+    return _more_memory(look) if look.entry.state == "oom" or was_polled else ""
 
 
 def _more_memory(look: Look) -> str:
@@ -336,23 +336,23 @@ def _asked(look: Look) -> dict[str, Any]:
 
 
 def _next(look: Look) -> Next:
-    truth = look.truth
-    run, study = shlex.quote(str(truth.folder)), shlex.quote(str(truth.folder.parent))
+    entry = look.entry
+    run, study = shlex.quote(str(entry.folder)), shlex.quote(str(entry.folder.parent))
     logs = f"python -m slurm logs {run}"
-    if truth.state == "done":
+    if entry.state == "done":
         return Next(f"python -m memory report {run}", "its memory, stage by stage")
-    if truth.state in ("running", "queued"):
+    if entry.state in ("running", "queued"):
         return Next(f"{logs} -f", "what it writes, as it comes")
-    if truth.state in ("stalled", "blocked"):
-        cancel = shlex.join(["python", "-m", "slurm", "cancel", str(truth.folder.parent), *_with_it(look)])
+    if entry.state in ("stalled", "blocked"):
+        cancel = shlex.join(["python", "-m", "slurm", "cancel", str(entry.folder.parent), *_with_it(look)])
         return Next(cancel, f"then: python -m slurm resubmit {study}")
-    if says_time_is_over(truth.reason):
-        more = f" {truth.name} training.max_time=null"
-    elif truth.launcher == SLURM:
+    if says_time_is_over(entry.reason):
+        more = f" {entry.name} training.max_time=null"
+    elif entry.launcher == SLURM:
         more = _more(look)
     else:
         more = ""
-    again = f"python -m slurm resubmit {study} --only {truth.state}{more}"
+    again = f"python -m slurm resubmit {study} --only {entry.state}{more}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
 
 
@@ -360,8 +360,8 @@ def _with_it(look: Look) -> list[str]:
     """Its name, with those of the runs that cannot but end with it."""
     known = look.case.known
     if known.submission is None or known.array is None or known.place is None:
-        return [look.truth.name]
-    return end_together(known.submission, known.array, known.place.task) or [look.truth.name]
+        return [look.entry.name]
+    return end_together(known.submission, known.array, known.place.task) or [look.entry.name]
 
 
 def look_at_task(given: str) -> Look | None:
@@ -376,13 +376,13 @@ def look_at_task(given: str) -> Look | None:
 
 
 def _next_of_task(look: Look) -> Next:
-    truth, tokens = look.truth, shlex.quote(str(set_of(look.truth.folder.parent)))
-    if truth.state in ("done", "running", "queued"):
+    entry, tokens = look.entry, shlex.quote(str(set_of(look.entry.folder.parent)))
+    if entry.state in ("done", "running", "queued"):
         return Next(f"python -m slurm status {tokens}", "all tasks of the set")
-    if truth.state in ("stalled", "blocked"):
+    if entry.state in ("stalled", "blocked"):
         return Next(f"python -m slurm cancel {tokens}", f"then: python -m slurm resubmit {tokens}")
     more = _more(look)
-    why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(truth.folder))}"
+    why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(entry.folder))}"
     return Next(f"python -m slurm resubmit {tokens}{more}", why)
 
 

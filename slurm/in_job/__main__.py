@@ -1,4 +1,4 @@
-"""`python -m slurm.in_job WORD [RUN]`: what a job runs, from the snapshot. `slurm.in_job.start` starts it."""
+"""`python -m slurm.in_job WORD [RUN]`: what a job runs, from the snapshot (see `slurm.queue.job_entry`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import traceback
 from itertools import zip_longest
 from pathlib import Path
 
-from slurm.in_job.start import SIGNALS, words_of
+from slurm.queue.job_entry import SIGNALS, words_of
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 from experiment_utils.errors import UserError
-from slurm.in_job.job import Job
-from slurm.in_job.running import (
+from slurm.cluster.current_job import Job
+from slurm.in_job.run_in_job import (
     TO_LOOK_AGAIN,
     look_again,
     run_beside_others,
     run_in_job,
     run_together_in_job,
 )
-from slurm.in_job.sharing import run_missing, run_side_by_side, take_share
-from slurm.in_job.starts import LEFT
-from slurm.records import Submission, read_submission
+from slurm.in_job.shared_job import run_missing, run_side_by_side, take_share
+from slurm.records.start_records import LEFT
+from slurm.records.submissions import Submission, read_submission
 
 
 def main(word: str, run: str | None = None) -> int:

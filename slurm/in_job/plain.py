@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from slurm.in_job.start import SIGNALS, start, word_for
+from slurm.queue.job_entry import SIGNALS, start, word_for
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -24,10 +24,19 @@ from conf import Config
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
-from slurm.in_job.job import Job, leave_other_array
-from slurm.in_job.lock import remove_lock_of_the_dead
-from slurm.one_run import compose
-from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place, this_user
+from slurm.cluster.current_job import Job, leave_other_array
+from slurm.launch.compose_one import compose
+from slurm.launch.run_lock import remove_lock_of_the_dead
+from slurm.records.submissions import (
+    SLURM,
+    SUBMISSION,
+    SUBMISSIONS,
+    Array,
+    Place,
+    Submission,
+    add_place,
+    this_user,
+)
 from training.attempt.begin import create_run
 from training.attempt.run_files import run_folder
 
@@ -78,8 +87,8 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
     Raises:
         UserError: the run cannot be made of this configuration and its data.
     """
-    from slurm.plans import plan_all
-    from slurm.snapshot import take, while_submitting
+    from slurm.launch.code_snapshot import take, while_submitting
+    from slurm.plans.sweep_plans import plan_all
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None

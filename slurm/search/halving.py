@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from conf.overrides import Value
 from experiment_utils.quantities import counted
-from slurm.requested import RequestedRuns, RunFailed
-from slurm.search.asked import Search, read_search
+from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.search.rungs import Rung, best_first, kept
+from slurm.search.search_request import Search, read_search
 from training.checkpoints import checkpoint_steps
 
 if TYPE_CHECKING:

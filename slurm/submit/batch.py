@@ -5,7 +5,7 @@
     -> one sbatch an array, its job id written down at once      (the answer)
 
 A submitter that dies leaves the lock behind, which the next one takes over; what it had sent and not heard
-of is found by its name (`slurm.submit.reconciling`). So a run is in a queue once, and every job is known.
+of is found by its name (`slurm.submit.reconcile`). So a run is in a queue once, and every job is known.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
-from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
-from slurm.records import LOCAL, SLURM, Array, Submission, last_place, read_submission
-from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
+from slurm.launch.run_lock import LOCK, remove_lock_of_the_dead
+from slurm.queue.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
+from slurm.queue.queue_limits import Limits, Queue, queues_of_study
+from slurm.queue.send import prepare, send, sending
+from slurm.queue.two_phase import intend, send_all, sent, side_by_side, study_lock, submission_id
+from slurm.records.submissions import LOCAL, SLURM, Array, Submission, last_place, read_submission
+from slurm.records.submitter_liveness import NO_ROOM
 from slurm.submit.follow_up import follow_up, send_follow_up
-from slurm.submit.frozen import keep_known_keys
+from slurm.submit.frozen_code import keep_known_keys
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
-from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
-from slurm.submit.reconciling import reconcile
-from slurm.submit.room import Limits, Queue, queues_of_study
-from slurm.submit.send import prepare, send, sending
-from slurm.submitters import NO_ROOM
+from slurm.submit.reconcile import reconcile
 from training.attempt.begin import CodeChanged, check_code, create_run
 from training.attempt.run_files import read_config, state_of
 

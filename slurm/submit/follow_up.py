@@ -22,8 +22,11 @@ from typing import Any
 from experiment_utils import atomic_files
 from experiment_utils.quantities import counted, format_limit, parse_duration
 from slurm.cluster.options import MEMORY_OTHERWISE
-from slurm.followed import note_failures
-from slurm.records import (
+from slurm.queue.queue_limits import Queue
+from slurm.queue.send import NoRoom, Refused, send
+from slurm.queue.slurm_client import NoAnswer, ask
+from slurm.records.follow_up_failures import note_failures
+from slurm.records.submissions import (
     SLURM,
     Array,
     Submission,
@@ -33,12 +36,9 @@ from slurm.records import (
     sweep_of,
     typed_study,
 )
-from slurm.submit.ask import NoAnswer, ask
+from slurm.records.submitter_liveness import NO_ROOM
 from slurm.submit.in_flight import listed_as, task_states
 from slurm.submit.outcomes import outcomes_of
-from slurm.submit.room import Queue
-from slurm.submit.send import NoRoom, Refused, send
-from slurm.submitters import NO_ROOM
 
 log = logging.getLogger("slurm")
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import seconds
-from slurm.in_job.starts import is_over_in, read_starts
-from slurm.records import (
+from slurm.queue.slurm_client import NoAnswer, ask
+from slurm.records.start_records import is_over_in, read_starts
+from slurm.records.submissions import (
     LOCAL,
     SLURM,
     SUBMISSIONS,
@@ -20,8 +21,7 @@ from slurm.records import (
     places,
     read_submission,
 )
-from slurm.submit.ask import NoAnswer, ask
-from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
+from slurm.records.submitter_liveness import NO_ROOM, launcher_lives, this_process, waiter_lives
 from training.attempt.run_files import read_status, state_of
 
 BLOCKED = "blocked"

@@ -17,14 +17,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm.in_job.lock import Heartbeat
-from slurm.records import STOPS_S, Array, Submission, note_cancelled, read_submission
-from slurm.submit.environment import environment
-from slurm.submit.send import Refused
-from slurm.submitters import BEAT_S, beat, this_process
+from slurm.launch.run_lock import Heartbeat
+from slurm.queue.environment import environment
+from slurm.queue.send import Refused
+from slurm.records.submissions import STOPS_S, Array, Submission, note_cancelled, read_submission
+from slurm.records.submitter_liveness import BEAT_S, beat, this_process
 
 if TYPE_CHECKING:
-    from slurm.outcome import Outcome
+    from slurm.launch.outcome import Outcome
 
 log = logging.getLogger("slurm")
 
@@ -69,7 +69,7 @@ def start_process(submission: Submission, array: Array, lock: int) -> Array:
 
 def main(study: Path, submission_id: str, lock: int | None) -> int:
     """What the process does; returns its exit status: 1 where a run did not end as done."""
-    from slurm.local import run_units
+    from slurm.launch.local_runs import run_units
     from slurm.submit.follow_up import follow_up
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

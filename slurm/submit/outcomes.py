@@ -1,4 +1,4 @@
-"""How runs that were submitted stand or ended, in the words of `slurm.truth`."""
+"""How runs that were submitted stand or ended, in the words of `slurm.status`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import at_path, is_number
-from slurm.outcome import Outcome
-from slurm.truth import study_truth
+from slurm.launch.outcome import Outcome
+from slurm.status import study_states
 from training.attempt.run_files import read_run
 
 _EXIT_CODES = {"done": 0, "cancelled": 130}
@@ -16,17 +16,17 @@ _EXIT_CODES = {"done": 0, "cancelled": 130}
 
 def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
     """Of runs of a study, in their order; one squeue and one sacct for all of them."""
-    told = study_truth(study, folders=[study / run for run in runs])
+    told = study_states(study, folders=[study / run for run in runs])
     return [
         Outcome(
-            truth.folder,
-            _EXIT_CODES.get(truth.state, 1),
-            truth.state,
-            _val_loss(truth.folder) if truth.state == "done" else None,
-            truth.reason,
+            entry.folder,
+            _EXIT_CODES.get(entry.state, 1),
+            entry.state,
+            _val_loss(entry.folder) if entry.state == "done" else None,
+            entry.reason,
             0.0,
         )
-        for truth in told
+        for entry in told
     ]
 
 

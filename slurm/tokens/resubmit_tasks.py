@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from experiment_utils.errors import Problem, UserError
-from slurm.finding import set_of
-from slurm.records import submissions
-from slurm.submit.again import new_mem, new_time
-from slurm.submit.frozen import FROZEN
+from slurm.arguments import set_of
+from slurm.records.submissions import submissions
+from slurm.submit.frozen_code import FROZEN
+from slurm.submit.resubmit_runs import new_mem, new_time
 
 ENTRY = Path(__file__).resolve().parent.parent.parent / "pretokenize_dataset.py"
 

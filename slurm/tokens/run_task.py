@@ -21,8 +21,8 @@ from data_loading.pretokenizer.distributed.task_plan import FLAG, SetTask, named
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
-from slurm.in_job.job import Job
-from slurm.in_job.lock import Heartbeat, living_holder
+from slurm.cluster.current_job import Job
+from slurm.launch.run_lock import Heartbeat, living_holder
 from training.attempt.run_files import Status, read_status
 
 REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)

@@ -40,18 +40,18 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import read_cluster
-from slurm.cluster.sbatch_words import directives
-from slurm.in_job.start import setup_lines
-from slurm.records import SLURM, Array, Submission
-from slurm.submit.arrays import Asked, ToSend, arrays_of
-from slurm.submit.ask import NoAnswer, need_slurm
-from slurm.submit.asking import try_out
-from slurm.submit.cancelling import under_way
+from slurm.cluster.sbatch_errors import directives
+from slurm.queue.arrays import Asked, ToSend, arrays_of
+from slurm.queue.job_entry import setup_lines
+from slurm.queue.queue_limits import Limits, Queue, limits_of
+from slurm.queue.send import send
+from slurm.queue.slurm_client import NoAnswer, need_slurm
+from slurm.queue.two_phase import intend, send_all, sent, study_lock, submission_id
+from slurm.records.submissions import SLURM, Array, Submission
+from slurm.submit.cancel_jobs import under_way
 from slurm.submit.in_flight import word_of
-from slurm.submit.phases import intend, send_all, sent, study_lock, submission_id
-from slurm.submit.reconciling import reconcile
-from slurm.submit.room import Limits, Queue, limits_of
-from slurm.submit.send import send
+from slurm.submit.reconcile import reconcile
+from slurm.submit.resource_check import try_out
 from slurm.tokens import task_resources
 from slurm.tokens.task_resources import TaskRequest
 
@@ -211,7 +211,7 @@ def _submit(order: Order) -> Order:
 
 
 def _snapshot(folder: Path) -> Path:
-    from slurm.snapshot import take
+    from slurm.launch.code_snapshot import take
 
     return take(folder).path
 

@@ -25,8 +25,8 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, ask
-from slurm.cluster.reach import is_offline, local_folders, missing_setup
-from slurm.cluster.refuse import problems
+from slurm.cluster.reachability import is_offline, local_folders, missing_setup
+from slurm.cluster.rejections import problems
 
 CPUS = 4
 _OF_A_TASK: dict[str, Any] = {
@@ -59,7 +59,7 @@ def read_site(site: str, overrides: Sequence[str]) -> Config:
     Raises:
         UserError: the site or a key does not exist, or a value cannot be used.
     """
-    from slurm.one_run import compose
+    from slurm.launch.compose_one import compose
 
     keys = [override.partition("=")[0] for override in overrides]
     what = "is for runs: a task that tokenizes is on one node, without GPUs. Leave it away"

@@ -9,9 +9,9 @@ from data_loading.pretokenizer.distributed.task_plan import SetTask, named_task
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils.safe_read import changed_s
 from memory.accounting.sacct import Ask
-from slurm.finding import set_of
-from slurm.records import submissions
-from slurm.truth.study import Look, Truth, look_at, truths
+from slurm.arguments import set_of
+from slurm.records.submissions import submissions
+from slurm.status.study_status import Look, RunState, look_at, run_states
 
 _WORST_FIRST = (
     "oom", "failed", "timeout", "node_failed", "stalled", "preempted", "never_started", "cancelled",
@@ -19,7 +19,7 @@ _WORST_FIRST = (
 )  # fmt: skip
 
 
-def token_truths(study: Path, *, ask: Ask | None = None, now_s: float | None = None) -> list[Truth]:
+def token_run_states(study: Path, *, ask: Ask | None = None, now_s: float | None = None) -> list[RunState]:
     """State of each task, in order, with one squeue and one sacct. Never raises.
 
     Args:
@@ -32,20 +32,20 @@ def token_truths(study: Path, *, ask: Ask | None = None, now_s: float | None = N
     files, count = SetFiles(set_of(study)), named_task(names[-1]).tasks
     is_made = changed_s(files.manifest) >= sent[-1].created_s
     tasks = [SetTask(number, count) for number in range(count)]
-    found = truths([study / task.folder_name for task in tasks], ask=ask, now_s=now_s)
+    found = run_states([study / task.folder_name for task in tasks], ask=ask, now_s=now_s)
     return [
-        replace(truth, state="done", reason=None, source="the files of the set")
+        replace(entry, state="done", reason=None, source="the files of the set")
         if is_made or task.files(files.tokens).manifest.exists()
-        else truth
-        for task, truth in zip(tasks, found, strict=True)
+        else entry
+        for task, entry in zip(tasks, found, strict=True)
     ]
 
 
 def look_at_token_task(study: Path, name: str | None) -> Look | None:
     """One task with its evidence; None if the set has none such. name: None: the one to diagnose first."""
-    found = [truth for truth in token_truths(study) if name in (None, truth.name)]
+    found = [entry for entry in token_run_states(study) if name in (None, entry.name)]
     if not found:
         return None
-    truth = min(found, key=lambda one: _WORST_FIRST.index(one.state))
-    look = look_at(truth.folder)
-    return replace(look, truth=truth, case=replace(look.case, explain=lambda: None))
+    entry = min(found, key=lambda one: _WORST_FIRST.index(one.state))
+    look = look_at(entry.folder)
+    return replace(look, entry=entry, case=replace(look.case, explain=lambda: None))

@@ -23,7 +23,7 @@ from conf.request import read_request
 from conf.rules import RULES
 from conf.schema import Ensemble
 from experiment_utils.run_folder import RunFolder
-from slurm.records import SLURM, Array, Place, Submission, add_place
+from slurm.records.submissions import SLURM, Array, Place, Submission, add_place
 from tests.golden_text import Golden
 from training.plan import resolve
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def said(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """What squeue and sacct answer to the commands."""
     made = FakeSlurm()
-    for place in ("slurm.truth.answers", "slurm.commands.why"):
+    for place in ("slurm.status.slurm_answers", "slurm.commands.why"):
         monkeypatch.setattr(f"{place}.ask_in_unix_time", made.ask)
     return made
 

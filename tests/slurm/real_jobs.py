@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from slurm.in_job.start import setup_lines, word_for
-from slurm.in_job.starts import REQUEUED, Start, read_starts
-from slurm.records import SLURM, Array, Place, Submission, add_place
-from slurm.snapshot import take
-from slurm.truth import Truth, study_truth
+from slurm.launch.code_snapshot import take
+from slurm.queue.job_entry import setup_lines, word_for
+from slurm.records.start_records import REQUEUED, Start, read_starts
+from slurm.records.submissions import SLURM, Array, Place, Submission, add_place
+from slurm.status import RunState, study_states
 from tests.local_slurm import Cluster
 from tests.tiny_run import make_run
 from training.attempt.run_files import read_status
@@ -54,9 +54,9 @@ class Sent:
         return [(start.end, start.state, start.signal) for start in self.starts]
 
     @property
-    def truth(self) -> Truth:
+    def entry(self) -> RunState:
         """What `python -m slurm status` tells of it; the clients of the cluster must be this process's."""
-        return study_truth(self.run.parent, folders=[self.run])[0]
+        return study_states(self.run.parent, folders=[self.run])[0]
 
     def until(self, what: Callable[[], Any], why: str, *, meanwhile: Collection[str] = ()) -> None:
         """Wait for it; else say all that is known. meanwhile: states, of which one must be told all along."""
@@ -64,17 +64,17 @@ class Sent:
         while not what():
             if time.monotonic() > until_s:
                 raise AssertionError(f"waited {PATIENCE_S:.0f} s for {why}\n{self.told()}")
-            if meanwhile and (truth := self.truth).state not in meanwhile:
-                raise AssertionError(f"while waiting for {why}: {truth}\n{self.told()}")
+            if meanwhile and (entry := self.entry).state not in meanwhile:
+                raise AssertionError(f"while waiting for {why}: {entry}\n{self.told()}")
             time.sleep(0.3)
 
     def until_told(self, state: str, name: str = "") -> None:
         """Wait until `status` shows this state, and this host or user in its reason."""
         until_s = time.monotonic() + SOON_S
-        while (truth := self.truth).state != state:
-            assert time.monotonic() < until_s, f"waited for {state}: {truth}\n{self.told()}"
+        while (entry := self.entry).state != state:
+            assert time.monotonic() < until_s, f"waited for {state}: {entry}\n{self.told()}"
             time.sleep(0.3)
-        assert name in (truth.reason or ""), f"{truth}\n{self.told()}"
+        assert name in (entry.reason or ""), f"{entry}\n{self.told()}"
 
     def until_training(self, step: int = 1) -> None:
         self.until(lambda: (self.status.get("step") or 0) >= step, f"step {step}")
@@ -111,7 +111,7 @@ def send(
         add_place(one, Place(submission.id, 0, 0))
     submission.write()
     word = word_for(run.parent, submission.id, 0, 0)
-    start = "import sys; from slurm.in_job.start import start; start(sys.argv[1])"
+    start = "import sys; from slurm.queue.job_entry import start; start(sys.argv[1])"
     script = submission.folder / "job.sh"
     script.write_text(
         "\n".join(

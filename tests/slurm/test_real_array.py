@@ -17,9 +17,9 @@ from recorded_slurm import with_slurm
 
 from conf import Config
 from conf.request import SLURM_LAUNCHER, Launcher
-from slurm.records import Array, Submission
-from slurm.submit.runs import check_and_plan, submit_plans
-from slurm.truth import Truth, study_truth
+from slurm.records.submissions import Array, Submission
+from slurm.status import RunState, study_states
+from slurm.submit.submit_runs import check_and_plan, submit_plans
 from tests.local_slurm import Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import PATIENCE_S, Sent
@@ -118,7 +118,7 @@ def test_six_ends(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.Mo
             until_told(submission.study, jobs)
             assert len(jobs["timeout"].starts) > 1, jobs["timeout"].told()
             assert told_by_the_command(submission.study) == {
-                truth.name: (truth.state, truth.reason) for truth in study_truth(submission.study)
+                entry.name: (entry.state, entry.reason) for entry in study_states(submission.study)
             }
     finally:
         where.say("scancel", str(array.job_id), check=False)
@@ -129,31 +129,31 @@ def until_told(study: Path, jobs: dict[str, Sent]) -> None:
     until_s = time.monotonic() + PATIENCE_S
     names = {job.run.name: name for name, job in jobs.items()}
     while True:
-        truths = {names[truth.name]: truth for truth in study_truth(study)}
+        entries = {names[entry.name]: entry for entry in study_states(study)}
         early = {
-            name: truth
-            for name, truth in truths.items()
-            if truth.state not in ("queued", "running", ENDS[name][0])
+            name: entry
+            for name, entry in entries.items()
+            if entry.state not in ("queued", "running", ENDS[name][0])
         }
         assert not early, all_told(early, jobs)
-        open_ones = {name: truth for name, truth in truths.items() if truth.state != ENDS[name][0]}
+        open_ones = {name: entry for name, entry in entries.items() if entry.state != ENDS[name][0]}
         if not open_ones:
             break
         assert time.monotonic() < until_s, all_told(open_ones, jobs)
         time.sleep(0.5)
     wrong = {
-        name: truth for name, truth in truths.items() if words_of(name, truth) not in (truth.reason or "")
+        name: entry for name, entry in entries.items() if words_of(name, entry) not in (entry.reason or "")
     }
     assert not wrong, all_told(wrong, jobs)
 
 
-def words_of(name: str, truth: Truth) -> str:
-    has_witness = name != "oom" or (truth.folder / "outcome.json").exists()
+def words_of(name: str, entry: RunState) -> str:
+    has_witness = name != "oom" or (entry.folder / "outcome.json").exists()
     return ENDS[name][1] if has_witness else SUPERVISOR_TOO
 
 
-def all_told(truths: dict[str, Truth], jobs: dict[str, Sent]) -> str:
-    return "\n".join(f"{name}: {truth}\n{jobs[name].told()}" for name, truth in truths.items())
+def all_told(entries: dict[str, RunState], jobs: dict[str, Sent]) -> str:
+    return "\n".join(f"{name}: {entry}\n{jobs[name].told()}" for name, entry in entries.items())
 
 
 def told_by_the_command(study: Path) -> dict[str, tuple[str, str | None]]:

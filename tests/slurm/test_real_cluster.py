@@ -15,9 +15,9 @@ from conf import Config
 from experiment_utils.errors import UserError
 from slurm.__main__ import main
 from slurm.cluster import read_cluster
-from slurm.planning import ID, SNAPSHOT, plan_for_cluster
-from slurm.records import submissions
-from slurm.submit.asking import asked_of
+from slurm.records.submissions import submissions
+from slurm.submit.cluster_plan import ID, SNAPSHOT, plan_for_cluster
+from slurm.submit.resource_check import asked_of
 from tests.local_slurm import Cluster
 
 pytestmark = [pytest.mark.privileged, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,7 +75,7 @@ def test_what_is_refused_before_anything_is_submitted(
 
 def test_the_text_of_a_plan_is_the_text_that_is_sent(tmp_path: Path, slurm_cluster: Cluster) -> None:
     from conf.request import SLURM_LAUNCHER, Launcher
-    from slurm.submit.runs import check_and_plan, submit_plans
+    from slurm.submit.submit_runs import check_and_plan, submit_plans
 
     configs: list[Config] = [
         with_slurm(dataclasses.replace(tiny_config(tmp_path), seed=seed), mem=GB // 2, options=["--hold"])

@@ -17,9 +17,9 @@ import pytest
 
 from conf import Config
 from conf.logging_rules import is_missing
-from slurm.in_job.starts import read_starts
-from slurm.records import places, submissions
-from slurm.snapshot import take
+from slurm.launch.code_snapshot import take
+from slurm.records.start_records import read_starts
+from slurm.records.submissions import places, submissions
 from tests.golden_text import Golden
 from tests.local_slurm import SCRIPT, Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal

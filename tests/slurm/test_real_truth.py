@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memory.accounting.sacct import Answer
-from slurm.records import SLURM, Array, Place, Submission, add_place
-from slurm.truth import study_truth
-from slurm.truth.answers import ask_in_unix_time
+from slurm.records.submissions import SLURM, Array, Place, Submission, add_place
+from slurm.status import study_states
+from slurm.status.slurm_answers import ask_in_unix_time
 from tests.golden_text import Golden
 from tests.local_slurm import Cluster
 
@@ -44,12 +44,12 @@ PATIENCE_S = 150.0
 @pytest.fixture(scope="module")
 def study(slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run for each case, `array` with two, as if a launcher had submitted them."""
-    folder = tmp_path_factory.mktemp("truth") / "sweep"
+    folder = tmp_path_factory.mktemp("entry") / "sweep"
     arrays, jobs = [], {}
     logs = folder / ".submissions" / "1" / "submitit"
     logs.mkdir(parents=True)
     for number, (name, (options, script)) in enumerate(CASES.items()):
-        title = f"truth-{os.getpid()}-{name}"
+        title = f"entry-{os.getpid()}-{name}"
         jobs[name] = slurm_cluster.say(
             "sbatch", "--parsable", f"--job-name={title}", f"--output={logs}/%j_0_log.out",
             f"--error={logs}/%j_0_log.err", *(one.format(**jobs) for one in options), f"--wrap={script}",
@@ -78,7 +78,7 @@ def impatient_of(command: str) -> Callable[[list[str], float], Answer]:
 def told(
     study: Path, ask: Callable[[list[str], float], Answer] = ask_in_unix_time
 ) -> dict[str, tuple[str, str]]:
-    return {truth.name: (truth.state, truth.reason or "") for truth in study_truth(study, ask=ask)}
+    return {entry.name: (entry.state, entry.reason or "") for entry in study_states(study, ask=ask)}
 
 
 def states(found: dict[str, tuple[str, str]]) -> dict[str, str]:
@@ -125,9 +125,9 @@ def test_sacct_is_silent(settled: Path, slurm_cluster: Cluster, golden: Golden) 
     """An OOM kill of a step without a supervisor is then known to nobody."""
     with silent(slurm_cluster, "slurmdbd"):
         found = told(settled, impatient_of("sacct"))
-        truth = study_truth(settled, ask=impatient_of("sacct"))[0]
+        entry = study_states(settled, ask=impatient_of("sacct"))[0]
     assert states(found) == SOON | {"grows": "never_started"}
-    assert "sacct" in truth.notes[0]
+    assert "sacct" in entry.notes[0]
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def down(where: Cluster, daemon: str) -> Iterator[None]:
 
 def test_sacct_is_down(settled: Path, slurm_cluster: Cluster) -> None:
     with down(slurm_cluster, "slurmdbd"):
-        truths = study_truth(settled)
-    assert {truth.name: truth.state for truth in truths} == SOON | {"grows": "never_started"}
-    assert "sacct" in truths[0].notes[0]
+        entries = study_states(settled)
+    assert {entry.name: entry.state for entry in entries} == SOON | {"grows": "never_started"}
+    assert "sacct" in entries[0].notes[0]
 
 
 def test_slurmctld_is_silent(settled: Path, slurm_cluster: Cluster) -> None:

@@ -51,8 +51,8 @@ def test_the_best_of_many_starts_is_no_worse_than_the_truth() -> None:
     for seed in range(5):
         y = losses(deviation=0.05, seed=seed)
         law = PowerLaw.of(X)
-        truth = np.array([2.6, np.log(290) - 0.134 * law.log_x0, 0.134])
-        assert law.cost(law.fit(X, y), X, y) <= law.cost(truth, X, y) + 1e-12
+        run_state = np.array([2.6, np.log(290) - 0.134 * law.log_x0, 0.134])
+        assert law.cost(law.fit(X, y), X, y) <= law.cost(run_state, X, y) + 1e-12
 
 
 def test_one_bad_run_moves_least_squares_and_not_huber() -> None:

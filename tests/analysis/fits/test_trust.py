@@ -68,15 +68,15 @@ def test_chinchillas_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """Each of its numbers, a too; with the points drawn that the fit goes through, E is outside too often."""
     x, rounds = grid((5, 40, 320)), 60
     law = Chinchilla.of(x)
-    truth = law.fit(x, loss(x))
-    inside = dict.fromkeys(law.values(truth), 0)
+    run_state = law.fit(x, loss(x))
+    inside = dict.fromkeys(law.values(run_state), 0)
     for seed in range(rounds):
         y = loss(x) * np.exp(0.003 * np.random.default_rng(seed).normal(size=len(x)))
-        theta = law.fit(x, y, start=truth)
+        theta = law.fit(x, y, start=run_state)
         drawn = [law.values(one) for one in bootstrap(law, theta, x, y, draws=60, seed=seed)]
         for name, value in law.values(theta).items():
             found = interval(value, [one[name] for one in drawn])
-            inside[name] += found.low <= law.values(truth)[name] <= found.high
+            inside[name] += found.low <= law.values(run_state)[name] <= found.high
     for name, count in inside.items():
         assert 0.9 <= count / rounds <= 1, (name, count / rounds)
 

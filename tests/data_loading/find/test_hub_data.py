@@ -28,7 +28,7 @@ from data_loading.find.hub_data import StreamData
 from data_loading.hub.client import Hub
 from data_loading.hub_stream import hub_stream as stream_module
 from data_loading.hub_stream.hub_stream import HubStream
-from slurm.plans import plan_all
+from slurm.plans.sweep_plans import plan_all
 from tests.data_loading.hub.test_client import write_dataset
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status

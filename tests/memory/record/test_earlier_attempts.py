@@ -14,7 +14,7 @@ from analysis.export.series import Series
 from experiment_utils.run_folder import RunFolder
 from memory.record.earlier_attempts import keep_earlier
 from memory.report.history import read_history
-from slurm.truth.log_files import lines_of, log_files
+from slurm.status.log_files import lines_of, log_files
 from training.micro_batch import died_for_memory
 
 NAMES = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json")

@@ -127,7 +127,7 @@ def _wait_until_seen(ready: Path) -> None:
 
 
 def test_a_signal_that_was_held_back_waits_until_the_command_lets_it_in(tmp_path: Path) -> None:
-    """As slurm/processes.py starts runs: one that comes while the run imports must not end it."""
+    """As slurm/launch/processes.py starts runs: one that comes while the run imports must not end it."""
     code = (
         f"import signal, sys, time\nopen({str(tmp_path / 'up')!r}, 'w').write('1')\ntime.sleep(0.3)\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"

@@ -12,7 +12,7 @@ from tiny_run import tiny_config
 from conf.schema import Model, Slurm
 from slurm.cluster.facts import NodeKind, Partition
 from slurm.cluster.gpu_memory import USABLE_SHARE, gpu_bytes, type_bytes
-from slurm.planning import plan_for_cluster
+from slurm.submit.cluster_plan import plan_for_cluster
 
 GB = 1 << 30
 

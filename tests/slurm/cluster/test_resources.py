@@ -20,7 +20,7 @@ from experiment_utils.errors import UserError
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
 from slurm.cluster.resources import setup_lines
-from slurm.in_job.sharing import step_command
+from slurm.in_job.shared_job import step_command
 from tests.golden_text import Golden
 from training.plan import Plan
 

@@ -13,7 +13,7 @@ from tiny_run import tiny_config
 
 from conf.request import read_run
 from slurm.cluster import Cluster, ask
-from slurm.cluster.refuse import problems
+from slurm.cluster.rejections import problems
 
 SITES = sorted(path.stem for path in (Path(__file__).resolve().parents[3] / "conf" / "slurm").glob("*.yaml"))
 

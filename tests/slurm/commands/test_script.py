@@ -12,7 +12,7 @@ import pytest
 from experiment_utils.errors import UserError
 from slurm.commands.script import TEMPLATE, script
 from slurm.in_job.plain import CODE, _runs_dir
-from slurm.one_run import compose
+from slurm.launch.compose_one import compose
 from tests.golden_text import Golden
 
 

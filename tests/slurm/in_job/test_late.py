@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from slurm.in_job.job import Job
-from slurm.in_job.running import _Late
-from slurm.in_job.starts import Start, note_start, read_starts
-from slurm.processes import Children
+from slurm.cluster.current_job import Job
+from slurm.in_job.run_in_job import _Late
+from slurm.launch.processes import Children
+from slurm.records.start_records import Start, note_start, read_starts
 from tests.golden_text import Golden
 
 START = Start("7", "7", 0, "n1", 100, started_s=0.0, attempt=1, step_before=100)

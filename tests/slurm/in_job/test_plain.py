@@ -9,12 +9,12 @@ import pytest
 from tiny_run import write_text
 
 from experiment_utils import atomic_files, lock_file
-from slurm.in_job.job import Job
+from slurm.cluster.current_job import Job
 from slurm.in_job.plain import submit_from_inside
-from slurm.in_job.starts import Start, note_start
-from slurm.one_run import compose
-from slurm.records import last_place, run_folders
-from slurm.submit.again import new_mem, new_time
+from slurm.launch.compose_one import compose
+from slurm.records.start_records import Start, note_start
+from slurm.records.submissions import last_place, run_folders
+from slurm.submit.resubmit_runs import new_mem, new_time
 from training.attempt.run_files import read_config
 
 TYPED = ["model=32d", "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2"]
@@ -26,7 +26,9 @@ def test_a_run_that_was_killed_on_another_node_is_taken_over(
     """SIGKILL leaves its lock, and the job that is typed with more memory comes to another machine."""
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "my.txt")
-    monkeypatch.setattr("slurm.snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path}))
+    monkeypatch.setattr(
+        "slurm.launch.code_snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path})
+    )
     study = submit_from_inside(compose(TYPED), Job("8", "8"), TYPED)
     (folder,) = [path.parent for path in study.glob("*/config.yaml")]
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
@@ -43,7 +45,9 @@ def test_what_the_job_has_is_what_a_factor_is_of(tmp_path: Path, monkeypatch: py
     """`resubmit --mem x2 --time x2` of a run that sbatch was given its memory and time for."""
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "my.txt")
-    monkeypatch.setattr("slurm.snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path}))
+    monkeypatch.setattr(
+        "slurm.launch.code_snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path})
+    )
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "700")
     told = "#!/bin/sh\n[ \"$2 $3\" = '--jobs=8 --format=%l' ] && echo 1-00:00:00\n"
     (tmp_path / "squeue").write_text(told)

@@ -11,13 +11,13 @@ from composed_once import compose_once
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
-import slurm.submit.again
-import slurm.submit.reconciling
-import slurm.submit.runs
-import slurm.submit.waiting
+import slurm.queue.find_jobs
+import slurm.submit.resubmit_runs
+import slurm.submit.submit_runs
+import slurm.submit.watch_runs
 from experiment_utils import atomic_files
 from experiments import main
-from slurm.submit.room import Queue, Room
+from slurm.queue.queue_limits import Queue, Room
 
 ROOT = Path(__file__).resolve().parents[3]
 Type = Callable[..., int]
@@ -32,9 +32,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Its commands are first on PATH; what is submitted would run this checkout."""
     found = FakeSlurm(tmp_path / "cluster")
     monkeypatch.setenv("PATH", found.path)
-    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: ROOT)
-    monkeypatch.setattr(slurm.submit.again, "copy_of", lambda submission: ROOT)
-    monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    monkeypatch.setattr(slurm.submit.submit_runs, "_snapshot", lambda runs_dir, copies: ROOT)
+    monkeypatch.setattr(slurm.submit.resubmit_runs, "copy_of", lambda submission: ROOT)
+    monkeypatch.setattr(slurm.queue.find_jobs, "SETTLE_S", 0.0)
     return found
 
 
@@ -101,7 +101,7 @@ def cluster_that_runs(
     cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeSlurm]:
     """What is queued ends a moment later; seed 1 fails."""
-    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.watch_runs, "POLL_S", 0.05)
     stop = threading.Event()
 
     def run() -> None:

@@ -21,13 +21,13 @@ from conf import Config
 from conf.schema import Slurm
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
-from slurm.in_job.starts import Start, note_start
-from slurm.records import SLURM, places, runs_of, submissions
-from slurm.submit.arrays import Asked
+from slurm.queue.arrays import Asked
+from slurm.queue.queue_limits import Limits, Queue, Room
+from slurm.records.start_records import Start, note_start
+from slurm.records.submissions import SLURM, places, runs_of, submissions
 from slurm.submit.batch import Order, Submitted, submit
-from slurm.submit.cancelling import cancel
-from slurm.submit.room import Limits, Queue, Room
-from slurm.submit.runs import render
+from slurm.submit.cancel_jobs import cancel
+from slurm.submit.submit_runs import render
 from tests.golden_text import Golden
 from training.attempt.run_files import run_folder
 
@@ -469,7 +469,7 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its slurmd was lost: two would train in one folder."""
-    monkeypatch.setattr("slurm.in_job.lock.STILL_S", 2.0)
+    monkeypatch.setattr("slurm.launch.run_lock.STILL_S", 2.0)
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}

@@ -13,10 +13,10 @@ from made_studies import MadeStudy, here
 from experiment_utils import lock_file
 from memory.record.ring import RingWriter, read_head
 from memory.show.find_live import find_live
-from slurm.records import submissions
-from slurm.truth import study_truth
+from slurm.records.submissions import submissions
+from slurm.status import study_states
 from tests.slurm.submit.conftest import Type
-from tests.slurm.submit.test_again import command
+from tests.slurm.submit.test_resubmit_runs import command
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def study(type_: Type, place: Path) -> Path:
 def test_no_command_acts_on_jobs_of_the_original(study: Path, cluster: FakeSlurm) -> None:
     copy = study.with_name("backup")
     shutil.copytree(study, copy)
-    assert {(truth.state, truth.job) for truth in study_truth(copy)} == {("never_started", None)}
-    assert None not in {truth.job for truth in study_truth(study)}
+    assert {(entry.state, entry.job) for entry in study_states(copy)} == {("never_started", None)}
+    assert None not in {entry.job for entry in study_states(study)}
     assert command("cancel", "backup", "--yes") == 0
     assert len(cluster.pending) == 2
     assert command("resubmit", "backup") == 0
@@ -45,7 +45,7 @@ def test_cancel_of_a_copied_run_ends_nothing(study: Path, cluster: FakeSlurm) ->
     run = min(study.glob("*/config.yaml")).parent
     copied = f"{run.name}x"
     shutil.copytree(run, run.with_name(copied))
-    assert [truth.job for truth in study_truth(study) if truth.name == copied] == [None]
+    assert [entry.job for entry in study_states(study) if entry.name == copied] == [None]
     assert command("cancel", "default", copied, "--yes") == 0
     assert len(cluster.pending) == 2
 
@@ -56,7 +56,7 @@ def test_a_moved_study_keeps_its_jobs(study: Path, cluster: FakeSlurm, type_: Ty
     study.rename(moved)
     linked.symlink_to(moved)
     assert type_("-m", "seed=2,3") == 0
-    assert None not in {truth.job for truth in study_truth(moved)}
+    assert None not in {entry.job for entry in study_states(moved)}
     assert command("cancel", "linked", "--yes") == 0
     assert len(cluster.pending) == 2
 

@@ -11,10 +11,10 @@ import pytest
 from fake_slurm import FakeSlurm
 
 import slurm.submit.follow_up
-from slurm.records import submissions
+from slurm.queue.send import sending
+from slurm.records.submissions import submissions
+from slurm.status.status_table import study_json
 from slurm.submit.follow_up import follow_up, send_follow_up, summary
-from slurm.submit.send import sending
-from slurm.truth.table import study_json
 from tests.golden_text import Golden
 from tests.slurm.submit.conftest import Type, end
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
-import slurm.submit.room
-import slurm.submit.runs
+import slurm.queue.queue_limits
+import slurm.submit.submit_runs
 from slurm.cluster import Cluster
-from slurm.records import submissions
+from slurm.records.submissions import submissions
 from slurm.submit import follow_up
-from slurm.submit.waiting import WaitInterrupted
+from slurm.submit.watch_runs import WaitInterrupted
 from tests.golden_text import Golden
 from tests.slurm.submit.conftest import Type, one_room
 from training.attempt.run_files import read_config, read_run
@@ -106,7 +106,7 @@ def test_the_end_of_a_search_takes_no_room_from_its_runs(
     """A queue of one at a time (MaxSubmitJobs), which a sweep with a job at its end needs one more than."""
     monkeypatch.setattr(Cluster, "submit_limit", lambda *queue: 1)
     left = one_room(lambda: max(0, 1 - len(cluster_that_runs.pending)))
-    monkeypatch.setattr(slurm.submit.room, "rooms_of", left)
+    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", left)
     assert type_(*HALVING, "optimizer.lr=1e-3,2e-3", "then=analysis") == 0
     *runs, last = [job["name"] for job in cluster_that_runs.jobs]
     assert last.endswith("-then")
@@ -124,7 +124,7 @@ def test_a_search_that_is_stopped_has_no_end(
         raise WaitInterrupted("")
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(slurm.submit.runs, "wait_for", pressed)
+        stopped.setattr(slurm.submit.submit_runs, "wait_for", pressed)
         assert type_(*HALVING, FOUR, "then=analysis") == 130
     assert type_(*HALVING, FOUR, "then=analysis") == 0
     made = list(submissions(place / "runs" / "default"))
@@ -138,7 +138,7 @@ def test_the_end_of_a_search_that_was_killed_in_a_rung(
     type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, rung: int
 ) -> None:
     """The same command again tells of all of it, also where it had nothing more to submit, and once."""
-    waited, wait_for = iter(range(1, rung + 1)), slurm.submit.runs.wait_for
+    waited, wait_for = iter(range(1, rung + 1)), slurm.submit.submit_runs.wait_for
 
     def killed(*asked: Any) -> bool:
         if next(waited) == rung:
@@ -146,7 +146,7 @@ def test_the_end_of_a_search_that_was_killed_in_a_rung(
         return wait_for(*asked)
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(slurm.submit.runs, "wait_for", killed)
+        stopped.setattr(slurm.submit.submit_runs, "wait_for", killed)
         assert type_(*HALVING, FOUR, "then=analysis") == 130
     for _ in range(2):
         assert type_(*HALVING, FOUR, "then=analysis") == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import slurm.submit.in_flight
-from slurm.records import SLURM, Array, Submission
+from slurm.records.submissions import SLURM, Array, Submission
 from slurm.submit.in_flight import task_states
 
 

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from composed_once import compose_once
 
-import slurm.submit.reconciling
-import slurm.submit.runs
+import slurm.queue.find_jobs
+import slurm.submit.submit_runs
 from experiments import main
-from slurm.records import LOCAL, Submission, submissions
+from slurm.records.submissions import LOCAL, Submission, submissions
+from slurm.status import study_states
 from slurm.submit.in_flight import is_alive, process_of
-from slurm.truth import study_truth
 from tests.golden_text import Golden
 from tests.slurm.submit.conftest import ASKED, ROOT
-from tests.slurm.submit.test_again import command
 from tests.slurm.submit.test_batch import fork_and_die
+from tests.slurm.submit.test_resubmit_runs import command
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 
@@ -56,8 +56,8 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for part in ("conf", "memory", "training", "experiment_utils", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
     (code / "core.py").write_text(STAND_IN)
-    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: code)
-    monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    monkeypatch.setattr(slurm.submit.submit_runs, "_snapshot", lambda runs_dir, copies: code)
+    monkeypatch.setattr(slurm.queue.find_jobs, "SETTLE_S", 0.0)
     compose_once(monkeypatch)
     yield place
     for one in all_submissions(place):
@@ -115,7 +115,7 @@ def test_one_that_works_is_left_and_cancel_ends_it(home: Path, capsys: pytest.Ca
     (submission,) = all_submissions(home)
     ended(submission)
     assert [line[0] for line in order(home)] == ["3"]
-    assert [one.state for one in study_truth(submission.study)] == ["cancelled", "cancelled"]
+    assert [one.state for one in study_states(submission.study)] == ["cancelled", "cancelled"]
     assert main(["-m", *HERE, "seed=3,4", "notes=wait", "--json"]) == 0
     assert len(all_submissions(home)) == 2
 
@@ -123,7 +123,7 @@ def test_one_that_works_is_left_and_cancel_ends_it(home: Path, capsys: pytest.Ca
 def test_waiting_for_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("slurm.submit.waiting.POLL_S", 0.05)
+    monkeypatch.setattr("slurm.submit.watch_runs.POLL_S", 0.05)
     assert main(["-m", *HERE, "seed=0,1", "wait=true", "--json"]) == 1
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert [one["state"] for one in outcomes] == ["done", "failed"]

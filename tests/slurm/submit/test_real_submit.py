@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from slurm.records import submissions
-from slurm.snapshot import PACKAGE
-from slurm.truth import study_truth
+from slurm.launch.code_snapshot import PACKAGE
+from slurm.records.submissions import submissions
+from slurm.status import study_states
 from tests.local_slurm import Cluster
 from tests.slurm.submit.conftest import ROOT
 from tests.tiny_run import assert_same_numbers, column, write_text
@@ -170,7 +170,7 @@ def test_a_run_on_two_nodes(type_: Type, home: Path) -> None:
 
 def told(home: Path, study: str = "default") -> list[tuple[str, str | None]]:
     """(state, reason) of each run, as `python -m slurm status` tells them."""
-    return [(truth.state, truth.reason) for truth in study_truth(home / "runs" / study)]
+    return [(entry.state, entry.reason) for entry in study_states(home / "runs" / study)]
 
 
 def release(cluster: Cluster, home: Path) -> None:

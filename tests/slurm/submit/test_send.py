@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_slurm import FakeSlurm
 
-from slurm.submit.send import job_id_of
+from slurm.queue.send import job_id_of
 from tests.slurm.submit.conftest import Type
 
 

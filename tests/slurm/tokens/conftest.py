@@ -11,7 +11,7 @@ import pytest
 from fake_slurm import FakeSlurm
 
 import pretokenize_dataset
-import slurm.submit.reconciling
+import slurm.queue.find_jobs
 import slurm.tokens.submit_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +27,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     found = FakeSlurm(tmp_path / "cluster")
     monkeypatch.setenv("PATH", found.path)
     monkeypatch.setattr(slurm.tokens.submit_tasks, "_snapshot", lambda folder: ROOT)
-    monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    monkeypatch.setattr(slurm.queue.find_jobs, "SETTLE_S", 0.0)
     return found
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from data_loading.pretokenizer.distributed.task_plan import SetTask
 from data_loading.tokens.set_files import SetFiles
-from slurm.in_job import lock
-from slurm.in_job.job import Job
+from slurm.cluster.current_job import Job
+from slurm.launch import run_lock as lock
 from slurm.tokens import run_task
 from tests.golden_text import Golden
 from tests.slurm.tokens.conftest import write_text

@@ -14,7 +14,7 @@ from fake_slurm import FakeSlurm
 
 import pretokenize_dataset
 from experiment_utils import atomic_files
-from slurm.records import submissions
+from slurm.records.submissions import submissions
 from tests.golden_text import Golden
 from tests.slurm.submit.conftest import one_room
 from tests.slurm.tokens.conftest import ASKED, TEXTS, Type, do_task
@@ -158,9 +158,9 @@ def test_a_queue_without_room_is_refused(
     type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     golden: Golden,
 ) -> None:  # fmt: skip
-    import slurm.submit.room
+    import slurm.queue.queue_limits
 
-    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 2))
+    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", one_room(lambda: 2))
     golden.text(refusal(type_, capsys))
     assert cluster.jobs == []
     do_task(0)

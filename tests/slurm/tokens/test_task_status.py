@@ -11,7 +11,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 
 from slurm.__main__ import main
-from slurm.tokens.task_status import token_truths
+from slurm.tokens.task_status import token_run_states
 from tests.golden_text import Golden
 
 TASKS = ["00000-of-00003", "00001-of-00003", "00002-of-00003"]
@@ -46,7 +46,7 @@ def slurm() -> FakeSlurm:
 
 
 def states(huge: MadeSet, slurm: FakeSlurm) -> list[str]:
-    return [one.state for one in token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)]
+    return [one.state for one in token_run_states(huge.folder, ask=slurm.ask, now_s=NOW_S)]
 
 
 def test_done_running_and_waiting(huge: MadeSet, slurm: FakeSlurm) -> None:
@@ -54,7 +54,7 @@ def test_done_running_and_waiting(huge: MadeSet, slurm: FakeSlurm) -> None:
     huge.status(TASKS[1], "running", stage="tokenize", step=None, total_steps=None, attempt=2)
     slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
     slurm.wait("4242_2", reason="Resources")
-    found = token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)
+    found = token_run_states(huge.folder, ask=slurm.ask, now_s=NOW_S)
     assert [one.state for one in found] == ["done", "running", "queued"]
     assert found[1].attempt == 2
     assert sorted(slurm.calls) == ["sacct", "squeue"]
@@ -74,7 +74,7 @@ def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
     slurm.row("4242_1.0", "OUT_OF_MEMORY", "0:125")
     huge.status(TASKS[2], "running", age_s=100)
     slurm.row("4242_2", "TIMEOUT")
-    found = token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)
+    found = token_run_states(huge.folder, ask=slurm.ask, now_s=NOW_S)
     assert [one.state for one in found] == ["failed", "oom", "timeout"]
     assert found[0].reason == error
 

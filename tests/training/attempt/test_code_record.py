@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm.snapshot import take
+from slurm.launch.code_snapshot import take
 from training.attempt.code_record import changes_since, code_of_attempt, record_code
 from training.attempt.code_version import code_version
 

@@ -1,0 +1,1 @@
+"""Processes of runs on this machine, and the code that they run."""

@@ -1,0 +1,1 @@
+"""Plans of all runs of a sweep, shown by plan=true."""

@@ -1,0 +1,1 @@
+"""Questions to Slurm's clients, job scripts, and one sbatch for each array."""

@@ -1,0 +1,25 @@
+"""What did not work of what was to come after a submission's runs (`then=`, `notify=`): status tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiment_utils import atomic_files
+from experiment_utils.json_values import texts
+from experiment_utils.run_folder import read_file
+from slurm.records.submissions import SUBMISSIONS, Submission
+
+_FILE = "then.json"
+
+
+def note_failures(submission: Submission, failures: Sequence[str]) -> None:
+    """Write down what did not work, or that all did."""
+    atomic_files.write_json(submission.folder / _FILE, {"version": 1, "failures": list(failures)})
+
+
+def failures(study: Path) -> list[str]:
+    """Of the newest submission of which it is known."""
+    for path in sorted((study / SUBMISSIONS).glob(f"*/{_FILE}"))[-1:]:
+        return texts(read_file(path).value.get("failures"))
+    return []

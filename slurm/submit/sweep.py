@@ -1,0 +1,76 @@
+"""A sweep through Hydra, so that any sweeper and launcher of it can be chosen."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterable
+
+from conf.compose import Composer
+from conf.hydra_parts import first_line, prepare_hydra, search_path
+from conf.request import Request
+from conf.rules import Rule
+from experiment_utils.errors import UserError
+from slurm.launch.hydra_task import RequestedRuns, RunFailed
+from slurm.launch.local_runs import Interrupted, LocalRuns
+from slurm.submit.submit_runs import SubmittedRuns
+
+
+def run_sweep(
+    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
+) -> LocalRuns:
+    """Hand the checked request to Hydra's sweeper and launcher; returns when all runs have ended.
+
+    command: as it was typed.
+
+    Raises:
+        UserError: what is wrong with a run in view of its data, or what Hydra says of its own part.
+    """
+    runs = LocalRuns(request, composer, rules, quiet=quiet, typed=command)
+    try:
+        if request.multirun:
+            _hand_over(runs, request, composer)
+        else:
+            runs.launch(runs.job_overrides())
+    except Interrupted as stopped:
+        runs.interrupted = stopped
+    return runs
+
+
+def submit_sweep(
+    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
+) -> SubmittedRuns:
+    """Submit what was requested, one run or a sweep; with `wait=true` return when all of it has ended.
+
+    command: as it was typed.
+
+    Raises:
+        UserError: what is wrong with a run; nothing was submitted.
+        WaitInterrupted: Ctrl-C while waiting; the jobs go on.
+    """
+    runs = SubmittedRuns(request, composer, rules, quiet=quiet, command=command)
+    if request.multirun:
+        _hand_over(runs, request, composer)
+    else:
+        runs.launch(runs.job_overrides())
+    runs.send_the_end()
+    return runs
+
+
+def _hand_over(runs: RequestedRuns, request: Request, composer: Composer) -> None:
+    from hydra._internal.hydra import Hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+
+    prepare_hydra()
+    hydra = Hydra.create_main_hydra2("experiments", search_path(composer.config_dir))
+    try:
+        hydra.multirun(composer.config_name, task_function=runs, overrides=request.arguments)
+    except RunFailed:
+        pass  # a sweeper that wants every result gave up; `outcomes` tell the rest
+    except HydraException as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+        raise UserError(first_line(error)) from error
+    finally:
+        GlobalHydra.instance().clear()

@@ -1,0 +1,241 @@
+"""Plans of a whole sweep: problems together, one table, sums that count each run once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_run import make_run, run_core, tiny_config, write_text
+
+import data_loading
+from conf import Config
+from conf.overrides import Setting, parse
+from conf.schema import Dataset, Study
+from data_loading import Data, prepare_data
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.text_io.text_file import TextFile
+from data_loading.tokenizers.tokenizer import BytesTokenizer
+from experiment_utils.errors import UserError
+from memory.estimate.available import Room
+from memory.estimate.estimate import Estimate, Part
+from slurm.plans.gpu_slots import GpuSlot
+from slurm.plans.sweep_plans import check_side_by_side, plan_all, render_plans
+from slurm.submit.request_checks import check_swept
+from tests.golden_text import Golden
+from training.attempt.begin import create_run
+from training.attempt.run_files import Status, record_attempt
+
+
+def test_one_plan_is_its_page(tmp_path: Path) -> None:
+    (plan,) = plan_all([tiny_config(tmp_path)], tokenize=False)
+    assert render_plans([plan]) == plan.render()
+
+
+def test_a_run_in_two_studies_is_two_runs(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    configs = [dataclasses.replace(config, study=Study(name)) for name in ("a", "b")]
+    header, *rows, total = render_plans(plan_all(configs, tokenize=True)).splitlines()
+    assert [line.split()[0] for line in (header, *rows)] == ["study", "a", "b"]
+    assert total.startswith("2 runs, ")
+
+
+def test_runs_side_by_side_have_to_fit_together(tmp_path: Path, golden: Golden) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in range(3)]
+    plans = plan_all(configs, tokenize=True)
+    each = plans[0].memory.estimate.host_bytes
+    room = Room(int(2.5 * each), "/job", 0)
+    plans = [dataclasses.replace(plan, memory=dataclasses.replace(plan.memory, room=room)) for plan in plans]
+    check_side_by_side(plans, 1)
+    check_side_by_side(plans, 2)
+    with golden.refused("too-many-jobs", numbers=False) as error:
+        check_side_by_side(plans, 3)
+    assert "hydra.launcher.jobs=2." in str(error.value)
+
+
+def test_runs_that_share_a_gpu_have_to_fit_in_it_together(tmp_path: Path, golden: Golden) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in range(4)]
+    plans = []
+    for plan in plan_all(configs, tokenize=True):
+        estimate = Estimate((Part("weights", gpu_bytes=30),))
+        memory = dataclasses.replace(plan.memory, estimate=estimate, room=Room())
+        plans.append(dataclasses.replace(plan, memory=memory))
+
+    def slots(count: int, gpus: int) -> list[GpuSlot]:
+        return [GpuSlot(str(slot % gpus), -(-count // gpus), 80) for slot in range(count)]
+
+    check_side_by_side(plans, 2, slots(2, 1))
+    check_side_by_side(plans, 4, slots(4, 2))
+    check_side_by_side(plans, 8, slots(8, 2))
+    with golden.refused("too-many-jobs"):
+        check_side_by_side(plans, 4, slots(4, 1))
+
+
+def test_equal_runs_count_once(tmp_path: Path, golden: Golden) -> None:
+    config = tiny_config(tmp_path)
+    other = dataclasses.replace(config, seed=1)
+    table = render_plans(plan_all([config, other, config], tokenize=True)).splitlines()
+    assert len(table) == 5
+    assert {line[:13] for line in table[1:4]} == {"tiny-lr0.003-"}
+    assert f" {2 * 40 * 4 * 16:,} tokens" in table[-1]
+    golden.text(table[-1], numbers=False)
+    assert max(map(len, table)) < 110
+
+
+def test_what_no_name_tells_has_a_column(tmp_path: Path) -> None:
+    configs = [tiny_config(tmp_path, effective_batch=batch, micro_batch="auto") for batch in (4, 8)]
+    header, first, second, _ = render_plans(plan_all(configs, tokenize=True)).splitlines()
+    at = header.index("effective_batch")
+    assert (first[at : at + 2], second[at : at + 2]) == ("4 ", "8 ")
+    assert header.split() == [
+        "run",
+        "effective_batch",
+        "parameters",
+        "tokens",
+        "steps",
+        "FLOPs",
+        "memory",
+        "state",
+    ]
+
+
+def test_a_text_that_is_not_tokenized_is_named(tmp_path: Path, golden: Golden) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in (0, 1)]
+    table = render_plans(plan_all(configs, tokenize=False)).splitlines()
+    assert str(tmp_path / "tiny.txt") in table[-1]
+    golden.text(table[-1], numbers=False)
+
+
+@pytest.mark.slow
+def test_what_is_done_already_is_told(tmp_path: Path, golden: Golden) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path, max_steps=2), seed=seed) for seed in (0, 1)]
+    assert run_core(make_run(configs[0])).returncode == 0
+    table = render_plans(plan_all(configs, tokenize=False)).splitlines()
+    assert table[1].endswith("done")
+    golden.text(table[-1], numbers=False)
+
+
+def test_problems_of_all_runs_come_together_and_once(tmp_path: Path) -> None:
+    wrong = [tiny_config(tmp_path, max_steps=10**9), tiny_config(tmp_path, seq_len=10**6)]
+    with pytest.raises(UserError) as raised:
+        plan_all([*wrong, tiny_config(tmp_path), *wrong], tokenize=True)
+    assert [problem.where for problem in raised.value.problems] == [
+        "training.max_steps",
+        "training.seq_len",  # of train
+        "training.seq_len",  # of val
+    ]
+
+
+@pytest.mark.parametrize("tokenize", [True, False])
+def test_data_that_runs_share_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenize: bool
+) -> None:
+    asked = []
+
+    def prepare_and_count(dataset: Dataset, *rest: Any, **how: Any) -> Data:
+        asked.append(dataset.path)
+        return prepare_data(dataset, *rest, **how)
+
+    monkeypatch.setattr(data_loading, "prepare_run", prepare_and_count)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first, second = tiny_config(tmp_path / "a"), tiny_config(tmp_path / "b")
+    many = [dataclasses.replace(config, seed=seed) for seed in range(5) for config in (first, second)]
+    plans = plan_all(many, tokenize=tokenize)
+    assert sorted(asked) == [first.dataset.path, second.dataset.path]
+    assert [plan.config.seed for plan in plans] == [config.seed for config in many]
+    assert len({plan.parameters for plan in plans}) == 1
+
+
+class TestMoreWasAppended:
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> Config:
+        """Of a set of shards that can grow."""
+        form = Options(shard_tokens=5000, val_fraction=0.2)
+        config = tiny_config(tmp_path)
+        pretokenize(TextFile(tmp_path / "tiny.txt"), BytesTokenizer(), tmp_path / "set", form)
+        return dataclasses.replace(
+            config, dataset=dataclasses.replace(config.dataset, path=str(tmp_path / "set"), repeat=True)
+        )
+
+    def begin(self, config: Config, state: str) -> Path:
+        (plan,) = plan_all([config], tokenize=True)
+        folder = create_run(plan.config, str(plan.identity))
+        record_attempt(folder, plan.to_json(), {}, {}, {})
+        Status(folder, 1).update(state=state)
+        return folder
+
+    def append(self, config: Config) -> None:
+        path = Path(str(config.dataset.path))
+        more = write_text(path.with_name(f"more{len(list(path.glob('*.json')))}.txt"), 3000)
+        more.write_text(f"{more.name} {more.read_text()}")
+        pretokenize(TextFile(more), BytesTokenizer(), path, Options(append=True))
+
+    @pytest.mark.parametrize("appended", [1, 2])
+    def test_what_is_not_done_goes_on(
+        self, config: Config, appended: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        begun = self.begin(config, "cancelled")
+        for _ in range(appended):
+            self.append(config)
+        with caplog.at_level("INFO"):
+            (plan,) = plan_all([config], tokenize=True)
+        assert (plan.folder, plan.state) == (begun, "cancelled")
+        (told,) = [line for line in caplog.messages if begun.name in line]
+        assert "study.name=NAME" in told
+        other = dataclasses.replace(config, study=dataclasses.replace(config.study, name="more"))
+        (new,) = plan_all([other], tokenize=True)
+        assert new.data is not None
+        assert plan.data is not None
+        assert new.data["tokens"] > plan.data["tokens"]
+
+    def test_a_mixture_with_a_grown_source_goes_on(self, config: Config, tmp_path: Path) -> None:
+        write_text(tmp_path / "other.txt", 4000)
+        options = {"name": "mix", "source": "mix", "path": None, "repeat": False, "when_dry": "repeat"}
+        sources = [str(config.dataset.path), str(tmp_path / "other.txt")]
+        mixed = dataclasses.replace(
+            config, dataset=Dataset(**options, sources=sources, weights=["0.5", "0.5"])
+        )
+        begun = self.begin(mixed, "cancelled")
+        self.append(config)
+        (plan,) = plan_all([mixed], tokenize=True)
+        assert (plan.folder, plan.state) == (begun, "cancelled")
+
+    def test_what_is_done_stays(self, config: Config) -> None:
+        done = self.begin(config, "done")
+        self.append(config)
+        (plan,) = plan_all([config], tokenize=True)
+        assert plan.folder != done
+        assert plan.state is None
+
+    def test_another_run_is_not_taken_for_it(self, config: Config) -> None:
+        self.begin(config, "cancelled")
+        self.append(config)
+        longer = dataclasses.replace(config.training, max_steps=41)
+        (plan,) = plan_all([dataclasses.replace(config, training=longer)], tokenize=True)
+        assert plan.state is None
+
+    def test_the_newest_of_its_own_comes_first(self, config: Config) -> None:
+        self.append(config)
+        newer = self.begin(config, "cancelled")
+        self.append(config)
+        assert self.begin(config, "cancelled") == newer
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_swept"),
+    [
+        ("training.threads=1,2", False), ("slurm.mem=1GB,2GB", False), ("memory=default,off", False),
+        ("seed=0,1", True), ("study.name=a,b", True), ("model=32d,64d", True), ("training.threads=1", True),
+        ("dataset.path=a.txt,b.txt", True),
+    ],
+)  # fmt: skip
+def test_keys_that_make_no_other_run_cannot_be_swept(argument: str, is_swept: bool) -> None:
+    setting = parse(argument, lambda group: [])
+    assert isinstance(setting, Setting)
+    with contextlib.nullcontext() if is_swept else pytest.raises(UserError) as error:
+        check_swept({setting.key: setting})
+    assert is_swept or [problem.where for problem in error.value.problems] == [setting.key]

@@ -1,0 +1,48 @@
+"""How far and how fast: out of a metrics.csv, wherever its tail begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_runs import sample_of, write_ring
+
+from experiment_utils.metrics_file import _TAIL_BYTES
+from slurm.status.progress import read_progress
+
+MB = 1 << 20
+HEADER = "step,tokens,train_loss,seconds,tokens_per_s\n"
+
+
+def rows(count: int) -> str:
+    """Of 100 tokens and a tenth of a second each."""
+    return "".join(f"{n},{n * 100},{7 - n / 1e4:.4f},{n / 10:.1f},1000\n" for n in range(1, count + 1))
+
+
+def test_the_pace_wherever_the_tail_begins(tmp_path: Path) -> None:
+    """A tail that begins within a step's digits begins with a row that looks whole."""
+    text, path = rows(1200), tmp_path / "metrics.csv"
+    for cut in range(_TAIL_BYTES * 2, _TAIL_BYTES * 2 + 80):
+        path.write_text(HEADER + text[:cut])
+        found = read_progress(tmp_path, {"step": 400, "total_steps": 1400}, {})
+        assert found.seconds_per_step == pytest.approx(0.1), cut
+        assert found.eta_s == pytest.approx(100), cut
+
+
+def test_the_pace_of_a_few_rows(tmp_path: Path) -> None:
+    """None of them is left out."""
+    (tmp_path / "metrics.csv").write_text(HEADER + rows(2))
+    assert read_progress(tmp_path, {}, {}).seconds_per_step == pytest.approx(0.1)
+
+
+def test_where_slurm_polls_rss_the_high_water_mark_is_of_it(tmp_path: Path) -> None:
+    """Against --mem: U and the limit that a supervisor sees there are the machine's."""
+    samples = [sample_of(t, 100 + 10 * t, limit=64 << 30) for t in (1, 9, 5)]
+    write_ring(tmp_path, samples, limit_at="host")
+    status = {"state": "running", "polled_limit_bytes": 700 * MB}
+    highest = max(sample.tree_rss_bytes or 0 for sample in samples)
+    outcome = {"peak_unreclaimable_bytes": 5 << 30, "limit_bytes": 64 << 30, "limit_at": "host"}
+    for ended in ({}, outcome):
+        found = read_progress(tmp_path, status, ended)
+        assert (found.peak_bytes, found.limit_bytes) == (highest, 700 * MB)
+        assert read_progress(tmp_path, {}, ended).limit_bytes == 64 << 30

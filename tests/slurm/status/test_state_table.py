@@ -1,0 +1,250 @@
+"""Any mixture of evidence gives one state of the list; no row of Slurm hides an OOM kill that was seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_studies import NOW_S
+
+from experiment_utils.lock_file import Holder
+from memory.accounting.sacct import Job, Row
+from memory.explain.verdict.explanation import VERDICTS, Explanation
+from slurm.records.submissions import Array, Place, Submission
+from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
+from slurm.status.case import Case
+from slurm.status.judge import RULES, judge
+from slurm.status.run_evidence import Known
+from slurm.status.slurm_answers import QueueRow
+from tests.searched import examples
+
+anything: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+words = st.sampled_from([*FROM_SLURM, "", "A_STATE_OF_NEXT_YEAR"])
+moments = st.floats(NOW_S - 10_000, NOW_S + 10_000)
+rows = st.builds(
+    Row,
+    st.just("4242_0"),
+    st.none(),
+    words,
+    cancelled_by=st.sampled_from([None, "0", "x"]),
+    exit_signal=st.sampled_from([None, 0, 9, 125]),
+    start=moments.map(lambda s: str(int(s))),
+    end=moments.map(lambda s: str(int(s))),
+    timelimit_s=st.sampled_from([None, 600.0]),
+    raw=st.just("4243"),
+    restarts=st.sampled_from([None, 0, 1]),
+    reason=st.sampled_from(["", "DependencyNeverSatisfied"]),
+)
+steps = st.builds(Row, st.just("4242_0"), st.sampled_from(["batch", "0"]), words)
+jobs = st.builds(Job, rows, st.lists(steps, max_size=2).map(tuple))
+queue_rows = st.builds(
+    QueueRow,
+    st.just("4242_0"),
+    st.just("4243"),
+    words,
+    st.sampled_from(["", "Priority", "DependencyNeverSatisfied", "QOSMaxGRESPerUser", "what?"]),
+    st.one_of(st.none(), moments),
+)
+statuses = st.one_of(
+    st.just({}),
+    st.dictionaries(
+        st.sampled_from(["state", "reason", "step", "stage", "attempt", "heartbeat_s", "host", "pid"]),
+        anything,
+    ),
+    st.fixed_dictionaries(
+        {"state": st.sampled_from(["running", "done", "failed", "cancelled", "timeout", "oom"])},
+        optional={
+            "reason": st.sampled_from(["interrupted (Ctrl-C)", "CUDA out of memory", "ValueError: x", ""]),
+            "attempt": st.integers(1, 3),
+            "heartbeat_s": moments,
+            "step": st.integers(0, 9),
+            "host": st.just("n1"),
+        },
+    ),
+)
+NOTED = {
+    "counters_before": {"oom_kill": 0},
+    "counters_after": {"oom_kill": 1},
+    "victim": {"is_main": True},
+    "signal": "SIGKILL",
+    "attempt": 1,
+    "host": "n1",
+}
+outcomes = st.one_of(
+    st.just({}),
+    st.just(NOTED),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "signal",
+                "exit_code",
+                "victim",
+                "counters_before",
+                "counters_after",
+                "environment",
+                "host",
+                "attempt",
+            ]
+        ),
+        anything,
+    ),
+    st.builds(
+        lambda code, signal, job: {"exit_code": code, "signal": signal, "environment": {"SLURM_JOB_ID": job}},
+        st.sampled_from([None, 0, 1, 2, 137]),
+        st.sampled_from([None, "SIGKILL", "SIGTERM"]),
+        st.sampled_from(["4243", "1", "x"]),
+    ),
+)
+arrays = st.builds(
+    Array,
+    st.just(0),
+    st.just("sweep"),
+    st.just([["a"], ["b"]]),
+    how=st.sampled_from(["each", "pack", "workers"]),
+    job_id=st.sampled_from(["4242", None]),
+    error=st.sampled_from([None, "sbatch: error: no"]),
+)
+
+
+def placed(array: Array | None, launcher: str) -> dict[str, Any]:
+    if array is None:
+        return {}
+    made = Submission("1", Path("s"), launcher, NOW_S - 300, "me", "here", "/", "x", [array])
+    return {"submission": made, "array": array, "place": Place("1", 0, 0)}
+
+
+begun = st.one_of(
+    st.just({}),
+    st.dictionaries(st.sampled_from(["job_id", "restart", "attempt", "end", "reason", "state"]), anything),
+    st.builds(
+        lambda restart, attempt, end: {
+            "job_id": "4242_0",
+            "restart": restart,
+            "attempt": attempt,
+            "end": end,
+            "reason": "given up",
+        },
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.sampled_from([None, "requeued", "gave_up", "ended"]),
+    ),
+)
+holders = st.one_of(
+    st.none(),
+    st.builds(Holder, st.sampled_from(["n1", "n2"]), st.just(1), st.just(1), st.just(""), st.none()),
+)
+knowns = st.builds(
+    lambda status, outcome, holder, silent, sampled, start, array, launcher: Known(
+        Path("s/a"), status, outcome, holder, silent, sampled, start, **placed(array, launcher)
+    ),
+    statuses,
+    outcomes,
+    holders,
+    st.one_of(st.none(), st.floats(0, 1e5)),
+    st.booleans(),
+    begun,
+    st.one_of(st.none(), arrays),
+    st.sampled_from(["slurm", "local"]),
+)
+explanations = st.one_of(
+    st.none(),
+    st.builds(
+        Explanation,
+        st.sampled_from(VERDICTS),
+        st.just("none"),
+        st.sampled_from(["It died.", ""]),
+        st.just("likely"),
+    ),
+)
+cases = st.builds(
+    lambda known, queue, starts, in_queue, in_accounting, told, said, lives: Case(
+        known,
+        NOW_S,
+        queue,
+        tuple(starts),
+        in_queue or queue is not None,
+        in_accounting,
+        "sacct",
+        lambda: told,
+        lambda: said,
+        lives,
+    ),
+    knowns,
+    st.one_of(st.none(), queue_rows),
+    st.lists(jobs, max_size=2),
+    st.booleans(),
+    st.booleans(),
+    explanations,
+    st.sampled_from([None, "", "ModuleNotFoundError: x"]),
+    st.sampled_from([None, True, False]),
+)
+
+
+@given(cases)
+@settings(max_examples=examples(300))
+def test_any_mixture_gives_one_state_of_the_list(case: Case) -> None:
+    found = judge(case)
+    assert found.state in STATES
+    step = next(step for step in PRECEDENCE if step.rule == found.rule)
+    assert found.state in step.states
+    assert found.reason is None or (found.reason.strip() and "\n" not in found.reason)
+    assert (found.state == "done") == (case.known.state == "done")
+
+
+@given(cases, st.sampled_from(["running", "failed", "cancelled", "timeout", None]))
+@settings(max_examples=examples(300))
+def test_an_oom_kill_that_was_seen_is_hidden_by_no_row(case: Case, state: str | None) -> None:
+    status = {} if state is None else {**case.known.status, "state": state, "reason": "stopped by SIGTERM"}
+    known = Known(
+        case.known.folder,
+        status,
+        NOTED,
+        silent_s=case.known.silent_s,
+        start=case.known.start,
+        submission=case.known.submission,
+        array=case.known.array,
+        place=case.known.place,
+    )
+    seen = Case(
+        known,
+        NOW_S,
+        case.queue,
+        case.starts,
+        case.in_queue,
+        case.in_accounting,
+        "sacct",
+        case.explain,
+        case.last_words,
+        case.launcher_lives,
+    )
+    found = judge(seen)
+    if seen.launcher_lives and found.rule == "waits":  # submitted again since
+        assert (known.heartbeat_s or 0) < NOW_S - 300
+    elif (
+        seen.stands in ("queued", "running") and found.state != "oom"
+    ):  # of a later start: then it is told of
+        assert found.state in ("queued", "blocked", "running", "stalled")
+        assert seen.stands == "queued" or not seen.spoke_now
+    else:
+        assert found.state == "oom"
+
+
+def test_each_line_of_the_table_has_its_rule() -> None:
+    assert list(RULES) == [step.rule for step in PRECEDENCE]
+    assert {state for step in PRECEDENCE for state in step.states} == set(STATES)
+
+
+def test_words_of_slurm_and_of_memory_are_states() -> None:
+    assert set(FROM_SLURM.values()) <= set(STATES)
+    assert set(FROM_VERDICT) == set(VERDICTS)
+    assert set(FROM_VERDICT.values()) <= set(ENDED)

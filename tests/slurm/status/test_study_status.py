@@ -1,0 +1,661 @@
+"""Every state of the list out of the files and answers that lead to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here, in_the_background
+
+from memory.record.ring import RingWriter
+from memory.record.samples import Sample
+from slurm.queue.two_phase import study_lock
+from slurm.records.submissions import Place, add_place
+from slurm.status import RunState, study_states
+from slurm.status.pace import pace_lines
+from tests.golden_text import Golden
+
+Pinned = Callable[..., RunState]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> MadeStudy:
+    return MadeStudy(tmp_path / "runs" / "sweep", ["a", "b"])
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+def run_state_of(study: MadeStudy, slurm: FakeSlurm, name: str = "a") -> RunState:
+    found = {one.name: one for one in study_states(study.folder, ask=slurm.ask, now_s=NOW_S)}
+    return found[name]
+
+
+@pytest.fixture
+def pinned(slurm: FakeSlurm, golden: Golden) -> Pinned:
+    """RunState of a run, its reason pinned."""
+
+    def found(study: MadeStudy, name: str = "a") -> RunState:
+        entry = run_state_of(study, slurm, name)
+        golden.text(str(entry.reason))
+        return entry
+
+    return found
+
+
+def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)), nodes="n1")
+    slurm.wait("4242_1", reason="Resources", start=str(int(NOW_S + 7200)))
+    a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert sorted(slurm.calls) == ["sacct", "squeue"]
+    assert (a.state, a.job, a.rule) == ("running", "4242_0", "starts")
+    assert (b.state, b.job) == ("queued", "4242_1")
+    golden.text(str(b.reason))
+    assert b.expected_start_s == NOW_S + 7200
+
+
+def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
+    for name in ("a", "b"):
+        study.status(name, "done", step=1000)
+    assert [one.state for one in study_states(study.folder, ask=slurm.ask)] == ["done", "done"]
+    assert slurm.calls == []
+
+
+def test_running(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    study.status("a", "running")
+    study.lock("a")
+    found = pinned(study)
+    assert (found.state, found.progress.step, found.progress.share) == ("running", 400, 0.4)
+
+
+def test_the_speed_of_a_first_step_is_compared_with_nobody_s(
+    study: MadeStudy, slurm: FakeSlurm, golden: Golden
+) -> None:
+    header = "step,tokens,seconds,tokens_per_s\n"
+    for name, rows in (("a", "1,100,10,10\n"), ("b", "1,100,1,100\n2,200,2,100\n")):
+        study.status(name, "running")
+        (study.folder / name / "metrics.csv").write_text(header + rows)
+    a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert pace_lines(a, [a, b]) == []
+    golden.text("\n".join(pace_lines(b, [a, b])))
+
+
+def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    ahead_s = 3600
+    study.status("a", "running", age_s=900, heartbeat_s=NOW_S + ahead_s - 900)
+    study.lock("a")
+    path = study.folder / "a" / "memory.ring"
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S + ahead_s))
+    os.utime(path, (NOW_S, NOW_S))
+    assert run_state_of(study, slurm).state == "stalled"
+
+
+def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    study.status("a", "failed", age_s=4000, reason="ValueError: no")
+    study.status("b", "running", age_s=70)
+    slurm.row("4242", "TIMEOUT", Start=str(int(NOW_S - 5000)))
+    assert [one.state for one in study_states(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
+        "failed",
+        "timeout",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "age_s", "state"),
+    [
+        ("RUNNING", 20, "running"),
+        ("CANCELLED by 0", 5, "running"),
+        ("CANCELLED by 0", 20, "cancelled"),
+        ("OUT_OF_MEMORY", 20, "oom"),
+    ],
+)
+def test_a_step_that_ended_with_its_supervisor_while_its_job_goes_on(
+    tmp_path: Path, slurm: FakeSlurm, word: str, age_s: float, state: str, pinned: Pinned
+) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    for number, name in enumerate("ab"):
+        study.status(name, "running", age_s=age_s if name == "b" else 2)
+        study.lock(name)
+        facts = {"attempt": 1, "environment": {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": str(number)}}
+        with RingWriter(study.folder / name / "memory.ring", facts):
+            pass
+        os.utime(study.folder / name / "memory.ring", (NOW_S - age_s, NOW_S - age_s))
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 600)), nodes="n1")
+    slurm.row("4242", "RUNNING", End="Unknown")
+    slurm.row("4242.0", "RUNNING", End="Unknown")
+    slurm.row("4242.1", word)
+    assert (run_state_of(study, slurm).state, pinned(study, "b").state) == ("running", state)
+
+
+def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    for started_s, end, state in (
+        (NOW_S - 10, None, "running"), (NOW_S - 1000, None, "stalled"),
+        (NOW_S - 9000, None, "queued"), (NOW_S - 10, "requeued", "queued"),
+    ):  # fmt: skip
+        start = {"job_id": "4242", "restart": 0, "attempt": 1, "started_s": started_s, "end": end}
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+        a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+        assert (a.state, b.state) == (state, "queued"), start
+
+
+def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Whose share it was on paper has ended: scancel of that one would end nothing."""
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    array = replace(study.submission.arrays[0], tasks=[["b"], ["a"]])
+    replace(study.submission, arrays=[array]).write()
+    add_place(study.folder / "a", Place(study.submission.id, 0, 1))
+    study.status("a", "running")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "started_s": NOW_S - 60, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    slurm.wait("4242_1", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
+    found = run_state_of(study, slurm)
+    assert (found.state, found.job) == ("running", "4242_0")
+    study.status("a", "done")
+    slurm.queue = []
+    assert run_state_of(study, slurm).job == "4242_0"
+
+
+def test_a_silent_run_is_not_told_the_error_of_another_of_its_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Folders that cannot be written: their job's stderr alone tells, and of the last one the most."""
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    errors = [f"PermissionError: [Errno 13] '{study.folder / name / '.run.lock.n1'}'" for name in ("a", "b")]
+    study.wrote("a", "\n".join(errors))
+    slurm.row("4242_0", "FAILED", "1:0")
+    for found, error in zip(study_states(study.folder, ask=slurm.ask, now_s=NOW_S), errors, strict=True):
+        assert (found.state, str(found.reason).endswith(error)) == ("never_started", True), found.reason
+
+
+def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    """How this Slurm counts memory is asked once, of however many runs, and only where one has died so."""
+    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
+    for task, name in enumerate(("a", "b")):
+        study.status(name, "running", age_s=900)
+        study.lock(name)
+        slurm.row(f"4242_{task}", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
+    assert pinned(study).state == "failed"
+    assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
+
+
+@pytest.mark.parametrize(("restart", "state"), [(0, "oom"), (1, "failed")])
+def test_an_oom_kill_that_its_jobs_stderr_alone_tells(
+    study: MadeStudy, slurm: FakeSlurm, restart: int, state: str, pinned: Pinned
+) -> None:
+    """No sacct and no supervisor. In the stderr of a later start are the words of those before it."""
+    slurm.accounting = None
+    slurm.shown = "JobId=4250 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep JobState=FAILED ExitCode=1:0"
+    study.status("a", "running", age_s=70)
+    start = {
+        "job_id": "4242_0", "restart": restart, "attempt": 1, "end": "ended", "state": "failed",
+        "reason": "killed by SIGKILL (on n1)",
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote("a", "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks "
+                "have been OOM Killed.\n")  # fmt: skip
+    assert pinned(study).state == state
+
+
+def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    """A run that has just stopped may go on in the same job: it has not ended yet."""
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    rows = "".join(f"{step},{100 * step},{step / 4},100\n" for step in (300, 400))
+    (study.folder / "a" / "metrics.csv").write_text("step,tokens,seconds,tokens_per_s\n" + rows)
+    for state, signal in (("timeout", "SIGUSR2"), ("cancelled", "SIGTERM")):
+        study.status("a", state, age_s=3, reason=f"stopped by {signal}")
+        found = pinned(study)
+        assert found.state == "running"
+        assert found.progress.eta_s is not None
+        assert found.eta_s is None, "it does not go on"
+        study.status("a", state, age_s=90, reason=f"stopped by {signal}")
+        assert run_state_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
+
+
+@pytest.mark.parametrize("launcher", ["local", "slurm"])
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("cancelled", "stopped by SIGTERM"), ("failed", "luckless"), ("timeout", "stopped by USR2")],
+)
+def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
+    tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, pinned: Pinned
+) -> None:
+    """One that was stopped in the submission before was told as failed on this machine."""
+    array = {"cancelled_s": NOW_S - 5, "job_id": f"{here()[0]}:{DEAD_PID}:1" if launcher == "local" else "7"}
+    study = MadeStudy(tmp_path / "study", ["a"], launcher=launcher, array=array)
+    study.status("a", said, age_s=4000, reason=reason)
+    assert pinned(study).state == "cancelled"
+    if launcher == "slurm":  # it came to its start, and not to a word
+        slurm.row("7", "FAILED", "1:0")
+        assert run_state_of(study, slurm).state == (said if said != "cancelled" else "failed")
+
+
+@pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
+def test_a_later_start_that_failed_before_the_run_counts(
+    study: MadeStudy, slurm: FakeSlurm, own: str, golden: Golden
+) -> None:
+    """A line of slurm.setup on another node; what attempt 1 said when it was requeued is of the past."""
+    reason = None if own == "running" else "stopped by SIGTERM"
+    study.status("a", own, age_s=500, reason=reason)
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": own}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    requeued = (
+        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2027-01-15T08:00:00 DUE TO JOB REQUEUE ***\n"
+    )
+    study.wrote("a", f"step 9\n{requeued}no scratch on this node\n")
+    slurm.row("4242_0", "CANCELLED", Restarts="0")
+    slurm.row("4242_0", "FAILED", "3:0", Restarts="1", Start=str(int(NOW_S - 100)))
+    found = run_state_of(study, slurm)
+    assert found.state == "failed"
+    if own == "running":
+        golden.text(str(found.reason))
+        study.wrote("a", f"step 9\n{requeued}")
+        golden.text(str(run_state_of(study, slurm).reason))
+
+
+@pytest.mark.parametrize("output", [None, "logs/mine.txt"])
+def test_what_the_script_of_a_plain_job_says_is_read(
+    tmp_path: Path, slurm: FakeSlurm, output: str | None, golden: Golden
+) -> None:
+    study = MadeStudy(
+        tmp_path / "s", ["a"], cwd=str(tmp_path), output=output, command="sbatch slurm/submit_job.sh"
+    )
+    study.status("a", "cancelled", age_s=500, reason="stopped by SIGTERM")
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "state": "cancelled"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    said = "  File plain.py\nSyntaxError: invalid syntax\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    (tmp_path / "logs").mkdir()
+    (tmp_path / (output or "slurm-4242.out")).write_text(f"step 9\n{said}")
+    slurm.row("4242", "FAILED", "1:0", Restarts="1", Start=str(int(NOW_S - 100)))
+    found = run_state_of(study, slurm)
+    assert found.state == "failed"
+    golden.text(str(found.reason))
+
+
+@pytest.mark.parametrize(
+    ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
+)
+def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_again(
+    tmp_path: Path, slurm: FakeSlurm, stands: str, how: str, pinned: Pinned
+) -> None:
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
+    start = {
+        "job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "state": "failed",
+        "reason": "its supervisor was killed by SIGKILL", "started_s": NOW_S - 5000,
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.status("a", "running", age_s=4000)
+    slurm.wait("4242", stands, "None", start=str(int(NOW_S - 400)), nodes="n1")
+    slurm.row("4242", stands, Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
+    assert pinned(study).state == "failed"
+    assert run_state_of(study, slurm, "b").state == ("queued" if stands == "PENDING" else "stalled")
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": "SIGTERM"}]}))
+    assert run_state_of(study, slurm).state != "failed", "one that was asked to stop is taken again"
+
+
+def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    """Put back, the job has fewer runs, and the number is that of another run's step."""
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.status("a", "running", age_s=4000)
+    study.outcome("a", exit_code=None, signal="SIGKILL", environment={"SLURM_STEP_ID": "1"})
+    times = {"Start": str(int(NOW_S - 5000)), "End": str(int(NOW_S - 3000)), "Restarts": "0"}
+    slurm.row("4242", "REQUEUED", **times)
+    slurm.row("4242.1", "CANCELLED by 0", "0:9", **times)
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
+    slurm.row("4242", "RUNNING", Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
+    slurm.row("4242.1", "OUT_OF_MEMORY", "0:125", Start=str(int(NOW_S - 400)), Restarts="1")
+    assert pinned(study).state == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["pack", "workers"])
+def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_is_cancelled(
+    tmp_path: Path, slurm: FakeSlurm, how: str
+) -> None:
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "killed by SIGKILL"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    for name in ("a", "b"):
+        study.status(name, "running", age_s=70)
+    slurm.row("4242", "CANCELLED by 0", Restarts="0")
+    assert [one.state for one in study_states(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
+        "failed",
+        "cancelled",
+    ]
+
+
+def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
+    study.status("a", "running", step=0, attempt=3)
+    (study.folder / "a" / "checkpoints" / "step-00000629").mkdir(parents=True)
+    assert run_state_of(study, slurm).progress.step == 629
+
+
+def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    """A second copy ended the job well, and left the first alone; then that one's node died."""
+    study.status("a", "running", age_s=42, host="n1")
+    with RingWriter(study.folder / "a" / "memory.ring", {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 40))
+    (study.folder / "a" / "log.txt").write_text("2027-01-15 08:00:00 [mem] checkpoint step 1,200\n")
+    for path in (study.folder / "a" / "status.json", study.folder / "a" / "memory.ring"):
+        os.utime(path, (NOW_S - 40, NOW_S - 40))
+    slurm.wait("4242_0", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
+    assert pinned(study).state == "failed"
+
+
+def test_a_submission_that_cannot_be_read(study: MadeStudy, pinned: Pinned) -> None:
+    (study.submission.folder / "submission.json").write_text("{")
+    assert pinned(study).state == "queued"
+
+
+def test_slurm_is_silent(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
+    slurm.queue = slurm.accounting = None
+    study.status("a", "running")
+    study.lock("a")
+    a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert (a.state, b.state) == ("running", "queued")
+    golden.text("\n".join([str(b.reason), *b.notes]))
+    study.status("a", "running", age_s=4000)
+    assert run_state_of(study, slurm).state == "stalled"
+
+
+def test_sacct_is_off(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.accounting = None
+    slurm.wait("4242_0", "TIMEOUT", "TimeLimit", start=str(int(NOW_S - 900)))
+    study.status("a", "running", age_s=100)
+    study.lock("a")
+    assert run_state_of(study, slurm).state == "timeout"
+    slurm.queue = []
+    assert run_state_of(study, slurm).state == "failed"
+
+
+def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
+    slurm.late = {"sacct"}
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)))
+    found = run_state_of(study, slurm)
+    assert found.state == "running"
+    golden.text(found.notes[0])
+
+
+def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.queue, slurm.accounting = [], None
+    slurm.shown = (
+        "JobId=4243 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep\n   JobState=NODE_FAIL Reason=None\n"
+        "   StartTime=2027-01-15T07:00:00 EndTime=2027-01-15T07:50:00 NodeList=n3\n"
+    )
+    study.status("a", "running", age_s=900)
+    found = run_state_of(study, slurm)
+    assert (found.state, found.source) == ("node_failed", "scontrol")
+
+
+def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
+    array = replace(study.submission.arrays[0], submitted_s=NOW_S - 500)
+    replace(study.submission, arrays=[array]).write()
+    slurm.wait("4242_0", "PENDING", "Resources", name="mine", submit=str(int(NOW_S - 502)))
+    found = run_state_of(study, slurm)
+    assert (found.state, found.source) == ("queued", "squeue")
+
+
+def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm) -> None:
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a", "b", "c"], f"{host}:{pid}:{started}")
+    study.status("a", "running")
+    study.lock("a", host, pid, started)
+    study.status("b", "running", age_s=100)
+    study.lock("b", host, DEAD_PID, 1)
+    found = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert [one.state for one in found] == ["running", "failed", "queued"]
+    assert slurm.calls == []
+    assert all(one.job is None for one in found)
+    gone = in_the_background(tmp_path / "other", ["c"], f"{host}:{DEAD_PID}:7")
+    assert run_state_of(gone, slurm, "c").state == "never_started"
+
+
+@pytest.mark.parametrize("state", [None, "failed"])
+def test_a_run_of_this_machine_that_begins(
+    tmp_path: Path, slurm: FakeSlurm, state: str | None, pinned: Pinned
+) -> None:
+    """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
+    if state is not None:
+        study.status("a", state, age_s=4000)
+    path = study.folder / "a" / "memory.ring"
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 1))
+    os.utime(path, (NOW_S - 1, NOW_S - 1))
+    assert pinned(study).state == "running"
+    os.utime(path, (NOW_S - 4001, NOW_S - 4001))
+    assert run_state_of(study, slurm).state == "queued", "of an attempt before"
+
+
+def test_runs_that_were_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    config = study.run("a") / "config.yaml"
+    os.utime(config, (NOW_S - 3, NOW_S - 3))
+    found = pinned(study)
+    assert (found.state, found.launcher) == ("queued", None)
+    os.utime(config, (NOW_S - 900, NOW_S - 900))
+    found = pinned(study)
+    assert (found.state, found.is_live) == ("never_started", False)
+
+
+def test_a_submitter_that_died_before_the_run_heard_of_it(
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    """Between submission.json and the runs' places in it."""
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
+    (study.folder / "a" / "jobs.json").unlink()
+    found = pinned(study)
+    assert (found.state, found.is_live, found.launcher) == ("never_started", False, "slurm")
+    slurm.wait("77", name="sweep", raw="77")
+    assert (run_state_of(study, slurm).state, run_state_of(study, slurm).job) == ("queued", "77")
+
+
+def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(
+    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
+    slurm.queue = None
+    assert pinned(study).state == "queued"
+    slurm.queue = []
+    with study_lock(study.folder):
+        assert pinned(study).state == "queued"
+    assert run_state_of(study, slurm).state == "never_started"
+
+
+def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = in_the_background(tmp_path / "sweep", ["a"], "elsewhere:77:7")
+    alive = study.submission.folder / "alive"
+    for age_s, state in ((20, "queued"), (900, "never_started")):
+        alive.touch()
+        os.utime(alive, (NOW_S - age_s, NOW_S - age_s))
+        assert run_state_of(study, slurm).state == state
+
+
+def test_two_commands_work_through_the_same_runs(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """The newer one has been killed, and the older one will come to it."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
+    newer = replace(
+        study.submission,
+        id="20270115-2",
+        arrays=[replace(study.submission.arrays[0], job_id=f"{host}:{DEAD_PID}:7")],
+    )
+    newer.write()
+    add_place(study.folder / "a", Place(newer.id, 0, 0))
+    assert (run_state_of(study, slurm).state, run_state_of(study, slurm).submission) == (
+        "queued",
+        "20270115-1",
+    )
+
+
+@pytest.mark.parametrize("places", ["known", "damaged"])
+def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str, pinned: Pinned) -> None:
+    folder = study.folder / "a"
+    (folder / "status.json").write_bytes(b"\x00\xff" * 40)
+    if places == "damaged":
+        (folder / "jobs.json").write_bytes(b"\x00\xff" * 40)
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 30)), nodes="n1")
+    assert run_state_of(study, slurm).state == "running", "its submission names it"
+    slurm.queue = []
+    slurm.row("4242_0", "COMPLETED")
+    found = pinned(study)
+    assert (found.state, found.rule, found.is_live) == ("failed", "unreadable", False)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        3, [], {"places": 4}, {"places": [7]}, {"places": [{"submission": True, "array": 0, "task": 0}]},
+        {"places": [{"submission": [], "array": 0, "task": 0}]},
+        {"places": [{"submission": "x", "array": "0", "task": 0}]},
+    ],
+)  # fmt: skip
+def test_files_of_another_shape(study: MadeStudy, slurm: FakeSlurm, plain: object) -> None:
+    """They can be read, and are not what was written: of one run alone, or of what all were submitted by."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 30)), nodes="n1")
+    for name in ("jobs.json", "starts.json"):
+        (study.folder / "a" / name).write_text(json.dumps(plain))
+    assert run_state_of(study, slurm).state == "running", "its submission names it"
+    path = study.submission.folder / "submission.json"
+    for key, value in (("created_s", "1"), ("study", 3), ("arrays", 5), ("cwd", None), ("command", [])):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+        assert study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
+
+
+def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    folder = study.run("a")
+    (folder / "status.json").write_text("{")
+    found = run_state_of(study, slurm)
+    assert (found.state, found.rule) == ("failed", "unreadable")
+
+
+def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 8)), nodes="n1")
+    assert [pinned(study, name).state for name in ("a", "b")] == ["running"] * 2
+
+
+def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    """By sbatch --begin: no start of the job was before."""
+    slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
+    assert pinned(study).state == "queued"
+    lost_to_slurm(study, slurm)
+    assert pinned(study).state == "queued"
+    slurm.queue = []
+    slurm.wait("4242_0", reason="BeginTime")
+    assert pinned(study).state == "queued"
+
+
+def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    """What it would have gone on from."""
+    study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
+    slurm.row("4242_0", "CANCELLED by 0")
+    assert run_state_of(study, slurm).progress.step is None
+    (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
+    assert pinned(study).progress.step == 1143
+
+
+def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
+    """The first start of a job whose slurmd died alone, and goes on."""
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.row("4242_0", "NODE_FAIL", NodeList="n2", Restarts=restarts, Start=str(int(NOW_S - 900)))
+
+
+def test_a_copy_that_outlives_its_start_while_the_next_looks_at_it(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "RUNNING", NodeList="n1", Restarts="1", Start=str(int(NOW_S - 20)))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    assert pinned(study).state == "running"
+
+
+def test_a_copy_that_outlives_its_start_while_its_job_waits(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "PENDING", NodeList="", Restarts="2", Start="Unknown", End="Unknown")
+    slurm.wait("4242_0", reason="BeginTime")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    assert run_state_of(study, slurm).state == "running"
+    for state, reason in (("cancelled", "stopped by SIGTERM"), ("running", None)):
+        study.status("a", state, age_s=60, host="n2", reason=reason)
+        assert pinned(study).state == "queued"
+
+
+@pytest.mark.parametrize("restarts", ["0", ""])
+def test_a_copy_that_slurm_ended_when_its_node_came_back(
+    study: MadeStudy, slurm: FakeSlurm, restarts: str, pinned: Pinned
+) -> None:
+    """Slurm's last word is of a start that left it alone. restarts: older versions of sacct do not tell."""
+    lost_to_slurm(study, slurm, restarts)
+    slurm.row("4242_0", "COMPLETED", NodeList="n1", Restarts=restarts and "1", Start=str(int(NOW_S - 700)))
+    study.status("a", "cancelled", age_s=30, host="n2", reason="stopped by SIGTERM")
+    assert pinned(study).state == "node_failed"
+    study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
+    assert run_state_of(study, slurm).state == "cancelled"
+
+
+def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    study.run("a")
+    study.status("a", "running", age_s=900)
+    study.outcome("a", exit_code=1, environment={"SLURM_JOB_ID": "99"})
+    slurm.row("99", "PREEMPTED")
+    found = run_state_of(study, slurm)
+    assert (found.state, found.job, found.launcher) == ("preempted", "99", "slurm")
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed", "oom", "timeout"])
+def test_submitted_again_in_the_background_it_is_queued(
+    tmp_path: Path, slurm: FakeSlurm, state: str, pinned: Pinned
+) -> None:
+    """Its old end counts only as long as nothing newer is known: made_studies submits an hour before now."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
+    study.status("a", state, age_s=4000)
+    found = pinned(study)
+    assert (found.state, found.rule) == ("queued", "waits")
+    study.status("a", state, age_s=100)
+    assert run_state_of(study, slurm).state == state, "of its newest submission"
+
+
+def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
+    """As a real Slurm 22.05 told it: nothing is written anywhere."""
+    slurm.row("4242_0", "FAILED", "0:53")
+    slurm.row("4242_0.batch", "CANCELLED", "0:53")
+    for state, rule in (("never_started", "never_ran"), ("failed", "ended_before_it")):
+        found = pinned(study)
+        assert (found.state, found.rule) == (state, rule)
+        study.status("a", "timeout", age_s=4000)
+        study.wrote("a", "of the start before\n")
+        start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+        slurm.accounting = ""
+        slurm.row("4242_0", "FAILED", "0:53", Restarts="1")
