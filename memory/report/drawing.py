@@ -1,26 +1,37 @@
-"""How every picture is drawn: size, style, no window, nothing told on stderr. matplotlib is loaded here."""
+"""Charts as PNG files, drawn by matplotlib: same size and style everywhere, no window, no warnings."""
 
 from __future__ import annotations
 
 import io
 import logging
+import math
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from experiment_utils.errors import UserError
+from memory.report.chart import PATTERNS, Band, Chart
+from memory.report.colors import GREY, ON_PAGE, duration_unit, size_unit
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SIZE_INCHES = (6.4, 4.0)
 DPI = 150
-_TITLE_POINTS, _POINTS_AN_INCH = 9, 72
-_WIDTH_OF_A_LETTER = 0.62
-"""Of DejaVu Sans, in heights: of words and digits, a little less."""
-
+_TITLE_POINTS, _POINTS_PER_INCH = 9, 72
+_LETTER_WIDTH = 0.62
+"""Mean width of DejaVu Sans, in heights."""
+_HATCHES = dict(zip(PATTERNS, ("", "////", "...", "xxx", "\\\\\\\\", "---"), strict=True))
+_SETUP_WIDTH = 0.055
+"""Width of a setup stage, relative to all that is drawn over time."""
+_NARROWEST_BAND = 1 / 400
+"""Relative to the axis: a stage of milliseconds is still seen."""
+_NAMED_BANDS = 6
+_MOST_DOTS = 120
 _STYLE = {
     "text.parse_math": False,  # a run's name may hold a $
     "axes.spines.top": False,
@@ -32,8 +43,216 @@ _STYLE = {
     "ytick.labelsize": 9,
     "legend.fontsize": 8.5,
     "legend.frameon": False,
-    "hatch.linewidth": 0.6,
+    "hatch.linewidth": 0.5,
 }
+
+
+def charts_figure(charts: Sequence[Chart], title: str) -> Figure:
+    """Charts below each other on one x axis. The setup of the first one has a panel of its own."""
+    first = charts[0]
+    edge = first.setup[-1].end if first.setup else None
+    has_loop = edge is None or edge < first.ends
+    figure = new_figure((SIZE_INCHES[0], 4.0 if first.setup or first.bands else 3.0))
+    heights = [0.05, *(1.0 if chart is first else 0.5 for chart in charts)]
+    columns = (edge is not None) + has_loop
+    widths = [_SETUP_WIDTH * max(4, len(first.setup)), 1.0][-columns:]
+    grid = figure.subplots(
+        len(heights), columns, squeeze=False, sharey="row", sharex="col", height_ratios=heights,
+        width_ratios=widths,
+    )  # fmt: skip
+    if edge is not None:
+        _setup_panel(grid[:, 0], charts)
+    if has_loop:
+        _loop_panel(grid[:, -1], charts, first.begins if edge is None else edge)
+    for row, chart in zip(grid[1:], charts, strict=True):
+        _finish_y(row, chart)
+        if chart is not first:
+            row[-1].legend(loc="lower right", ncols=len(chart.series), handlelength=2.4)
+    handles = _handles(grid[1])
+    figure.legend(handles.values(), handles, loc="outside lower right", ncols=3, handlelength=2.4)
+    away = "".join(f"; {limit.label}, far above" for limit in first.limits_out_of_view)
+    give_title(figure, title + away, GREY)
+    return figure
+
+
+def grid_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
+    """Small charts next to each other, each with its name, on common axes."""
+    columns = 3 if len(charts) % 3 == 0 or len(charts) > 4 else 2
+    rows = math.ceil(len(charts) / columns)
+    figure = new_figure((SIZE_INCHES[0], 1.1 + 1.5 * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes, named in zip(grid.flat, [*charts, *[None] * (rows * columns - len(charts))], strict=True):
+        if named is None:
+            axes.set_axis_off()
+            continue
+        name, chart = named
+        scale_s, unit = _draw(axes, chart, chart.begins, chart.ends)
+        axes.set_xlim(chart.begins / scale_s, chart.ends / scale_s)
+        axes.set_title(name)
+    figure.supxlabel(unit, fontsize=10)
+    _finish_y(grid[:, 0], max((chart for _, chart in charts), key=lambda chart: chart.highest))
+    handles = _handles(grid.flat)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, handlelength=1.6)
+    give_title(figure, title, GREY)
+    return figure
+
+
+def _setup_panel(column: Sequence[Axes], charts: Sequence[Chart]) -> None:
+    """Setup stages, each of the same width, with its name below. column: the strip, and the axes below it."""
+    import numpy as np
+
+    bands = charts[0].setup
+    edges = [band.begin for band in bands] + [bands[-1].end or 0.0]
+    for i in range(1, len(edges)):
+        edges[i] = max(edges[i], edges[i - 1] + 1e-6)
+    column[0].set_axis_off()
+    column[0].text(
+        0, 0.5, "setup (not to scale)", va="center", fontsize=8.5, color=GREY, transform=column[0].transAxes
+    )
+    for axes, chart in zip(column[1:], charts, strict=True):
+        scale, _ = _draw(axes, chart, edges[0], edges[-1], is_setup=True)
+        ends = np.asarray(edges) / scale
+        places = np.arange(len(ends))
+        axes.set_xscale("function", functions=(_interpolation(ends, places), _interpolation(places, ends)))
+        axes.set_xlim(ends[0], ends[-1])
+        for begin, end in list(pairwise(ends))[::2]:
+            axes.axvspan(begin, end, color="#EEEEEE", zorder=0, linewidth=0)
+        middles = _interpolation(places, ends)(places[:-1] + 0.5)
+        axes.set_xticks(middles, [band.label for band in bands], rotation=90, fontsize=8)
+        axes.tick_params(axis="x", length=0)
+
+
+def _interpolation(xs: Any, ys: Any) -> Callable[[Any], Any]:
+    import numpy as np
+
+    return lambda values: np.interp(values, xs, ys)
+
+
+def _loop_panel(column: Sequence[Axes], charts: Sequence[Chart], begins: float) -> None:
+    """All from `begins` over time. column: the strip of bands, and the axes below it."""
+    strip, ends = column[0], charts[0].ends
+    for axes, chart in zip(column[1:], charts, strict=True):
+        scale, unit = _draw(axes, chart, begins, ends)
+    last = column[-1]
+    last.set_xlabel(unit)
+    last.set_xlim(begins / scale, max(ends + 0.005 * (ends - begins), begins + 1e-3) / scale)
+    _draw_bands(strip, [b for b in charts[0].bands if b.row == 0 and b.begin >= begins], scale, ends)
+
+
+def _draw_bands(strip: Axes, bands: Sequence[Band], scale: float, ends: float) -> None:
+    """A rectangle for each band, named inside if the name fits, and in a legend above."""
+    from matplotlib.patches import Patch, Rectangle
+
+    strip.set_axis_off()
+    strip.set_ylim(0, 1)
+    names = list(dict.fromkeys(band.label for band in bands))
+    hatches = list(_HATCHES.values())
+    begins = min((band.begin for band in bands), default=0.0)
+
+    def look(name: str) -> dict[str, Any]:
+        color = next(band.color for band in bands if band.label == name)
+        hatch = hatches[names.index(name) % len(hatches)]
+        return {"facecolor": ON_PAGE[color][0], "edgecolor": GREY, "hatch": hatch, "linewidth": 0.4}
+
+    # the shortest last, so that none is hidden behind a longer one
+    for band in sorted(bands, key=lambda band: band.begin - (ends if band.end is None else band.end)):
+        end = ends if band.end is None else band.end
+        share = max((end - band.begin) / ((ends - begins) or 1.0), _NARROWEST_BAND)
+        width = share * (ends - begins)
+        strip.add_patch(Rectangle((band.begin / scale, 0), width / scale, 1, **look(band.label)))
+        if share * 70 > len(band.label) + 1:
+            strip.text(
+                (band.begin + width / 2) / scale, 0.45, band.label, ha="center", va="center", fontsize=7,
+                bbox={"facecolor": ON_PAGE[band.color][0], "linewidth": 0, "pad": 0.8},
+            )  # fmt: skip
+    handles = [Patch(label=name, **look(name)) for name in names[:_NAMED_BANDS]]
+    if len(names) > 1:
+        strip.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), borderpad=0,
+            borderaxespad=0.3, handlelength=1.2, handletextpad=0.5, columnspacing=1.4, fontsize=8,
+        )  # fmt: skip
+
+
+def _draw(
+    axes: Axes, chart: Chart, begins: float, ends: float, *, is_setup: bool = False
+) -> tuple[float, str]:
+    """Draw a chart between two x values; returns the divisor of x, and the label of x with its unit."""
+    import numpy as np
+
+    x = np.asarray(chart.x, dtype=float)
+    within = (begins <= x) & (x <= ends)
+    scale, unit = duration_unit(chart.ends) if chart.x_axis.unit == "seconds" else (1.0, "")
+    size = _size(chart)[0]
+    at = x[within] / scale
+    for one, below, above in chart.stacked():
+        low, high = np.asarray(below)[within] / size, np.asarray(above)[within] / size
+        is_cache = one.color == "cache"
+        axes.fill_between(
+            at, low, high, facecolor="none" if is_cache else ON_PAGE[one.color][0],
+            edgecolor="#BBBBBB" if is_cache else "#FFFFFF99", hatch=_HATCHES[one.pattern], linewidth=0,
+            label=one.name, gid=one.name,
+        )  # fmt: skip
+    for one in chart.series:
+        if one.kind != "line" or not one.shown:
+            continue
+        y = np.asarray([math.nan if v is None else v for v in one.y], dtype=float)[within] / size
+        known = ~np.isnan(y) if one.spans_gaps else np.ones(len(y), dtype=bool)
+        style: Any = (0, one.dash) if one.dash else "-"
+        dots = {"marker": "o", "markersize": 2.0} if one.color == "ink" and len(at) <= _MOST_DOTS else {}
+        color = ON_PAGE[one.color][0]
+        axes.plot(
+            at[known],
+            y[known],
+            color=color,
+            linestyle=style,
+            linewidth=1.3,
+            label=one.name,
+            gid=one.name,
+            **dots,
+        )
+    for limit in chart.limits_in_view:
+        axes.axhline(limit.value / size, color=ON_PAGE["red"][0], linewidth=1.6, gid="limit", label="_limit")
+        if not is_setup:
+            axes.annotate(
+                limit.label, (0, limit.value / size), (4, -3), xycoords=("axes fraction", "data"), va="top",
+                textcoords="offset points", fontsize=8, color=ON_PAGE["bad"][0], bbox=_HALO,
+            )  # fmt: skip
+    labels = set()
+    for mark in chart.marks:
+        if begins <= mark.at <= ends:
+            color = ON_PAGE["bad" if mark.is_bad else "soft"][0]
+            axes.axvline(
+                mark.at / scale, color=color, linewidth=1.4, linestyle=(0, (1, 1)), gid="mark", label="_mark"
+            )
+            if mark.label not in labels:
+                axes.annotate(
+                    mark.label, (mark.at / scale, 0), (-3, 6 + 11 * len(labels)), fontsize=8, color=color, ha="right",
+                    xycoords=("data", "axes fraction"), textcoords="offset points", bbox=_HALO,
+                )  # fmt: skip
+            labels.add(mark.label)
+    return scale, f"{chart.x_axis.label} ({unit})" if unit else chart.x_axis.label
+
+
+_HALO = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
+
+
+def _size(chart: Chart) -> tuple[float, str]:
+    return size_unit(chart.highest) if chart.y_axis.unit == "bytes" else (1.0, "")
+
+
+def _finish_y(row: Sequence[Axes], chart: Chart) -> None:
+    size, unit = _size(chart)
+    row[0].set_ylabel(f"{chart.y_axis.label} ({unit})" if unit else chart.y_axis.label)
+    top = max([chart.highest, chart.y_axis.end or 0.0, *(limit.value for limit in chart.limits_in_view)])
+    if chart.y_axis.from_zero:
+        row[0].set_ylim(0, 1.05 * (top or 1.0) / size)
+
+
+def _handles(row: Sequence[Axes]) -> dict[str, Any]:
+    """Label -> handle of a legend for several axes."""
+    return {
+        label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
 
 
 def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:
@@ -47,19 +266,19 @@ def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:
 
 
 def give_title(figure: Figure, title: str, color: str) -> None:
-    """Above all of it, in as many lines as it needs: matplotlib's own wrapping reads a $ as mathematics."""
-    columns = int(figure.get_figwidth() * _POINTS_AN_INCH / (_TITLE_POINTS * _WIDTH_OF_A_LETTER))
+    """Put a title above all, on as many lines as it needs: matplotlib's own wrapping reads a $ as math."""
+    columns = int(figure.get_figwidth() * _POINTS_PER_INCH / (_TITLE_POINTS * _LETTER_WIDTH))
     figure.suptitle(textwrap.fill(title, columns), x=0.01, ha="left", fontsize=_TITLE_POINTS, color=color)
 
 
 @contextmanager
 def own_style() -> Iterator[None]:
-    """The same look whatever the user's matplotlibrc says, and nothing told on stderr.
+    """Draw with the same look whatever the user's matplotlibrc says, without warnings on stderr.
 
     Raises:
         UserError: matplotlib is not installed.
     """
-    # that it builds its font cache, or has no home to put it in, matplotlib tells as a warning
+    # matplotlib warns when it builds its font cache, or has no home to put it in
     chatter = logging.getLogger("matplotlib")
     level_before = chatter.level
     chatter.setLevel(logging.ERROR)
@@ -68,7 +287,7 @@ def own_style() -> Iterator[None]:
             from matplotlib import style
         except ImportError as error:
             raise UserError(
-                "a PNG needs matplotlib: pip install matplotlib, or ask for --html", code="no-matplotlib"
+                "a PNG needs matplotlib: pip install matplotlib, or use --html", code="no-matplotlib"
             ) from error
         with style.context(["default", _STYLE]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from")

@@ -22,9 +22,9 @@ from memory.leaks import monitor as leak_monitor
 from memory.measure.cuda_allocator import Gpu, read_gpu
 from memory.record.ring import NOTE_HOLDS_S, GpuNotes, RingWriter, read_ring
 from memory.record.samples import SLOT_BYTES, Sample, packed, unpacked
-from memory.report.charts import gpu_over_time
-from memory.report.figure import attempt_figure
-from memory.report.history import read_history
+from memory.report.data.history import read_history
+from memory.report.run_charts import gpu_over_time
+from memory.report.run_report import attempt_figure
 from memory.show.here_holders import gpu_lines
 from memory.show.watch_lines import line
 from memory.show.watch_view import View

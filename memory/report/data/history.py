@@ -1,7 +1,7 @@
-"""What a run folder tells of memory over time: attempts, in each of them tracks, in each moments and stages.
+"""Memory of a run over time, read from its folder: attempts, their tracks, moments and stages.
 
-Records are read one by one and thinned as they come, so that a run of a million stages takes as much
-memory as one of a thousand.
+Records are read one by one and thinned on the way, so that a run of a million stages takes as much memory as
+one of a thousand.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from experiment_utils.json_values import finite, integer, mapping, text
 from memory.explain.evidence.attempts import Newest, Records, newest
 from memory.record.evidence import Evidence
 from memory.record.ring import Ring
-from memory.report.moments import COLUMNS, Moment, of_sample, of_snapshot
-from memory.report.stages import Span, StageBook, StageRow
-from memory.report.thin import kept
+from memory.report.data.moments import AMOUNTS, Moment, recorded_moment, sampled_moment
+from memory.report.data.stage_rows import Span, StageBook, StageRow
+from memory.report.data.thin import kept
 
 POINTS = 2000
-"""Of a track in a plot."""
+"""Most moments of a track that are kept."""
 _HELD = 8 * POINTS
 _CLOCK_JUMP_S = 5.0
 _Key = tuple[int, int]
@@ -32,27 +32,28 @@ _Key = tuple[int, int]
 
 @dataclass
 class Track:
-    """One process of a distributed run in one attempt, or the whole job as seen from outside.
-
-    rank: None where only the supervisor looked. moments: oldest first, at most `POINTS`. spans, rows: stages.
-    clock: pairs of Unix time and seconds since its zero, one more for each time that the clock was set.
-    ended_s: since its zero, as who waited for it saw.
-    """
+    """One process of a distributed run in one attempt, or the whole job as its supervisor saw it."""
 
     rank: int | None
+    """None if only the supervisor recorded it."""
     moments: list[Moment] = field(default_factory=list)
+    """Oldest first, at most `POINTS`."""
     spans: list[Span] = field(default_factory=list)
     rows: list[StageRow] = field(default_factory=list)
     clock: list[tuple[float, float]] = field(default_factory=list)
+    """(Unix time, seconds since the attempt began); one more pair each time the clock was set."""
     limit_at: str | None = None
+    """Path of the cgroup that has the limit, or `host`."""
     scope: str = "job"
+    """The processes that U counts: of the job's cgroup, or of the process tree."""
     main_pid: int | None = None
     records: int = 0
     samples: int = 0
     ended_s: float | None = None
+    """Time of its end, as its supervisor saw it."""
 
     def at(self, time_s: float) -> float | None:
-        """Seconds since its zero, of a Unix time; None where no clock was recorded."""
+        """Seconds since the attempt began at a Unix time; None if no clock was recorded."""
         return _at(self.clock, time_s) if self.clock else None
 
     @property
@@ -70,14 +71,14 @@ class Track:
 
     @property
     def limit_bytes(self) -> int | None:
-        """As U was highest; a process that is gone has no cgroup any more, and is seen under the host's."""
+        """The limit when U was highest. The last sample can be of the host: the cgroup goes with the run."""
         highest = self.highest
         if highest is not None and highest.limit is not None:
             return highest.limit
         return next((moment.limit for moment in reversed(self.moments) if moment.limit is not None), None)
 
     def stage_at(self, at_s: float) -> str | None:
-        """`train > forward`, the innermost stage of the main thread that ran then; None between stages."""
+        """`train > forward`: the innermost stage of the main thread at that time; None between stages."""
         around = [
             span
             for span in self.spans
@@ -89,14 +90,16 @@ class Track:
 
 @dataclass
 class Attempt:
-    """number: from 1. tracks: by rank; U of all of them is the same job's, where that is one machine."""
+    """One start of the run."""
 
     number: int
+    """From 1."""
     tracks: list[Track] = field(default_factory=list)
+    """By rank. On one machine U of each is that of the same job."""
 
     @property
     def main(self) -> Track:
-        """The track that a report begins with: the one seen most often near its end."""
+        """The track that a report begins with: the sampled one, else the lowest rank."""
         return max(self.tracks, key=lambda track: (track.samples > 0, -(track.rank or 0)))
 
     @property
@@ -106,18 +109,20 @@ class Attempt:
 
     @property
     def lasted_s(self) -> float:
-        """Of the longest track."""
+        """Seconds of the longest track."""
         return max((track.lasted_s for track in self.tracks), default=0.0)
 
 
 @dataclass
 class History:
-    """name: of the run. attempts: oldest first, at least one. notes: what a reader should know."""
+    """All attempts of a run."""
 
     name: str
     evidence: Evidence
     attempts: list[Attempt]
+    """Oldest first, at least one."""
     notes: list[str] = field(default_factory=list)
+    """Remarks on damaged or missing evidence."""
 
     @property
     def last(self) -> Attempt:
@@ -128,7 +133,7 @@ def read_history(folder: Path) -> History:
     """Read the folder once, record by record.
 
     Raises:
-        UserError: nothing of the run's memory was written down.
+        UserError: the folder has neither stage records nor samples.
     """
     evidence = Evidence(folder)
     notes: list[str] = []
@@ -148,8 +153,8 @@ def read_history(folder: Path) -> History:
             "what an earlier process left in this folder under the same number of its attempt is left out"
         )
     for place in evidence.attempt_folders():
-        if (of_earlier := int(place.name)) != number:
-            _add_kept(attempts, of_earlier, Evidence(place), notes)
+        if (earlier := int(place.name)) != number:
+            _add_kept(attempts, earlier, Evidence(place), notes)
     if ring is not None and ring.samples and not is_left_aside:
         attempt = attempts.setdefault(number, Attempt(number))
         _add_samples(attempt, ring, notes)
@@ -164,7 +169,7 @@ def read_history(folder: Path) -> History:
     ]
     if not found:
         raise UserError(
-            f"{folder}: nothing of this run's memory was written down: expected memory.jsonl (stages) or "
+            f"{folder}: nothing of this run's memory was recorded: expected memory.jsonl (stages) or "
             "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND",
             code="no-records",
         )
@@ -189,15 +194,22 @@ def _key(record: dict[str, Any]) -> _Key:
 def _begins(
     known: Records, latest: Records, readers: dict[_Key, _Reader]
 ) -> dict[_Key, dict[str, Any] | None]:
-    """The first record of the newest attempt, of each rank where others of its number lie before it; None
-    where all are of an earlier process: a command that is run again in its folder counts from 1 again.
+    """The first record of the newest attempt of each rank that has older records with the same number.
 
-    known: of the last process of each rank. latest: those since its supervisor began.
+    A command that runs again in its folder counts its attempts from 1 again.
+
+    Args:
+        known: Records of the last process of each rank.
+        latest: Records since its supervisor began.
+        readers: Readers of all records.
+
+    Returns:
+        The first record by attempt and rank; None if all records are of an earlier process.
     """
     found: dict[_Key, dict[str, Any] | None] = {}
     lowest = min(known, default=0)
     for rank, records in known.items():
-        # clocks of other machines, on which other ranks are, may be apart
+        # clocks of the machines of other ranks can differ
         own = latest.get(rank) if rank == lowest else records if lowest in latest else None
         key, first = _key(records[0]), own[0] if own else None
         if key in readers and readers[key].first != first:
@@ -208,7 +220,7 @@ def _begins(
 def _from_there_on(
     records: Iterable[dict[str, Any]], begins: dict[_Key, dict[str, Any] | None]
 ) -> Iterator[dict[str, Any]]:
-    """Without those before the beginning of their attempt."""
+    """The records without those before the beginning of their attempt."""
     waiting = dict(begins)
     for record in records:
         key = _key(record)
@@ -228,9 +240,7 @@ def _add_kept(attempts: dict[int, Attempt], number: int, evidence: Evidence, not
 
 
 def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt]) -> int:
-    """The number of the attempt that was sampled, as its records have it: a supervisor that was told of none
-    says 1.
-    """
+    """Number of the sampled attempt by its records: a supervisor that does not know it writes 1."""
     records = latest.records.get(min(latest.records, default=0))
     if records and ring is not None and latest.ring is ring:
         return _key(records[0])[0]
@@ -258,7 +268,7 @@ class _Reader:
                 track.clock.append((time_s, at_s))
         if not isinstance(snapshot, dict):
             return
-        moment = of_snapshot(snapshot, at_s)
+        moment = recorded_moment(snapshot, at_s)
         if moment.u is None and moment.rss is None:
             return
         self._moments.append(moment)
@@ -275,26 +285,24 @@ class _Reader:
         track.rows, track.spans = self._book.rows, self._book.spans
         if len(track.clock) > 1:
             by_s = [b[0] - b[1] - (a[0] - a[1]) for a, b in pairwise(track.clock)]
-            told = ", ".join(f"{jump_s:+,.0f} s" for jump_s in by_s[:3])
-            notes.append(
-                f"the machine's clock was set while the run ran: {told}; times here are without that"
-            )
+            jumps = ", ".join(f"{jump_s:+,.0f} s" for jump_s in by_s[:3])
+            notes.append(f"the machine's clock was set during the run: {jumps}; times here leave that out")
             del track.clock[64:]
         return track
 
 
 def thinned(moments: list[Moment], most: int) -> list[Moment]:
-    """At most so many, with the peaks of every amount."""
+    """At most `most` of the moments, with the peaks of every amount."""
     if len(moments) <= most:
         return moments
-    columns = [[getattr(moment, name) for moment in moments] for name in COLUMNS]
+    columns = [[getattr(moment, name) for moment in moments] for name in AMOUNTS]
     if all(u is None for u in columns[0]):
-        columns[0] = columns[COLUMNS.index("rss")]
+        columns[0] = columns[AMOUNTS.index("rss")]
     return [moments[index] for index in kept(columns, most)]
 
 
 def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
-    """Put the samples between the records of the track whose process they are about."""
+    """Merge the samples into the track of their process."""
     pid = integer(ring.facts.get("pid"))
     track = next((track for track in attempt.tracks if track.main_pid == pid and pid is not None), None)
     if track is None and len(attempt.tracks) == 1:
@@ -306,13 +314,13 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
         first_s = finite(ring.facts.get("started_s")) or ring.samples[0].time_s
         track.clock = [(min(first_s, ring.samples[0].time_s), 0.0)]
     track.samples = len(ring.samples)
-    seen = [of_sample(sample, _at(track.clock, sample.time_s)) for sample in ring.samples]
+    seen = [sampled_moment(sample, _at(track.clock, sample.time_s)) for sample in ring.samples]
     track.main_pid = pid if track.main_pid is None else track.main_pid
     track.limit_at = track.limit_at or text(ring.facts.get("limit_at")) or None
     _raise_highest(track, seen)
-    beside = [sample.beside_anon_bytes for sample in ring.samples]
-    known = [(moment.at_s, amount) for moment, amount in zip(seen, beside, strict=True) if amount]
-    recorded = [_with_others(moment, known) for moment in track.moments]
+    neighbours = [sample.neighbours_anon_bytes for sample in ring.samples]
+    known = [(moment.at_s, amount) for moment, amount in zip(seen, neighbours, strict=True) if amount]
+    recorded = [_without_neighbours(moment, known) for moment in track.moments]
     together = sorted([*recorded, *seen], key=lambda moment: moment.at_s)
     begin_s = min([0.0, *(moment.at_s for moment in together[:1])])
     track.moments = thinned([replace(moment, at_s=moment.at_s - begin_s) for moment in together], POINTS)
@@ -323,15 +331,14 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
 
 
 def _see_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
-    """The last sample is up to a second older, or the only one. numbers: of the attempt, by who counts."""
-    time_s, track = finite(outcome.get("ended_s")), attempt.main
-    of = integer(outcome.get("attempt"))
-    if time_s is not None and of is not None and of in numbers:
-        track.ended_s = track.at(time_s)
+    """Note the recorded end, if it is of one of these numbers. The last sample can be a second older."""
+    time_s, number = finite(outcome.get("ended_s")), integer(outcome.get("attempt"))
+    if time_s is not None and number is not None and number in numbers:
+        attempt.main.ended_s = attempt.main.at(time_s)
 
 
 def _raise_highest(track: Track, seen: list[Moment]) -> None:
-    """What samples saw within each stage, which its own records, before and after, did not."""
+    """Count the samples within each stage for its highest U; its records are of before and after."""
     rows = {(row.thread, row.path): row for row in track.rows}
     times = [moment.at_s for moment in seen]
     for span in track.spans:
@@ -340,18 +347,18 @@ def _raise_highest(track: Track, seen: list[Moment]) -> None:
             rows[span.thread, span.path].saw(moment.u)
 
 
-def _with_others(moment: Moment, beside: list[tuple[float, int]]) -> Moment:
-    """What processes beside the run held at the nearest sample: a record cannot tell it from the workers'."""
-    if not moment.workers or not beside:
+def _without_neighbours(moment: Moment, neighbours: list[tuple[float, int]]) -> Moment:
+    """Move the anon of other processes in the cgroup, known from the nearest sample, from workers to other."""
+    if not moment.workers or not neighbours:
         return moment
-    at = bisect_left(beside, (moment.at_s, 0))
-    amount = min(beside[max(0, at - 1) : at + 1], key=lambda one: abs(one[0] - moment.at_s))[1]
+    at = bisect_left(neighbours, (moment.at_s, 0))
+    amount = min(neighbours[max(0, at - 1) : at + 1], key=lambda one: abs(one[0] - moment.at_s))[1]
     moved = min(moment.workers, max(0, amount - (moment.other or 0)))
     return replace(moment, workers=moment.workers - moved, other=(moment.other or 0) + moved)
 
 
 def _at(clock: list[tuple[float, float]], time_s: float) -> float:
-    """Seconds since the attempt began, of a Unix time; a clock that was set is followed."""
+    """Seconds since the attempt began at a Unix time, by a clock that may have been set."""
     ends_s = [at_s for _, at_s in clock[1:]] + [float("inf")]
     for (from_s, begin_s), end_s in zip(clock, ends_s, strict=True):
         if begin_s <= begin_s + time_s - from_s <= end_s:

@@ -1,0 +1,123 @@
+"""A report as plain lines of at most 80 columns: the sections of a `Page` that a terminal can show."""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from experiment_utils import display
+from experiment_utils.quantities import format_bytes
+from memory.record.stage_line import duration
+from memory.report.chart import Chart
+from memory.report.page import Cell, Column, Fact, Tone
+
+COLUMNS = 80
+_BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+_LEAST_NAME = 12
+"""Characters of a name in the first column of a table that are left when it is cut."""
+
+
+class PlainText:
+    """Takes the same sections as a `Page`."""
+
+    def __init__(self, title: str) -> None:
+        self.lines = _wrapped(title)
+
+    def heading(self, title: str, note: str = "") -> None:
+        self.lines += ["", *_wrapped(title + (f": {note}" if note else ""))]
+
+    def text(self, words: str, tone: Tone = "") -> None:
+        """A paragraph."""
+        self.lines += _wrapped(words, "  ")
+
+    def items(self, lines: Sequence[str]) -> None:
+        """A list."""
+        for line in lines:
+            self.text(line)
+
+    def facts(self, facts: Sequence[Fact]) -> None:
+        """A line for each fact."""
+        wide = max((len(fact.label) for fact in facts), default=0)
+        for fact in facts:
+            note = f", {fact.note}" if fact.note else ""
+            self.lines += _wrapped(f"  {fact.label:<{wide}}  {fact.value}{note}", "    ")
+
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], *, caption: str = ""
+    ) -> None:
+        """A table without the columns that are for pages alone. Names are cut if it is too wide."""
+        places = [i for i, column in enumerate(columns) if not column.only_page]
+        shown = [[row[i] for i in places] for row in rows]
+        text = [["  " * c.indent + c.text if isinstance(c, Cell) else c for c in row] for row in shown]
+        if not any(row[-1] for row in text) and not columns[places[-1]].title:
+            places, text = places[:-1], [row[:-1] for row in text]
+        right = [at for at, i in enumerate(places) if columns[i].is_number]
+        titles = [columns[i].title for i in places]
+        found = display.table(titles, text, right=right, indent="  ")
+        over = max(map(len, found)) - COLUMNS
+        if over > 0:
+            wide = max(_LEAST_NAME, max(len(row[0]) for row in text) - over)
+            cut = [[row[0] if len(row[0]) <= wide else f"{row[0][: wide - 1]}…", *row[1:]] for row in text]
+            found = display.table(titles, cut, right=right, indent="  ")
+        self.lines += ([f"  {caption}"] if caption else []) + found
+
+    def figure(self, chart: Chart, *, title: str = "", caption: str = "") -> None:
+        """The first line of a chart as blocks."""
+        line = next((one for one in chart.series if one.kind == "line"), None)
+        known = [] if line is None else [y for y in line.y if y is not None]
+        if line is None or not known:
+            return
+        limits = [limit for limit in chart.limits_in_view if limit.value >= max(known)]
+        scale, name = (
+            (limits[0].value, limits[0].label)
+            if limits
+            else (max(known), f"highest {format_bytes(int(max(known)))}")
+        )
+        blocks = sparkline(list(zip(chart.x, line.y, strict=True)), scale, COLUMNS - 24)
+        self.text(f"{title or line.name}; full block: {name}")
+        self.lines.append(f"  {blocks} {duration(chart.ends)}")
+
+    def figures(self, charts: Sequence[tuple[str, Chart]]) -> None:
+        """The first line of each chart as blocks."""
+        for title, chart in charts:
+            self.figure(chart, title=title)
+
+
+def sparkline(points: Sequence[tuple[float, float | None]], highest: float, width: int) -> str:
+    """Draw values as blocks from 0 to `highest`.
+
+    Args:
+        points: (x, value) by x. A stretch without a value looks like the one before it.
+        highest: The value of a full block.
+        width: Number of blocks; each shows the highest value of its stretch of x.
+    """
+    known = [(x, value) for x, value in points if value is not None]
+    begin, end = known[0][0], known[-1][0]
+    most: dict[int, float] = {}
+    for x, value in known:
+        place = min(width - 1, int((x - begin) / (end - begin) * width)) if end > begin else 0
+        most[place] = max(value, most.get(place, value))
+    line, now, blocks = "", 0.0, _blocks()
+    for place in range(max(most) + 1):
+        now = most.get(place, now)
+        share = min(1.0, max(0.0, now / highest)) if highest > 0 else 0.0
+        line += blocks[min(len(blocks) - 1, math.floor(share * len(blocks)))]
+    return line
+
+
+def _blocks() -> str:
+    """Plain characters if standard output is Latin-1 or ASCII, which have no blocks."""
+    try:
+        _BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN_BLOCKS
+    return _BLOCKS
+
+
+def _wrapped(words: str, indent: str = "") -> list[str]:
+    first = indent if not words.startswith(" ") else ""
+    return textwrap.wrap(
+        words, COLUMNS, initial_indent=first, subsequent_indent=indent + "  ", break_on_hyphens=False
+    )
