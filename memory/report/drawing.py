@@ -69,7 +69,9 @@ def charts_figure(charts: Sequence[Chart], title: str) -> Figure:
         if chart is not first:
             row[-1].legend(loc="lower right", ncols=len(chart.series), handlelength=2.4)
     handles = _handles(grid[1])
-    figure.legend(handles.values(), handles, loc="outside lower right", ncols=3, handlelength=2.4)
+    figure.legend(
+        handles.values(), handles, loc="outside lower right", ncols=5, handlelength=2.2, columnspacing=1.4
+    )
     away = "".join(f"; {limit.label}, far above" for limit in first.limits_out_of_view)
     give_title(figure, title + away, GREY)
     return figure
@@ -198,7 +200,11 @@ def _draw(
         y = np.asarray([math.nan if v is None else v for v in one.y], dtype=float)[within] / size
         known = ~np.isnan(y) if one.spans_gaps else np.ones(len(y), dtype=bool)
         style: Any = (0, one.dash) if one.dash else "-"
-        dots = {"marker": "o", "markersize": 2.0} if one.color == "ink" and len(at) <= _MOST_DOTS else {}
+        dots = (
+            {"marker": "o", "markersize": 2.0}
+            if one.color == "ink" and not one.dash and len(at) <= _MOST_DOTS
+            else {}
+        )
         color = ON_PAGE[one.color][0]
         axes.plot(
             at[known],
@@ -226,8 +232,8 @@ def _draw(
             )
             if mark.label not in labels:
                 axes.annotate(
-                    mark.label, (mark.at / scale, 0), (-3, 6 + 11 * len(labels)), fontsize=8, color=color, ha="right",
-                    xycoords=("data", "axes fraction"), textcoords="offset points", bbox=_HALO,
+                    mark.label, (mark.at / scale, 0), (-3, 6 + 11 * len(labels)), fontsize=8, color=color,
+                    ha="right", xycoords=("data", "axes fraction"), textcoords="offset points", bbox=_HALO,
                 )  # fmt: skip
             labels.add(mark.label)
     return scale, f"{chart.x_axis.label} ({unit})" if unit else chart.x_axis.label

@@ -26,6 +26,7 @@ function swatch(one) {
 class Chart {
   constructor(figure) {
     Object.assign(this, JSON.parse(figure.querySelector("script").textContent));
+    figure.chart = this;
     this.series = [...this.series.filter((one) => one.kind === "stack").reverse(), ...this.series.filter((one) => one.kind === "line")];
     this.strip = html("div", "bands");
     this.said = html("div", "unseen");

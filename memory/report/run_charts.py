@@ -56,7 +56,11 @@ def over_time(track: Track, events: Sequence[Event] = (), *, group: str = "") ->
         note = "reclaimed when memory is short: no danger"
         series.append(Series("page cache", cache, "cache", "stack", "level", shown=is_within, note=note))
     if peak:
-        whose = "U of the job" if track.scope == "job" else "U of the processes"
+        whose = (
+            "U of the job"
+            if track.scope == "job" and any(m.kernel for m in moments)
+            else "U of the processes"
+        )
         series.append(Series(whose, [moment.u for moment in moments], "ink"))
     rss = [moment.rss for moment in moments]
     if any(rss):
@@ -86,7 +90,7 @@ def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
         for number, (field, (name, color)) in enumerate(looks.items())
         if any(values := [getattr(moment, field) for moment in held])
     ]
-    times, y_axis = [moment.at_s for moment in held], Axis("GPU memory", "bytes")
+    times, y_axis = [moment.at_s for moment in held], Axis("GPU", "bytes")
     return Chart(
         "memory of the GPU over time", times, series, _time_axis(track), y_axis, height=180, group=group
     )

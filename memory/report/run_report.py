@@ -194,7 +194,8 @@ def _add_stages(view: Page | PlainText, track: Track, caption: str) -> None:
     has_gpu = any(row.gpu_peak_bytes is not None for row in track.rows)
     columns = [
         Column("stage"), Column("times", True), Column("seconds", True),
-        Column("U before", True, only_page=True), Column("highest", True), Column("after", True), Column("change", True),
+        Column("U before", True, only_page=True), Column("highest", True), Column("after", True),
+        Column("change", True),
         Column("anon change", True, only_page=True), Column("peak rss", True),
         *([Column("GPU peak", True)] if has_gpu else []), Column(""),
     ]  # fmt: skip

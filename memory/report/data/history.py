@@ -348,7 +348,7 @@ def _raise_highest(track: Track, seen: list[Moment]) -> None:
 
 
 def _without_neighbours(moment: Moment, neighbours: list[tuple[float, int]]) -> Moment:
-    """Move the anon of other processes in the cgroup, known from the nearest sample, from workers to other."""
+    """Move anon of other processes in the cgroup, by the nearest sample, from workers to other."""
     if not moment.workers or not neighbours:
         return moment
     at = bisect_left(neighbours, (moment.at_s, 0))

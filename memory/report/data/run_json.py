@@ -35,7 +35,8 @@ def _track(track: Track) -> dict[str, Any]:
     highest = track.highest
     peak = None if highest is None else {
         "unreclaimable_bytes": highest.u, "main_anon_bytes": highest.main,
-        "workers_anon_bytes": highest.workers, "other_bytes": highest.other, "shmem_bytes": highest.shmem, "kernel_bytes": highest.kernel,
+        "workers_anon_bytes": highest.workers, "other_bytes": highest.other,
+        "shmem_bytes": highest.shmem, "kernel_bytes": highest.kernel,
         "cache_bytes": highest.cache, "at_s": highest.at_s, "stage": track.stage_at(highest.at_s),
         "is_sampled": highest.is_sample,
     }  # fmt: skip
