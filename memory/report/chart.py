@@ -45,7 +45,7 @@ class Series:
 
     name: str
     y: Sequence[float | None]
-    """As long as x of the chart; None or nan is unknown."""
+    """A value for each x of the chart; None or nan is unknown."""
     color: str = "blue"
     """A name of `colors.ON_PAGE`."""
     kind: Kind = "line"

@@ -47,55 +47,39 @@ _STYLE = {
 }
 
 
-def charts_figure(charts: Sequence[Chart], title: str) -> Figure:
-    """Charts below each other on one x axis. The setup of the first one has a panel of its own."""
-    first = charts[0]
+def charts_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
+    """Draw charts below each other on one x axis, each with its name, if it has one.
+
+    The setup of the first chart has a panel of its own on the left.
+    """
+    first = charts[0][1]
     edge = first.setup[-1].end if first.setup else None
     has_loop = edge is None or edge < first.ends
-    figure = new_figure((SIZE_INCHES[0], 4.0 if first.setup or first.bands else 3.0))
-    heights = [0.05, *(1.0 if chart is first else 0.5 for chart in charts)]
     columns = (edge is not None) + has_loop
-    widths = [_SETUP_WIDTH * max(4, len(first.setup)), 1.0][-columns:]
+    heights = [0.05, *(chart.height / first.height for _, chart in charts)]
+    size = (SIZE_INCHES[0], (4.0 if first.setup else 3.0) if len(charts) < 3 else 1.0 + 1.2 * len(charts))
+    figure = new_figure(size)
     grid = figure.subplots(
         len(heights), columns, squeeze=False, sharey="row", sharex="col", height_ratios=heights,
-        width_ratios=widths,
+        width_ratios=[_SETUP_WIDTH * max(4, len(first.setup)), 1.0][-columns:],
     )  # fmt: skip
+    drawn = [chart for _, chart in charts]
     if edge is not None:
-        _setup_panel(grid[:, 0], charts)
+        _setup_panel(grid[:, 0], drawn)
     if has_loop:
-        _loop_panel(grid[:, -1], charts, first.begins if edge is None else edge)
-    for row, chart in zip(grid[1:], charts, strict=True):
+        _loop_panel(grid[:, -1], drawn, first.begins if edge is None else edge)
+    handles: dict[str, Any] = {}
+    for row, (name, chart) in zip(grid[1:], charts, strict=True):
         _finish_y(row, chart)
-        if chart is not first:
-            row[-1].legend(loc="lower right", ncols=len(chart.series), handlelength=2.4)
-    handles = _handles(grid[1])
+        row[0].set_title(name)
+        for axes in row:
+            found, labels = axes.get_legend_handles_labels()
+            handles |= dict(zip(labels, found, strict=True))
     figure.legend(
         handles.values(), handles, loc="outside lower right", ncols=5, handlelength=2.2, columnspacing=1.4
     )
     away = "".join(f"; {limit.label}, far above" for limit in first.limits_out_of_view)
     give_title(figure, title + away, GREY)
-    return figure
-
-
-def grid_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
-    """Small charts next to each other, each with its name, on common axes."""
-    columns = 3 if len(charts) % 3 == 0 or len(charts) > 4 else 2
-    rows = math.ceil(len(charts) / columns)
-    figure = new_figure((SIZE_INCHES[0], 1.1 + 1.5 * rows))
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes, named in zip(grid.flat, [*charts, *[None] * (rows * columns - len(charts))], strict=True):
-        if named is None:
-            axes.set_axis_off()
-            continue
-        name, chart = named
-        scale_s, unit = _draw(axes, chart, chart.begins, chart.ends)
-        axes.set_xlim(chart.begins / scale_s, chart.ends / scale_s)
-        axes.set_title(name)
-    figure.supxlabel(unit, fontsize=10)
-    _finish_y(grid[:, 0], max((chart for _, chart in charts), key=lambda chart: chart.highest))
-    handles = _handles(grid.flat)
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, handlelength=1.6)
-    give_title(figure, title, GREY)
     return figure
 
 
@@ -142,7 +126,7 @@ def _loop_panel(column: Sequence[Axes], charts: Sequence[Chart], begins: float) 
 
 
 def _draw_bands(strip: Axes, bands: Sequence[Band], scale: float, ends: float) -> None:
-    """A rectangle for each band, named inside if the name fits, and in a legend above."""
+    """A rectangle for each band, and their names in a legend above."""
     from matplotlib.patches import Patch, Rectangle
 
     strip.set_axis_off()
@@ -159,16 +143,10 @@ def _draw_bands(strip: Axes, bands: Sequence[Band], scale: float, ends: float) -
     # the shortest last, so that none is hidden behind a longer one
     for band in sorted(bands, key=lambda band: band.begin - (ends if band.end is None else band.end)):
         end = ends if band.end is None else band.end
-        share = max((end - band.begin) / ((ends - begins) or 1.0), _NARROWEST_BAND)
-        width = share * (ends - begins)
+        width = max(end - band.begin, (ends - begins) * _NARROWEST_BAND)
         strip.add_patch(Rectangle((band.begin / scale, 0), width / scale, 1, **look(band.label)))
-        if share * 70 > len(band.label) + 1:
-            strip.text(
-                (band.begin + width / 2) / scale, 0.45, band.label, ha="center", va="center", fontsize=7,
-                bbox={"facecolor": ON_PAGE[band.color][0], "linewidth": 0, "pad": 0.8},
-            )  # fmt: skip
     handles = [Patch(label=name, **look(name)) for name in names[:_NAMED_BANDS]]
-    if len(names) > 1:
+    if handles:
         strip.legend(
             handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), borderpad=0,
             borderaxespad=0.3, handlelength=1.2, handletextpad=0.5, columnspacing=1.4, fontsize=8,
@@ -252,13 +230,6 @@ def _finish_y(row: Sequence[Axes], chart: Chart) -> None:
     top = max([chart.highest, chart.y_axis.end or 0.0, *(limit.value for limit in chart.limits_in_view)])
     if chart.y_axis.from_zero:
         row[0].set_ylim(0, 1.05 * (top or 1.0) / size)
-
-
-def _handles(row: Sequence[Axes]) -> dict[str, Any]:
-    """Label -> handle of a legend for several axes."""
-    return {
-        label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
 
 
 def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -69,11 +70,10 @@ class PlainText:
         known = [] if line is None else [y for y in line.y if y is not None]
         if line is None or not known:
             return
-        limits = [limit for limit in chart.limits_in_view if limit.value >= max(known)]
+        top = max([*known, chart.y_axis.end or 0])
+        limit = next((limit for limit in chart.limits_in_view if limit.value >= top), None)
         scale, name = (
-            (limits[0].value, limits[0].label)
-            if limits
-            else (max(known), f"highest {format_bytes(int(max(known)))}")
+            (top, f"highest {format_bytes(int(top))}") if limit is None else (limit.value, limit.label)
         )
         blocks = sparkline(list(zip(chart.x, line.y, strict=True)), scale, COLUMNS - 24)
         self.text(f"{title or line.name}; full block: {name}")
@@ -117,7 +117,8 @@ def _blocks() -> str:
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:
+    """Lines of at most 80 columns; an amount and its unit stay together."""
+    joined = re.sub(r"(\d) (?=[KMGT]?B\b|m?s\b)", "\\1\N{NO-BREAK SPACE}", words)
     first = indent if not words.startswith(" ") else ""
-    return textwrap.wrap(
-        words, COLUMNS, initial_indent=first, subsequent_indent=indent + "  ", break_on_hyphens=False
-    )
+    lines = textwrap.wrap(joined, COLUMNS, initial_indent=first, subsequent_indent=indent + "  ")
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

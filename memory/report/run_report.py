@@ -13,7 +13,7 @@ from memory.report.data.ending import ending, events
 from memory.report.data.history import Attempt, History, Track
 from memory.report.data.processes import process_rows
 from memory.report.data.stage_rows import StageRow
-from memory.report.drawing import charts_figure, grid_figure, own_style, png
+from memory.report.drawing import charts_figure, own_style, png
 from memory.report.page import Cell, Column, Fact, Page
 from memory.report.plain_text import PlainText
 from memory.report.run_charts import PART_NAMES, by_process, by_rank, gpu_over_time, over_time, track_name
@@ -88,7 +88,7 @@ def attempt_figure(history: History, attempt: Attempt) -> Figure:
     chart, gpu = over_time(attempt.main, [one for one in found if one.is_bad]), gpu_over_time(attempt.main)
     number = f", attempt {attempt.number}" if attempt.number > 1 else ""
     title = f"{history.name}{number}" + (f"; {end.words}" if end.is_bad else "")
-    return charts_figure([chart] if gpu is None else [chart, gpu], title)
+    return charts_figure([("", chart)] if gpu is None else [("", chart), ("", gpu)], title)
 
 
 def pictures(history: History, attempt: Attempt) -> dict[str, bytes]:
@@ -97,9 +97,9 @@ def pictures(history: History, attempt: Attempt) -> dict[str, bytes]:
     with own_style():
         drawn = {"memory.png": attempt_figure(history, attempt)}
         if processes is not None:
-            drawn["memory-processes.png"] = charts_figure([processes], f"{history.name}, by process")
+            drawn["memory-processes.png"] = charts_figure([("", processes)], f"{history.name}, by process")
         if ranks:
-            drawn["memory-ranks.png"] = grid_figure(ranks, f"{history.name}, by rank")
+            drawn["memory-ranks.png"] = charts_figure(ranks, f"{history.name}, by rank")
         return {name: png(figure) for name, figure in drawn.items()}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from memory.report.data.thin import kept
 POINTS = 2000
 """Most moments of a track that are kept."""
 _HELD = 8 * POINTS
-_CLOCK_JUMP_S = 5.0
 _Key = tuple[int, int]
 """Attempt and rank of a record."""
 
@@ -40,8 +38,8 @@ class Track:
     """Oldest first, at most `POINTS`."""
     spans: list[Span] = field(default_factory=list)
     rows: list[StageRow] = field(default_factory=list)
-    clock: list[tuple[float, float]] = field(default_factory=list)
-    """(Unix time, seconds since the attempt began); one more pair each time the clock was set."""
+    zero_s: float | None = None
+    """Unix time at which the attempt began, by its first record or sample."""
     limit_at: str | None = None
     """Path of the cgroup that has the limit, or `host`."""
     scope: str = "job"
@@ -53,8 +51,8 @@ class Track:
     """Time of its end, as its supervisor saw it."""
 
     def at(self, time_s: float) -> float | None:
-        """Seconds since the attempt began at a Unix time; None if no clock was recorded."""
-        return _at(self.clock, time_s) if self.clock else None
+        """Seconds since the attempt began at a Unix time; None if that is unknown."""
+        return None if self.zero_s is None else time_s - self.zero_s
 
     @property
     def lasted_s(self) -> float:
@@ -144,7 +142,7 @@ def read_history(folder: Path) -> History:
         readers = _read(_from_there_on(evidence.all_records(), begins))
     attempts: dict[int, Attempt] = {}
     for (number, _), reader in sorted(readers.items()):
-        attempts.setdefault(number, Attempt(number)).tracks.append(reader.track(notes))
+        attempts.setdefault(number, Attempt(number)).tracks.append(reader.track())
     ring = evidence.ring
     number = _attempt_of(ring, latest, attempts)
     is_left_aside = ring is not None and latest.ring is None and number == latest.number and bool(attempts)
@@ -154,10 +152,10 @@ def read_history(folder: Path) -> History:
         )
     for place in evidence.attempt_folders():
         if (earlier := int(place.name)) != number:
-            _add_kept(attempts, earlier, Evidence(place), notes)
+            _add_kept(attempts, earlier, Evidence(place))
     if ring is not None and ring.samples and not is_left_aside:
         attempt = attempts.setdefault(number, Attempt(number))
-        _add_samples(attempt, ring, notes)
+        _add_samples(attempt, ring)
         for track in attempt.tracks:
             track.limit_at = track.limit_at or text(evidence.outcome.get("limit_at")) or None
         _see_end(attempt, evidence.outcome, (number, integer(ring.facts.get("attempt"))))
@@ -230,11 +228,11 @@ def _from_there_on(
             yield record
 
 
-def _add_kept(attempts: dict[int, Attempt], number: int, evidence: Evidence, notes: list[str]) -> None:
+def _add_kept(attempts: dict[int, Attempt], number: int, evidence: Evidence) -> None:
     """The samples and the end of an earlier attempt, from its own folder."""
     ring = evidence.ring
     if ring is not None and ring.samples:
-        _add_samples(attempts.setdefault(number, Attempt(number)), ring, notes)
+        _add_samples(attempts.setdefault(number, Attempt(number)), ring)
     if number in attempts:
         _see_end(attempts[number], evidence.outcome, (number,))
 
@@ -262,10 +260,8 @@ class _Reader:
         track.records += 1
         at_s, time_s = finite(record.get("elapsed_s")), finite(record.get("time_s"))
         at_s = self._book.last_at_s if at_s is None else at_s
-        if time_s is not None:
-            offset_s = time_s - at_s
-            if not track.clock or abs(offset_s - (track.clock[-1][0] - track.clock[-1][1])) > _CLOCK_JUMP_S:
-                track.clock.append((time_s, at_s))
+        if track.zero_s is None and time_s is not None:
+            track.zero_s = time_s - at_s
         if not isinstance(snapshot, dict):
             return
         moment = recorded_moment(snapshot, at_s)
@@ -279,16 +275,11 @@ class _Reader:
         main = mapping(snapshot.get("main"))
         track.main_pid = integer(main.get("pid")) if main else track.main_pid
 
-    def track(self, notes: list[str]) -> Track:
-        track = self._track
-        track.moments = thinned(sorted(self._moments, key=lambda moment: moment.at_s), POINTS)
-        track.rows, track.spans = self._book.rows, self._book.spans
-        if len(track.clock) > 1:
-            by_s = [b[0] - b[1] - (a[0] - a[1]) for a, b in pairwise(track.clock)]
-            jumps = ", ".join(f"{jump_s:+,.0f} s" for jump_s in by_s[:3])
-            notes.append(f"the machine's clock was set during the run: {jumps}; times here leave that out")
-            del track.clock[64:]
-        return track
+    def track(self) -> Track:
+        """The track of all records so far."""
+        self._track.moments = thinned(sorted(self._moments, key=lambda moment: moment.at_s), POINTS)
+        self._track.rows, self._track.spans = self._book.rows, self._book.spans
+        return self._track
 
 
 def thinned(moments: list[Moment], most: int) -> list[Moment]:
@@ -301,7 +292,7 @@ def thinned(moments: list[Moment], most: int) -> list[Moment]:
     return [moments[index] for index in kept(columns, most)]
 
 
-def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
+def _add_samples(attempt: Attempt, ring: Ring) -> None:
     """Merge the samples into the track of their process."""
     pid = integer(ring.facts.get("pid"))
     track = next((track for track in attempt.tracks if track.main_pid == pid and pid is not None), None)
@@ -310,24 +301,27 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
     if track is None:
         track = Track(None)
         attempt.tracks.append(track)
-    if not track.clock:
-        first_s = finite(ring.facts.get("started_s")) or ring.samples[0].time_s
-        track.clock = [(min(first_s, ring.samples[0].time_s), 0.0)]
-    track.samples = len(ring.samples)
-    seen = [sampled_moment(sample, _at(track.clock, sample.time_s)) for sample in ring.samples]
+    first_s = ring.samples[0].time_s
+    if track.zero_s is None:
+        track.zero_s = min(finite(ring.facts.get("started_s")) or first_s, first_s)
+    early_s = max(0.0, track.zero_s - first_s)  # the supervisor looked before the first record
+    track.zero_s -= early_s
+    for span in track.spans:
+        span.begin_s += early_s
+        span.end_s = None if span.end_s is None else span.end_s + early_s
+    recorded = [replace(moment, at_s=moment.at_s + early_s) for moment in track.moments]
+    seen = [sampled_moment(sample, sample.time_s - track.zero_s) for sample in ring.samples]
+    track.samples = len(seen)
     track.main_pid = pid if track.main_pid is None else track.main_pid
     track.limit_at = track.limit_at or text(ring.facts.get("limit_at")) or None
     _raise_highest(track, seen)
-    neighbours = [sample.neighbours_anon_bytes for sample in ring.samples]
-    known = [(moment.at_s, amount) for moment, amount in zip(seen, neighbours, strict=True) if amount]
-    recorded = [_without_neighbours(moment, known) for moment in track.moments]
-    together = sorted([*recorded, *seen], key=lambda moment: moment.at_s)
-    begin_s = min([0.0, *(moment.at_s for moment in together[:1])])
-    track.moments = thinned([replace(moment, at_s=moment.at_s - begin_s) for moment in together], POINTS)
-    track.clock = [(time_s, at_s - begin_s) for time_s, at_s in track.clock]
-    for span in track.spans:
-        span.begin_s -= begin_s
-        span.end_s = None if span.end_s is None else span.end_s - begin_s
+    neighbours = [
+        (moment.at_s, amount)
+        for moment, sample in zip(seen, ring.samples, strict=True)
+        if (amount := sample.neighbours_anon_bytes)
+    ]
+    recorded = [_without_neighbours(moment, neighbours) for moment in recorded]
+    track.moments = thinned(sorted([*recorded, *seen], key=lambda moment: moment.at_s), POINTS)
 
 
 def _see_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
@@ -355,14 +349,3 @@ def _without_neighbours(moment: Moment, neighbours: list[tuple[float, int]]) -> 
     amount = min(neighbours[max(0, at - 1) : at + 1], key=lambda one: abs(one[0] - moment.at_s))[1]
     moved = min(moment.workers, max(0, amount - (moment.other or 0)))
     return replace(moment, workers=moment.workers - moved, other=(moment.other or 0) + moved)
-
-
-def _at(clock: list[tuple[float, float]], time_s: float) -> float:
-    """Seconds since the attempt began at a Unix time, by a clock that may have been set."""
-    ends_s = [at_s for _, at_s in clock[1:]] + [float("inf")]
-    for (from_s, begin_s), end_s in zip(clock, ends_s, strict=True):
-        if begin_s <= begin_s + time_s - from_s <= end_s:
-            return begin_s + time_s - from_s
-    # between the last record by the old clock and the first by the new one
-    nearest = min(range(len(clock)), key=lambda i: abs(time_s - clock[i][0]))
-    return clock[nearest][1] + min(0.0, time_s - clock[nearest][0])

@@ -114,7 +114,7 @@ def test_series_differ_in_grey(tmp_path: Path) -> None:
     assert {*areas} <= {*PATTERNS}
     assert len(set(dashes)) == len(dashes) == 3
     with own_style():
-        axes = charts_figure([processes], "x").axes[1]
+        axes = charts_figure([("", processes)], "x").axes[1]
     assert len({str(line.get_linestyle()) + str(line._dash_pattern) for line in axes.get_lines()}) == 3
     assert {*dashes} <= {*DASHES}
 

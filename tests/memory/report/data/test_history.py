@@ -141,23 +141,6 @@ def test_notes_name_damage(killed: Path, golden: Golden) -> None:
     golden.text("\n".join(history.notes))
 
 
-@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
-def test_clock_that_was_set(tmp_path: Path, jump_s: float) -> None:
-    made = MadeStages(tmp_path / "memory.jsonl")
-    made.stage("one", 0.0, 10.0, 10, 20)
-    made.clock_s = jump_s
-    made.stage("two", 10.0, 20.0, 20, 30)
-    samples = [sample_of(i, 15) for i in (2, 8)] + [sample_of(jump_s + i, 25) for i in (12, 18)]
-    write_ring(tmp_path, samples)
-    history = read_history(tmp_path)
-    track = history.last.main
-    assert track.lasted_s == 20.0
-    assert [(span.begin_s, span.end_s) for span in track.spans] == [(0.0, 10.0), (10.0, 20.0)]
-    assert any(f"{jump_s:+,.0f} s" in note for note in history.notes)
-    if jump_s > 0:
-        assert [m.at_s for m in track.moments if m.is_sample] == [2.0, 8.0, 12.0, 18.0]
-
-
 def test_sample_before_the_first_stage_is_the_zero(tmp_path: Path) -> None:
     MadeStages(tmp_path / "memory.jsonl", begun_s=BEGUN_S + 3.0).stage("start", 0.0, 1.0, 10, 20)
     write_ring(tmp_path, [sample_of(i, 5) for i in range(6)])
