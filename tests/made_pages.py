@@ -20,8 +20,9 @@ def page_with(words: str) -> str:
     columns = [Column(words), Column(words, True), Column(words, is_long=True)]
     page.table(columns, rows, caption=words)
     chart = Chart(
-        words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], Axis(words), Axis(words),
-        [LimitLine(1.0, words)], [Band(words, 0.0, None, note=words)], [Mark(0.5, words)], group=words,
+        words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], Axis(words, "seconds"),
+        Axis(words, "bytes"), [LimitLine(1.0, words)], [Band(words, 0.0, None, note=words)], [Mark(0.5, words)],
+        group=words,
     )  # fmt: skip
     page.figure(chart, title=words, caption=words)
     page.figures([(words, chart)])

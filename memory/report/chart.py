@@ -13,7 +13,7 @@ from typing import Any, Literal
 from experiment_utils.json_values import finite
 
 Kind = Literal["stack", "line"]
-Unit = Literal["bytes", "seconds", "number"]
+Unit = Literal["bytes", "seconds"]
 PATTERNS = ("solid", "rising", "dots", "crossed", "falling", "level")
 """Fills of areas, which differ in grey too."""
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -33,10 +33,9 @@ class Axis:
     """An axis of a chart."""
 
     label: str
-    unit: Unit = "number"
-    from_zero: bool = True
-    end: float | None = None
-    """The least value that it reaches."""
+    unit: Unit
+    end: float = 0.0
+    """It reaches from 0 to this value at least."""
 
 
 @dataclass(frozen=True)
@@ -122,13 +121,9 @@ class Chart:
                 raise ValueError(f"series {one.name}: {len(one.y)} values, expected {len(self.x)} as in x")
 
     @property
-    def begins(self) -> float:
-        return min([*self.x, *([0.0] if self.x_axis.from_zero else [])], default=0.0)
-
-    @property
     def ends(self) -> float:
         """The last x, of moments, marks and bands."""
-        ends = [*self.x, *(mark.at for mark in self.marks), self.begins, self.x_axis.end or self.begins]
+        ends = [self.x_axis.end, *self.x, *(mark.at for mark in self.marks)]
         return max(ends + [band.end for band in self.bands if band.end is not None])
 
     def stacked(self) -> list[tuple[Series, list[float], list[float]]]:
@@ -149,7 +144,7 @@ class Chart:
     @property
     def limits_in_view(self) -> list[LimitLine]:
         """Limits near the values; one that is far above would flatten all else."""
-        return [limit for limit in self.limits if limit.value <= 2 * max(self.highest, self.y_axis.end or 0)]
+        return [limit for limit in self.limits if limit.value <= 2 * max(self.highest, self.y_axis.end)]
 
     @property
     def limits_out_of_view(self) -> list[LimitLine]:
@@ -157,7 +152,7 @@ class Chart:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for figure.js: unknown values are null, times have four decimals."""
-        plain = asdict(self) | {"x": [round(x, 4) for x in self.x], "range": [self.begins, self.ends]}
+        plain = asdict(self) | {"x": [round(x, 4) for x in self.x], "ends": self.ends}
         for one, series in zip(plain["series"], self.series, strict=True):
             one["y"] = [y if isinstance(y, int) else finite(y) for y in series.y]
         plain["limits"] = [asdict(limit) | {"in_view": limit in self.limits_in_view} for limit in self.limits]

@@ -67,7 +67,7 @@ def charts_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
     if edge is not None:
         _setup_panel(grid[:, 0], drawn)
     if has_loop:
-        _loop_panel(grid[:, -1], drawn, first.begins if edge is None else edge)
+        _loop_panel(grid[:, -1], drawn, edge or 0.0)
     handles: dict[str, Any] = {}
     for row, (name, chart) in zip(grid[1:], charts, strict=True):
         _finish_y(row, chart)
@@ -161,8 +161,8 @@ def _draw(
 
     x = np.asarray(chart.x, dtype=float)
     within = (begins <= x) & (x <= ends)
-    scale, unit = duration_unit(chart.ends) if chart.x_axis.unit == "seconds" else (1.0, "")
-    size = _size(chart)[0]
+    scale, unit = duration_unit(chart.ends)
+    size, _ = size_unit(chart.highest)
     at = x[within] / scale
     for one, below, above in chart.stacked():
         low, high = np.asarray(below)[within] / size, np.asarray(above)[within] / size
@@ -178,22 +178,11 @@ def _draw(
         y = np.asarray([math.nan if v is None else v for v in one.y], dtype=float)[within] / size
         known = ~np.isnan(y) if one.spans_gaps else np.ones(len(y), dtype=bool)
         style: Any = (0, one.dash) if one.dash else "-"
-        dots = (
-            {"marker": "o", "markersize": 2.0}
-            if one.color == "ink" and not one.dash and len(at) <= _MOST_DOTS
-            else {}
-        )
-        color = ON_PAGE[one.color][0]
+        has_dots = one.color == "ink" and not one.dash and len(at) <= _MOST_DOTS
         axes.plot(
-            at[known],
-            y[known],
-            color=color,
-            linestyle=style,
-            linewidth=1.3,
-            label=one.name,
-            gid=one.name,
-            **dots,
-        )
+            at[known], y[known], color=ON_PAGE[one.color][0], linestyle=style, linewidth=1.3,
+            marker="o" if has_dots else None, markersize=2.0, label=one.name, gid=one.name,
+        )  # fmt: skip
     for limit in chart.limits_in_view:
         axes.axhline(limit.value / size, color=ON_PAGE["red"][0], linewidth=1.6, gid="limit", label="_limit")
         if not is_setup:
@@ -214,22 +203,17 @@ def _draw(
                     ha="right", xycoords=("data", "axes fraction"), textcoords="offset points", bbox=_HALO,
                 )  # fmt: skip
             labels.add(mark.label)
-    return scale, f"{chart.x_axis.label} ({unit})" if unit else chart.x_axis.label
+    return scale, f"{chart.x_axis.label} ({unit})"
 
 
 _HALO = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
 
 
-def _size(chart: Chart) -> tuple[float, str]:
-    return size_unit(chart.highest) if chart.y_axis.unit == "bytes" else (1.0, "")
-
-
 def _finish_y(row: Sequence[Axes], chart: Chart) -> None:
-    size, unit = _size(chart)
-    row[0].set_ylabel(f"{chart.y_axis.label} ({unit})" if unit else chart.y_axis.label)
-    top = max([chart.highest, chart.y_axis.end or 0.0, *(limit.value for limit in chart.limits_in_view)])
-    if chart.y_axis.from_zero:
-        row[0].set_ylim(0, 1.05 * (top or 1.0) / size)
+    size, unit = size_unit(chart.highest)
+    row[0].set_ylabel(f"{chart.y_axis.label} ({unit})")
+    top = max([chart.highest, chart.y_axis.end, *(limit.value for limit in chart.limits_in_view)])
+    row[0].set_ylim(0, 1.05 * (top or 1.0) / size)
 
 
 def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:

@@ -27,6 +27,7 @@ class Chart {
   constructor(figure) {
     Object.assign(this, JSON.parse(figure.querySelector("script").textContent));
     figure.chart = this;
+    this.range = [0, this.ends];
     this.series = [...this.series.filter((one) => one.kind === "stack").reverse(), ...this.series.filter((one) => one.kind === "line")];
     this.strip = html("div", "bands");
     this.said = html("div", "unseen");
@@ -81,7 +82,7 @@ class Chart {
       ...this.size(), padding: [12, 12, 0, 0], axes: [axis(this.x_axis, { space: 90, size: 28 }), axis(this.y_axis, { size: 66, space: 45 })],
       scales: {
         x: { time: false, range: (_, min, max) => (min <= this.x[0] && max >= this.x[this.x.length - 1] ? this.range : [min, max]) },
-        y: { range: (_, min, max) => this.reach(min, max) },
+        y: { range: (_, min, max) => this.reach(max) },
       },
       series: [{ label: "at", value: (_, x) => (x == null ? "" : [tell(this.x_axis)(x), ...inStages(x)].join(" › ")) },
         ...this.series.map((one) => ({
@@ -123,10 +124,8 @@ class Chart {
     return at;
   }
 
-  reach(min, max) {
-    const top = Math.max(max || 0, this.y_axis.end || 0, ...this.limits.filter((one) => one.in_view).map((one) => one.value));
-    const low = this.y_axis.from_zero ? 0 : min - 0.05 * (max - min);
-    return [low, top > low ? top + 0.05 * (top - low) : low + 1];
+  reach(max) {
+    return [0, 1.05 * Math.max(max || 1, this.y_axis.end, ...this.limits.filter((one) => one.in_view).map((one) => one.value))];
   }
 
   // Names and lines over the plot, and the bands above it.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -15,7 +13,7 @@ from memory.report.chart import Chart
 from memory.report.page import Cell, Column, Fact, Tone
 
 COLUMNS = 80
-_BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _LEAST_NAME = 12
 """Characters of a name in the first column of a table that are left when it is cut."""
 
@@ -70,7 +68,7 @@ class PlainText:
         known = [] if line is None else [y for y in line.y if y is not None]
         if line is None or not known:
             return
-        top = max([*known, chart.y_axis.end or 0])
+        top = max([*known, chart.y_axis.end])
         limit = next((limit for limit in chart.limits_in_view if limit.value >= top), None)
         scale, name = (
             (top, f"highest {format_bytes(int(top))}") if limit is None else (limit.value, limit.label)
@@ -94,26 +92,16 @@ def sparkline(points: Sequence[tuple[float, float | None]], highest: float, widt
         width: Number of blocks; each shows the highest value of its stretch of x.
     """
     known = [(x, value) for x, value in points if value is not None]
-    begin, end = known[0][0], known[-1][0]
+    begin, reach = known[0][0], known[-1][0] - known[0][0]
     most: dict[int, float] = {}
     for x, value in known:
-        place = min(width - 1, int((x - begin) / (end - begin) * width)) if end > begin else 0
+        place = min(width - 1, int((x - begin) / reach * width)) if reach else 0
         most[place] = max(value, most.get(place, value))
-    line, now, blocks = "", 0.0, _blocks()
+    line, now = "", 0.0
     for place in range(max(most) + 1):
         now = most.get(place, now)
-        share = min(1.0, max(0.0, now / highest)) if highest > 0 else 0.0
-        line += blocks[min(len(blocks) - 1, math.floor(share * len(blocks)))]
+        line += _BLOCKS[max(0, min(len(_BLOCKS) - 1, int(now / (highest or 1) * len(_BLOCKS))))]
     return line
-
-
-def _blocks() -> str:
-    """Plain characters if standard output is Latin-1 or ASCII, which have no blocks."""
-    try:
-        _BLOCKS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return _PLAIN_BLOCKS
-    return _BLOCKS
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

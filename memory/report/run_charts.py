@@ -20,12 +20,7 @@ PROCESSES = 8
 _ROWS = 3
 _LOOKS = {
     "main": ("main", "blue", "solid", "anon of the main process"),
-    "workers": (
-        "workers",
-        "purple",
-        "rising",
-        "anon of its descendants, without the pages they share with it",
-    ),
+    "workers": ("workers", "purple", "rising", "anon of its descendants, without pages shared with it"),
     "shmem": ("shared", "green", "dots", "/dev/shm and shared maps: outlive a kill"),
     "kernel": ("kernel", "orange", "crossed", "page tables, stacks, buffers"),
     "other": ("other", "grey", "falling", "anon of other processes in the cgroup, and the rest of U"),
@@ -56,12 +51,12 @@ def over_time(track: Track, events: Sequence[Event] = (), *, group: str = "") ->
         note = "reclaimed when memory is short: no danger"
         series.append(Series("page cache", cache, "cache", "stack", "level", shown=is_within, note=note))
     if peak:
-        whose = (
-            "U of the job"
-            if track.scope == "job" and any(m.kernel for m in moments)
-            else "U of the processes"
+        is_job = track.scope == "job" and any(m.kernel for m in moments)
+        series.append(
+            Series(
+                "U of the job" if is_job else "U of the processes", [moment.u for moment in moments], "ink"
+            )
         )
-        series.append(Series(whose, [moment.u for moment in moments], "ink"))
     rss = [moment.rss for moment in moments]
     if any(rss):
         # RSS counts a shared page in each process: if it is far above, it must not flatten the rest
@@ -80,20 +75,18 @@ def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
     held = [m for m in track.moments if m.gpu is not None or m.gpu_used is not None]
     if not any(m.gpu is not None for m in held):
         return None
-    looks = {
-        "gpu": ("tensors", "red"),
-        "gpu_reserved": ("reserved", "ink"),
-        "gpu_used": ("all processes", "soft"),
-    }
+    looks = (
+        ("gpu", "tensors", "red"),
+        ("gpu_reserved", "reserved", "ink"),
+        ("gpu_used", "all processes", "soft"),
+    )
     series = [
-        Series(name, values, color, dash=DASHES[number], spans_gaps=True)
-        for number, (field, (name, color)) in enumerate(looks.items())
+        Series(name, values, color, dash=dash, spans_gaps=True)
+        for (field, name, color), dash in zip(looks, DASHES, strict=False)
         if any(values := [getattr(moment, field) for moment in held])
     ]
-    times, y_axis = [moment.at_s for moment in held], Axis("GPU", "bytes")
-    return Chart(
-        "memory of the GPU over time", times, series, _time_axis(track), y_axis, height=180, group=group
-    )
+    axes = _time_axis(track), Axis("GPU", "bytes")
+    return Chart("memory of the GPU", [m.at_s for m in held], series, *axes, height=180, group=group)
 
 
 def by_process(track: Track, *, group: str = "") -> Chart | None:
@@ -109,10 +102,8 @@ def by_process(track: Track, *, group: str = "") -> Chart | None:
     if others := {row.pid for row in rows[PROCESSES:]}:
         sums = [sum(n for pid, n in anon.items() if pid in others) for _, anon in held]
         series.append(Series(f"{len(others)} others together", sums, "soft", dash=DASHES[2]))
-    times, y_axis = [at_s for at_s, _ in held], Axis("anon", "bytes")
-    return Chart(
-        "anon by process over time", times, series, _time_axis(track), y_axis, height=240, group=group
-    )
+    axes = _time_axis(track), Axis("anon", "bytes")
+    return Chart("anon by process", [at_s for at_s, _ in held], series, *axes, height=240, group=group)
 
 
 def by_rank(tracks: Sequence[Track], *, group: str = "") -> list[tuple[str, Chart]]:
@@ -130,7 +121,7 @@ def by_rank(tracks: Sequence[Track], *, group: str = "") -> list[tuple[str, Char
 
 def on_scale(chart: Chart, lasted_s: float, highest: float, *, height: int) -> Chart:
     """A smaller chart, for a comparison with others on one scale."""
-    x_axis, y_axis = replace(chart.x_axis, end=lasted_s), replace(chart.y_axis, end=highest or None)
+    x_axis, y_axis = replace(chart.x_axis, end=lasted_s), replace(chart.y_axis, end=highest)
     return replace(chart, x_axis=x_axis, y_axis=y_axis, setup=(), height=height)
 
 
@@ -140,30 +131,21 @@ def both_over_time(tracks: Sequence[Track], *, group: str = "") -> Chart:
     series = []
     for name, track, color, dash in zip("AB", tracks, ("blue", "red"), DASHES, strict=False):
         known = {moment.at_s: moment.u for moment in track.moments}
-        series.append(
-            Series(f"U of {name}", [known.get(at) for at in times], color, dash=dash, spans_gaps=True)
-        )
+        values = [known.get(at_s) for at_s in times]
+        series.append(Series(f"U of {name}", values, color, dash=dash, spans_gaps=True))
     limits = list({line.value: line for track in tracks for line in limit_lines(track)}.values())
     axis = Axis("time since each began", "seconds")
     return Chart("U of both runs over time", times, series, axis, limits=limits, height=280, group=group)
 
 
 def bands(track: Track) -> list[Band]:
-    """Stages as bands, nested ones and other threads below; a stage keeps its colour."""
-    rows = sorted({row.depth for row in track.rows if row.thread is None})[:_ROWS]
-    threads = [thread for thread in dict.fromkeys(span.thread for span in track.spans) if thread is not None]
-    place = {None: 0} | {thread: len(rows) + number for number, thread in enumerate(threads[:2])}
+    """Stages of the main thread as bands, nested ones below; a stage keeps its colour."""
     names = list(dict.fromkeys(span.name for span in track.spans))
-    shown = [
-        span
-        for span in track.spans
-        if span.thread in place and (span.depth in rows if span.thread is None else span.depth == 0)
-    ]
+    shown = [span for span in track.spans if span.thread is None and span.depth < _ROWS]
     return [
         Band(
-            span.name, span.begin_s, span.end_s,
-            place[span.thread] + (rows.index(span.depth) if span.thread is None else 0),
-            f"tint{names.index(span.name) % TINTS}", _span_note(span),
+            span.name, span.begin_s, span.end_s, span.depth, f"tint{names.index(span.name) % TINTS}",
+            _span_note(span),
         )
         for span in longest(shown, BANDS)
     ]  # fmt: skip
@@ -188,12 +170,9 @@ def setup_bands(track: Track) -> list[Band]:
 
 
 def limit_lines(track: Track) -> list[LimitLine]:
-    """The limit of U, if it is known."""
-    limit = track.limit_bytes
-    if limit is None:
-        return []
-    whose = "memory of the host" if track.limit_at == "host" else "limit"
-    return [LimitLine(limit, f"{whose} {format_bytes(limit)}")]
+    """The limit of U; none if it is unknown."""
+    whose, limit = "memory of the host" if track.limit_at == "host" else "limit", track.limit_bytes
+    return [] if limit is None else [LimitLine(limit, f"{whose} {format_bytes(limit)}")]
 
 
 def _time_axis(track: Track) -> Axis:
@@ -206,6 +185,5 @@ def _span_note(span: Span) -> str:
     parts.append("did not end" if span.end_s is None else duration(span.seconds))
     if span.before_bytes is not None and span.after_bytes is not None:
         parts.append(f"{format_change(span.after_bytes - span.before_bytes)} U")
-    parts += [f"thread {span.thread}"] if span.thread is not None else []
     parts += [span.error[:100]] if span.error is not None else []
     return ", ".join(parts)

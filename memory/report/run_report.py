@@ -21,8 +21,6 @@ from memory.report.run_charts import PART_NAMES, by_process, by_rank, gpu_over_t
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from memory.explain import Explanation
-
 log = logging.getLogger("memory")
 
 ATTEMPTS, RANKS, PROCESSES = 5, 16, 64
@@ -101,18 +99,6 @@ def pictures(history: History, attempt: Attempt) -> dict[str, bytes]:
         if ranks:
             drawn["memory-ranks.png"] = charts_figure(ranks, f"{history.name}, by rank")
         return {name: png(figure) for name, figure in drawn.items()}
-
-
-def why(history: History) -> Explanation | None:
-    """The explanation of its end; None if there is nothing to explain, or if explaining fails."""
-    from memory.explain import explain
-
-    try:
-        found = explain(history.evidence)
-    except Exception as error:
-        log.warning("%s cannot be explained: %s: %s", history.name, type(error).__name__, error)
-        return None
-    return None if found.verdict in ("healthy", "unknown") and not found.near_limit else found
 
 
 def amount(n: int | None) -> str:
@@ -250,8 +236,15 @@ def _cell(n: int | None, bar: float | None = None) -> Cell:
 
 
 def _add_why(page: Page, history: History) -> None:
-    found = why(history)
-    if found is None:
+    """The explanation of its end, if there is something to explain. The page comes even if explaining fails."""
+    from memory.explain import explain
+
+    try:
+        found = explain(history.evidence)
+    except Exception as error:
+        log.warning("%s cannot be explained: %s: %s", history.name, type(error).__name__, error)
+        return
+    if found.verdict in ("healthy", "unknown") and not found.near_limit:
         return
     page.heading("Why", found.confidence)
     page.text(found.sentence, "" if found.verdict == "healthy" else "bad")
