@@ -21,8 +21,8 @@ def page_with(words: str) -> str:
     page.table(columns, rows, caption=words)
     chart = Chart(
         words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], Axis(words, "seconds"),
-        Axis(words, "bytes"), [LimitLine(1.0, words)], [Band(words, 0.0, None, note=words)], [Mark(0.5, words)],
-        group=words,
+        Axis(words, "bytes"), [LimitLine(1.0, words)], [Band(words, 0.0, None, note=words)],
+        [Mark(0.5, words)], group=words,
     )  # fmt: skip
     page.figure(chart, title=words, caption=words)
     page.figures([(words, chart)])

@@ -236,7 +236,7 @@ def _cell(n: int | None, bar: float | None = None) -> Cell:
 
 
 def _add_why(page: Page, history: History) -> None:
-    """The explanation of its end, if there is something to explain. The page comes even if explaining fails."""
+    """The explanation of its end, if there is one. A page comes even if explaining fails."""
     from memory.explain import explain
 
     try:

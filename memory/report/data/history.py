@@ -7,14 +7,13 @@ one of a thousand.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import finite, integer, mapping, text
-from memory.explain.evidence.attempts import Newest, Records, newest
+from memory.explain.evidence.attempts import Newest, newest
 from memory.record.evidence import Evidence
 from memory.record.ring import Ring
 from memory.report.data.moments import AMOUNTS, Moment, recorded_moment, sampled_moment
@@ -128,116 +127,73 @@ class History:
 
 
 def read_history(folder: Path) -> History:
-    """Read the folder once, record by record.
+    """Read a folder: stage records of all attempts, and samples of each attempt that has some.
 
     Raises:
         UserError: the folder has neither stage records nor samples.
     """
     evidence = Evidence(folder)
     notes: list[str] = []
-    readers = _read(evidence.all_records())
     latest = newest(evidence)
-    begins = _begins(evidence.records, latest.records, readers)
-    if begins:
-        readers = _read(_from_there_on(evidence.all_records(), begins))
-    attempts: dict[int, Attempt] = {}
-    for (number, _), reader in sorted(readers.items()):
-        attempts.setdefault(number, Attempt(number)).tracks.append(reader.track())
+    attempts, is_repeated = _read_records(evidence, latest)
     ring = evidence.ring
-    number = _attempt_of(ring, latest, attempts)
-    is_left_aside = ring is not None and latest.ring is None and number == latest.number and bool(attempts)
-    if begins or is_left_aside:
-        notes.append(
-            "what an earlier process left in this folder under the same number of its attempt is left out"
-        )
+    number = _sampled_number(ring, latest, attempts)
+    is_older = ring is not None and latest.ring is None and number == latest.number and bool(attempts)
+    if is_repeated or is_older:
+        notes.append("an earlier process in this folder, with the same number of its attempt, is left out")
     for place in evidence.attempt_folders():
         if (earlier := int(place.name)) != number:
-            _add_kept(attempts, earlier, Evidence(place))
-    if ring is not None and ring.samples and not is_left_aside:
-        attempt = attempts.setdefault(number, Attempt(number))
-        _add_samples(attempt, ring)
-        for track in attempt.tracks:
+            kept = Evidence(place)
+            _add_samples(attempts, earlier, kept.ring)
+            if earlier in attempts:
+                _note_end(attempts[earlier], kept.outcome, (earlier,))
+    if ring is not None and ring.samples and not is_older:
+        _add_samples(attempts, number, ring)
+        for track in attempts[number].tracks:
             track.limit_at = track.limit_at or text(evidence.outcome.get("limit_at")) or None
-        _see_end(attempt, evidence.outcome, (number, integer(ring.facts.get("attempt"))))
+        _note_end(attempts[number], evidence.outcome, (number, integer(ring.facts.get("attempt"))))
         if ring.damaged:
-            notes.append(f"{ring.damaged} samples were being written as the run was killed, and are left out")
+            notes.append(f"{ring.damaged} samples were being written when the run was killed: left out")
     notes += evidence.damage
-    found = [
-        attempts[number] for number in sorted(attempts) if any(t.moments for t in attempts[number].tracks)
-    ]
+    found = [one for _, one in sorted(attempts.items()) if any(track.moments for track in one.tracks)]
     if not found:
         raise UserError(
             f"{folder}: nothing of this run's memory was recorded: expected memory.jsonl (stages) or "
             "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND",
             code="no-records",
         )
-    name = folder.name or folder.resolve().name
-    return History(name, evidence, found, notes)
+    return History(folder.name or folder.resolve().name, evidence, found, notes)
 
 
-def _read(records: Iterable[dict[str, Any]]) -> dict[_Key, _Reader]:
+def _read_records(evidence: Evidence, latest: Newest) -> tuple[dict[int, Attempt], bool]:
+    """Attempts by number, and whether older records with the number of the newest attempt are left out.
+
+    A command that runs again in its folder counts its attempts from 1 again.
+    """
+    firsts = {_key(records[0]): records[0] for records in latest.records.values()}
+    known = {_key(records[0]) for records in evidence.records.values()}
     readers: dict[_Key, _Reader] = {}
-    for record in records:
+    is_repeated = False
+    for record in evidence.all_records():
         key = _key(record)
-        if key not in readers:
-            readers[key] = _Reader(key[1], record)
+        if key in known - firsts.keys():
+            is_repeated = True
+            continue
+        if key not in readers or record == firsts.get(key):
+            is_repeated = is_repeated or key in readers
+            readers[key] = _Reader(key[1])
         readers[key].add(record)
-    return readers
+    attempts: dict[int, Attempt] = {}
+    for (number, _), reader in sorted(readers.items()):
+        attempts.setdefault(number, Attempt(number)).tracks.append(reader.track())
+    return attempts, is_repeated
 
 
 def _key(record: dict[str, Any]) -> _Key:
     return max(1, integer(record.get("attempt")) or 1), max(0, integer(record.get("rank")) or 0)
 
 
-def _begins(
-    known: Records, latest: Records, readers: dict[_Key, _Reader]
-) -> dict[_Key, dict[str, Any] | None]:
-    """The first record of the newest attempt of each rank that has older records with the same number.
-
-    A command that runs again in its folder counts its attempts from 1 again.
-
-    Args:
-        known: Records of the last process of each rank.
-        latest: Records since its supervisor began.
-        readers: Readers of all records.
-
-    Returns:
-        The first record by attempt and rank; None if all records are of an earlier process.
-    """
-    found: dict[_Key, dict[str, Any] | None] = {}
-    lowest = min(known, default=0)
-    for rank, records in known.items():
-        # clocks of the machines of other ranks can differ
-        own = latest.get(rank) if rank == lowest else records if lowest in latest else None
-        key, first = _key(records[0]), own[0] if own else None
-        if key in readers and readers[key].first != first:
-            found[key] = first
-    return found
-
-
-def _from_there_on(
-    records: Iterable[dict[str, Any]], begins: dict[_Key, dict[str, Any] | None]
-) -> Iterator[dict[str, Any]]:
-    """The records without those before the beginning of their attempt."""
-    waiting = dict(begins)
-    for record in records:
-        key = _key(record)
-        if key in waiting and record == waiting[key]:
-            del waiting[key]
-        if key not in waiting:
-            yield record
-
-
-def _add_kept(attempts: dict[int, Attempt], number: int, evidence: Evidence) -> None:
-    """The samples and the end of an earlier attempt, from its own folder."""
-    ring = evidence.ring
-    if ring is not None and ring.samples:
-        _add_samples(attempts.setdefault(number, Attempt(number)), ring)
-    if number in attempts:
-        _see_end(attempts[number], evidence.outcome, (number,))
-
-
-def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt]) -> int:
+def _sampled_number(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt]) -> int:
     """Number of the sampled attempt by its records: a supervisor that does not know it writes 1."""
     records = latest.records.get(min(latest.records, default=0))
     if records and ring is not None and latest.ring is ring:
@@ -248,8 +204,7 @@ def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt])
 class _Reader:
     """Builds a track from its records, one after the other."""
 
-    def __init__(self, rank: int, first: dict[str, Any] | None = None) -> None:
-        self.first = first
+    def __init__(self, rank: int) -> None:
         self._track = Track(rank)
         self._book = StageBook()
         self._moments: list[Moment] = []
@@ -292,8 +247,11 @@ def thinned(moments: list[Moment], most: int) -> list[Moment]:
     return [moments[index] for index in kept(columns, most)]
 
 
-def _add_samples(attempt: Attempt, ring: Ring) -> None:
-    """Merge the samples into the track of their process."""
+def _add_samples(attempts: dict[int, Attempt], number: int, ring: Ring | None) -> None:
+    """Merge the samples, if there are some, into the track of their process."""
+    if ring is None or not ring.samples:
+        return
+    attempt = attempts.setdefault(number, Attempt(number))
     pid = integer(ring.facts.get("pid"))
     track = next((track for track in attempt.tracks if track.main_pid == pid and pid is not None), None)
     if track is None and len(attempt.tracks) == 1:
@@ -324,7 +282,7 @@ def _add_samples(attempt: Attempt, ring: Ring) -> None:
     track.moments = thinned(sorted([*recorded, *seen], key=lambda moment: moment.at_s), POINTS)
 
 
-def _see_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
+def _note_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
     """Note the recorded end, if it is of one of these numbers. The last sample can be a second older."""
     time_s, number = finite(outcome.get("ended_s")), integer(outcome.get("attempt"))
     if time_s is not None and number is not None and number in numbers:
