@@ -83,7 +83,7 @@ def charts_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
     return figure
 
 
-def _setup_panel(column: Sequence[Axes], charts: Sequence[Chart]) -> None:
+def _setup_panel(column: Any, charts: Sequence[Chart]) -> None:
     """Setup stages, each of the same width, with its name below. column: the strip, and the axes below it."""
     import numpy as np
 
@@ -114,7 +114,7 @@ def _interpolation(xs: Any, ys: Any) -> Callable[[Any], Any]:
     return lambda values: np.interp(values, xs, ys)
 
 
-def _loop_panel(column: Sequence[Axes], charts: Sequence[Chart], begins: float) -> None:
+def _loop_panel(column: Any, charts: Sequence[Chart], begins: float) -> None:
     """All from `begins` over time. column: the strip of bands, and the axes below it."""
     strip, ends = column[0], charts[0].ends
     for axes, chart in zip(column[1:], charts, strict=True):
@@ -190,7 +190,7 @@ def _draw(
                 limit.label, (0, limit.value / size), (4, -3), xycoords=("axes fraction", "data"), va="top",
                 textcoords="offset points", fontsize=8, color=ON_PAGE["bad"][0], bbox=_HALO,
             )  # fmt: skip
-    labels = set()
+    labels: set[str] = set()
     for mark in chart.marks:
         if begins <= mark.at <= ends:
             color = ON_PAGE["bad" if mark.is_bad else "soft"][0]
@@ -209,7 +209,7 @@ def _draw(
 _HALO = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
 
 
-def _finish_y(row: Sequence[Axes], chart: Chart) -> None:
+def _finish_y(row: Any, chart: Chart) -> None:
     size, unit = size_unit(chart.highest)
     row[0].set_ylabel(f"{chart.y_axis.label} ({unit})")
     top = max([chart.highest, chart.y_axis.end, *(limit.value for limit in chart.limits_in_view)])

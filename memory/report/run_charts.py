@@ -47,7 +47,7 @@ def over_time(track: Track, events: Sequence[Event] = (), *, group: str = "") ->
     cache = [moment.cache for moment in moments]
     if any(cache):
         most = max((m.u or 0) + (m.cache or 0) for m in moments)
-        is_within = most <= max(limit if (limit := track.limit_bytes or 0) <= 2.5 * peak else 0, 2 * peak)
+        is_within = most <= (track.limit_bytes or 0) <= 2.5 * peak  # else it dwarfs U, and no limit is near
         note = "reclaimed when memory is short: no danger"
         series.append(Series("page cache", cache, "cache", "stack", "level", shown=is_within, note=note))
     if peak:

@@ -207,7 +207,7 @@ def _add_stages(view: Page | PlainText, track: Track, caption: str) -> None:
 def _stage_end(row: StageRow) -> str:
     """Empty if it ended well."""
     if not row.ended:
-        return "did not end"
+        return "no end"
     return "" if row.error is None else row.error.partition(":")[0][:60]
 
 

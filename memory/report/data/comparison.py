@@ -82,7 +82,7 @@ class Comparison:
     def parts(self) -> dict[str, Pair]:
         """Parts of U at its highest."""
         moments = [track.highest for track in self.tracks]
-        return {part: Pair(*(m and getattr(m, part) for m in moments)) for part in PARTS}
+        return {part: Pair(*(getattr(m, part) if m else None for m in moments)) for part in PARTS}
 
     @property
     def processes(self) -> dict[str, Pair]:
@@ -90,7 +90,7 @@ class Comparison:
         main = (next((r for r in process_rows(t.moments) if r.is_main), None) for t in self.tracks)
         workers = ([m.workers for m in t.moments if m.workers is not None] for t in self.tracks)
         return {
-            "main": Pair(*(row and row.highest_bytes for row in main)),
+            "main": Pair(*(row.highest_bytes if row else None for row in main)),
             "workers": Pair(*(max(known, default=None) for known in workers)),
         }
 

@@ -11,7 +11,7 @@ from memory.explain.evidence.run_facts import RunFacts
 from memory.record.evidence import Evidence
 from memory.report.data.history import Attempt, Track
 
-_KILLS, _CHILDREN, _SIGNALS = 8, 8, 4
+_KILLS, _SIGNALS = 8, 4
 """Events of each kind that a figure shows."""
 
 
@@ -90,7 +90,7 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
 
 
 def events(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True) -> list[Event]:
-    """Kills, lost children, signals and a bad end, by time."""
+    """Kills, signals and a bad end, by time."""
     found: list[Event] = []
     if is_last:
         outcome = RunFacts(evidence).outcome
@@ -98,16 +98,9 @@ def events(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = Tru
         if end.is_oom:
             kills.pop()  # that is its end
         found += [Event(at_s, "OOM kill" if n == 1 else f"{n} OOM kills", True) for at_s, n in kills]
-        others = [
-            (child, f"{child.get('name')} ({child.get('pid')}) vanished")
-            for child in mappings(outcome.get("children_lost"))[:_CHILDREN]
-        ] + [
-            (sent, f"{sent.get('signal')} arrived")
-            for sent in mappings(outcome.get("signals_passed_on"))[:_SIGNALS]
-        ]
-        for known, label in others:
-            at_s = _at(track, known.get("time_s"))
-            found += [] if at_s is None else [Event(at_s, label)]
+        for sent in mappings(outcome.get("signals_passed_on"))[:_SIGNALS]:
+            at_s = _at(track, sent.get("time_s"))
+            found += [] if at_s is None else [Event(at_s, f"{sent.get('signal')} arrived")]
     if end.is_bad and end.at_s is not None:
         found.append(Event(end.at_s, end.what, True))
     return sorted(found)

@@ -98,7 +98,7 @@ def test_hover_shows_the_amounts_of_that_moment(page: Browser, folder: Path) -> 
 
 
 def test_click_on_a_name_hides_its_area_and_restacks(page: Browser) -> None:
-    top = f"{FIRST}.plot.data[1][60]"
+    top = f"{FIRST}.plot.data[1 + {FIRST}.series.findIndex((one) => one.name === 'workers')][60]"
     before = page.eval(top)
     main_bytes = page.eval(f"{FIRST}.series.find((one) => one.name === 'main').y[60]")
     row = f"{LEGEND}.find((one) => one.textContent.startsWith('main')).querySelector('th').click()"

@@ -222,8 +222,11 @@ def test_samples_are_of_the_process_that_they_watched(tmp_path: Path, later_atte
 def test_outcome_of_an_earlier_attempt_is_not_of_the_last(tmp_path: Path) -> None:
     MadeStages(tmp_path / "memory.jsonl").stage("train", 0.0, 2.0, 10, 20)
     write_ring(tmp_path, [sample_of(i, 15) for i in range(3)], attempt=1, pid=200)
-    lost = [{"pid": 7, "name": "worker", "time_s": BEGUN_S + 1}]
-    write_outcome(tmp_path, 3.0, pid=200, children_lost=lost)
+    sent = [{"signal": "SIGTERM", "time_s": BEGUN_S + 1}]
+    write_outcome(tmp_path, 3.0, pid=200, signals_passed_on=sent)
+    history = read_history(tmp_path)
+    found = events(history.evidence, history.last.main, ending(history.evidence, history.last))
+    assert [one.at_s for one in found] == [1.0, 3.0]
     MadeStages(tmp_path / "memory.jsonl", attempt=2, begun_s=BEGUN_S + 100).stage("train", 0.0, 5.0, 10, 20)
     history = read_history(tmp_path)
     end = ending(history.evidence, history.last)
