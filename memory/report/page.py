@@ -118,18 +118,17 @@ class Page:
         self._parts.append('<dl class="facts">' + "".join(map(_tile, facts)) + "</dl>")
 
     def table(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], *, caption: str = "",
-        is_sortable: bool = True,
-    ) -> None:  # fmt: skip
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], *, caption: str = ""
+    ) -> None:
         """A table; a click on a title sorts by it."""
-        titles = "".join(_title(column, is_sortable) for column in columns)
+        titles = "".join(_title(column) for column in columns)
         body = "".join(
             "<tr>" + "".join(_cell(cell, column) for cell, column in zip(row, columns, strict=True)) + "</tr>"
             for row in rows
         )
         above = f"<caption>{_text(caption)}</caption>" if caption else ""
         self._parts.append(
-            f'<div class="scroll"><table{_class("sortable" if is_sortable else "")}>{above}'
+            f'<div class="scroll"><table class="sortable">{above}'
             f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
@@ -233,9 +232,9 @@ def _tile(fact: Fact) -> str:
     )
 
 
-def _title(column: Column, is_sortable: bool) -> str:
+def _title(column: Column) -> str:
     title = _text(column.title)
-    shown = f'<button type="button">{title}</button>' if is_sortable and title else title
+    shown = f'<button type="button">{title}</button>' if title else ""
     return f'<th scope="col"{_class("right" if column.is_number else "")}>{shown}</th>'
 
 

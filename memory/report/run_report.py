@@ -37,7 +37,7 @@ HOW_TO_READ = (
 def page_of(history: History, *, command: str) -> str:
     """The page. command: the one that wrote it, for the footer."""
     last = history.last
-    end = ending(history.evidence, last)
+    end = ending(history, last)
     page = Page(
         history.name, subtitle=f"Memory: {_summary(history, last)}", tone="bad" if end.is_bad else "",
         footer=f"Written by {command}. Units are powers of 1024.",
@@ -81,9 +81,8 @@ def lines_of(history: History, attempt: Attempt | None = None) -> list[str]:
 
 def attempt_figure(history: History, attempt: Attempt) -> Figure:
     """The picture of an attempt: memory.png."""
-    end = ending(history.evidence, attempt, is_last=attempt is history.last)
-    found = events(history.evidence, attempt.main, end, is_last=attempt is history.last)
-    chart, gpu = over_time(attempt.main, [one for one in found if one.is_bad]), gpu_over_time(attempt.main)
+    end, bad = ending(history, attempt), [one for one in events(history, attempt) if one.is_bad]
+    chart, gpu = over_time(attempt.main, bad), gpu_over_time(attempt.main)
     number = f", attempt {attempt.number}" if attempt.number > 1 else ""
     title = f"{history.name}{number}" + (f"; {end.words}" if end.is_bad else "")
     return charts_figure([("", chart)] if gpu is None else [("", chart), ("", gpu)], title)
@@ -112,7 +111,7 @@ def change(n: int | None) -> str:
 
 
 def _summary(history: History, attempt: Attempt) -> str:
-    end = ending(history.evidence, attempt, is_last=attempt is history.last)
+    end = ending(history, attempt)
     number = f", attempt {attempt.number}" if len(history.attempts) > 1 or attempt.number > 1 else ""
     return f"{end.words}, {duration(attempt.lasted_s)}{number}"
 
@@ -147,12 +146,11 @@ def _facts(attempt: Attempt) -> list[Fact]:
 
 
 def _add_attempt(view: Page | PlainText, history: History, attempt: Attempt) -> None:
-    track, is_last, is_page = attempt.main, attempt is history.last, isinstance(view, Page)
-    end, group = ending(history.evidence, attempt, is_last=is_last), f"attempt{attempt.number}"
+    track, is_page, group = attempt.main, isinstance(view, Page), f"attempt{attempt.number}"
     sources = {"samples": track.samples, "stage records": track.records}
     view.heading("Over time", " and ".join(f"{n:,} {name}" for name, n in sources.items() if n))
-    found = events(history.evidence, track, end, is_last=is_last)
-    view.figure(over_time(track, found, group=group), caption=HOW_TO_READ if is_last else "")
+    caption = HOW_TO_READ if attempt is history.last else ""
+    view.figure(over_time(track, events(history, attempt), group=group), caption=caption)
     gpu = gpu_over_time(track, group=group)
     if gpu is not None:
         view.heading("GPU")

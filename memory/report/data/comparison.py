@@ -71,7 +71,7 @@ class Comparison:
 
     @cached_property
     def endings(self) -> tuple[Ending, Ending]:
-        return ending(self.a.evidence, self.a.last), ending(self.b.evidence, self.b.last)
+        return ending(self.a, self.a.last), ending(self.b, self.b.last)
 
     @property
     def highest(self) -> Pair:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from experiment_utils.json_values import finite, integer, mapping, mappings
 from memory.explain.evidence.run_facts import RunFacts
 from memory.record.evidence import Evidence
-from memory.report.data.history import Attempt, Track
+from memory.report.data.history import Attempt, History, Track
 
 _KILLS, _SIGNALS = 8, 4
 """Events of each kind that a figure shows."""
@@ -47,26 +47,31 @@ class Event(NamedTuple):
     is_bad: bool = False
 
 
-def ending(evidence: Evidence, attempt: Attempt, *, is_last: bool = True) -> Ending:
+def ending(history: History, attempt: Attempt) -> Ending:
     """The end of an attempt. Only stage records describe the end of an earlier one."""
-    found = _ending(evidence, attempt, is_last)
-    kills = sum(count for _, count in _kills(evidence, attempt.main)) if is_last else 0
+    is_last = attempt is history.last
+    found = _last_ending(history.evidence, attempt) if is_last else _earlier_ending(attempt)
+    kills = sum(count for _, count in _kills(history.evidence, attempt.main)) if is_last else 0
     if not kills:
         return found
-    outcome = RunFacts(evidence).outcome
+    outcome = RunFacts(history.evidence).outcome
     if mapping(outcome.get("victim")).get("is_main") is True and outcome.get("signal") == "SIGKILL":
         found = replace(found, what="killed by the OOM killer", is_oom=True)
     return replace(found, is_bad=True, oom_kills=kills)
 
 
-def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
-    track = attempt.main
+def _open_stage(track: Track) -> str:
     lost = [span for span in track.spans if span.end_s is None and span.thread is None]
-    innermost = max(lost, key=lambda span: span.depth, default=None)
-    where = "" if innermost is None else " > ".join(innermost.path)
-    if not is_last:
-        return Ending("lost", True, where=where) if where else Ending("ended")
-    facts = RunFacts(evidence)
+    return " > ".join(max(lost, key=lambda span: span.depth).path) if lost else ""
+
+
+def _earlier_ending(attempt: Attempt) -> Ending:
+    where = _open_stage(attempt.main)
+    return Ending("lost", True, where=where) if where else Ending("ended")
+
+
+def _last_ending(evidence: Evidence, attempt: Attempt) -> Ending:
+    track, facts, where = attempt.main, RunFacts(evidence), _open_stage(attempt.main)
     outcome, state = facts.outcome, facts.status.get("state")
     at_s = _at(track, outcome.get("ended_s"))
     died_s = track.lasted_s if at_s is None else max(0.0, at_s)
@@ -83,18 +88,17 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
         return Ending(state, state in ("failed", "oom"), where=where)
     if where:
         return Ending("no end recorded: running, or killed", where=where)
-    is_known = state == "done" or (
-        track.rows and not facts.samples
-    )  # a supervisor would have written its end
+    is_known = state == "done" or (track.rows and not facts.samples)  # a supervisor would have noted it
     return Ending("ended" if is_known else "no end recorded")
 
 
-def events(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True) -> list[Event]:
+def events(history: History, attempt: Attempt) -> list[Event]:
     """Kills, signals and a bad end, by time."""
     found: list[Event] = []
-    if is_last:
-        outcome = RunFacts(evidence).outcome
-        kills = _kills(evidence, track)[-_KILLS:]
+    track, end = attempt.main, ending(history, attempt)
+    if attempt is history.last:
+        outcome = RunFacts(history.evidence).outcome
+        kills = _kills(history.evidence, track)[-_KILLS:]
         if end.is_oom:
             kills.pop()  # that is its end
         found += [Event(at_s, "OOM kill" if n == 1 else f"{n} OOM kills", True) for at_s, n in kills]

@@ -24,7 +24,7 @@ def run_json(history: History) -> dict[str, Any]:
 
 
 def _attempt(history: History, attempt: Attempt) -> dict[str, Any]:
-    end = ending(history.evidence, attempt, is_last=attempt is history.last)
+    end = ending(history, attempt)
     return {
         "attempt": attempt.number, "ended": end.words, "ended_badly": end.is_bad, "seconds": attempt.lasted_s,
         "tracks": [_track(track) for track in attempt.tracks],

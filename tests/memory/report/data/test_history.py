@@ -34,9 +34,9 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
     assert track.highest.u == (210 + 608 + 70 + 12) * MB == LIMIT
     assert track.highest.is_sample
     assert (track.stage_at(1.5), track.stage_at(30.0)) == ("build > weights", "train")
-    end = ending(history.evidence, history.last)
+    end = ending(history, history.last)
     assert (end.where, end.oom_kills, end.is_bad) == ("train", 1, True)
-    found = events(history.evidence, track, end)
+    found = events(history, history.last)
     assert [(one.at_s, one.is_bad) for one in found] == [
         (pytest.approx(36.0), True),
         (pytest.approx(36.2), True),
@@ -98,9 +98,9 @@ def test_kills_are_those_that_explain_counts(killed: Path) -> None:
         own |= {"oom_kill_after": after}
         write_outcome(killed, 36.2, cgroup_path="/job/task", parents=[own, neighbour], **counts)
         history = read_history(killed)
-        end = ending(history.evidence, history.last)
+        end = ending(history, history.last)
         assert end.oom_kills == kills
-        assert len(events(history.evidence, history.last.main, end)) == marks
+        assert len(events(history, history.last)) == marks
 
 
 def test_duration_ends_when_its_supervisor_saw_the_end(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_command_that_ran_again_in_its_folder(tmp_path: Path, is_watched: bool) 
     assert (row.times, attempt.main.records, bool(attempt.main.samples)) == (1, 2, is_watched)
     assert (row.highest_bytes or 0) - (row.before_bytes or 0) < 100 * MB, "the first of the two is over"
     assert len(history.notes) >= 1
-    assert not ending(history.evidence, attempt).is_bad
+    assert not ending(history, attempt).is_bad
 
 
 @pytest.mark.parametrize("later_attempt", [None, 2])
@@ -225,13 +225,13 @@ def test_outcome_of_an_earlier_attempt_is_not_of_the_last(tmp_path: Path) -> Non
     sent = [{"signal": "SIGTERM", "time_s": BEGUN_S + 1}]
     write_outcome(tmp_path, 3.0, pid=200, signals_passed_on=sent)
     history = read_history(tmp_path)
-    found = events(history.evidence, history.last.main, ending(history.evidence, history.last))
+    found = events(history, history.last)
     assert [one.at_s for one in found] == [1.0, 3.0]
     MadeStages(tmp_path / "memory.jsonl", attempt=2, begun_s=BEGUN_S + 100).stage("train", 0.0, 5.0, 10, 20)
     history = read_history(tmp_path)
-    end = ending(history.evidence, history.last)
+    end = ending(history, history.last)
     assert (history.last.number, end.is_bad) == (2, False)
-    assert events(history.evidence, history.last.main, end) == []
+    assert events(history, history.last) == []
     assert [one.main.samples for one in history.attempts] == [3, 0]
 
 
@@ -240,10 +240,10 @@ def test_end_of_a_run_between_two_stages(tmp_path: Path, golden: Golden) -> None
     watched = [sys.executable, "-m", "memory", "run", "--output", str(tmp_path), "--", sys.executable, "-c"]
     with subprocess.Popen([*watched, code, str(tmp_path), "1"], cwd=ROOT, stdin=subprocess.PIPE) as process:
         wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "memory.ring").exists())
-        ends = [ending((one := read_history(tmp_path)).evidence, one.last)]
+        ends = [ending(one := read_history(tmp_path), one.last)]
         process.communicate(timeout=60)
-    ends.append(ending((one := read_history(tmp_path)).evidence, one.last))
+    ends.append(ending(one := read_history(tmp_path), one.last))
     (tmp_path / "outcome.json").unlink()  # all of it was killed
-    ends.append(ending((one := read_history(tmp_path)).evidence, one.last))
+    ends.append(ending(one := read_history(tmp_path), one.last))
     assert [end.is_bad for end in ends] == [False] * 3
     golden.text("\n".join(end.words for end in ends))
