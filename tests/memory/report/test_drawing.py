@@ -71,13 +71,6 @@ def test_long_title_is_wrapped(tmp_path: Path) -> None:
     assert title.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_foreign_command_is_drawn_over_time(tmp_path: Path) -> None:
-    write_ring(tmp_path, [sample_of(60.0 * i, 100) for i in range(300)])
-    _, axes = figure_of(tmp_path).axes
-    assert "hours" in axes.get_xlabel()
-    assert list(lines(axes)["U of the job"].get_xdata())[-1] == pytest.approx(299 / 60)
-
-
 def test_rss_of_many_workers_does_not_flatten_the_rest(tmp_path: Path) -> None:
     samples = [sample_of(i, 300, (100,)) for i in range(5)]
     many = [

@@ -173,13 +173,6 @@ def test_page_cache_is_hidden_if_it_would_dwarf_the_rest(
     assert set(cache["y"]) == {288 * MB}
 
 
-def test_earlier_attempts_are_folded(tmp_path: Path) -> None:
-    for number in (1, 2):
-        MadeStages(tmp_path / "memory.jsonl", attempt=number).stage("start", 0.0, 1.0, 10, 20)
-    page = page_of(read_history(tmp_path), command="x")
-    assert page.count("<details>") == page.count("</details>") == 1
-
-
 def test_page_says_why_if_explain_knows(killed: Path, tmp_path: Path) -> None:
     history = read_history(killed)
     found = explain(history.evidence)
@@ -204,10 +197,3 @@ def test_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.Mo
 def test_stacks_near_the_limit_are_on_the_page(killed: Path) -> None:
     (killed / "memory.blackbox.1.txt").write_text('Thread 1:\n  File "train.py", line 7 in <module>\n')
     assert 'File "train.py", line 7' in Reader(page_of(read_history(killed), command="x")).words
-
-
-def test_many_records_are_explained_by_some_of_them(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.record.thinned_records.MOST", 3)
-    history = read_history(killed)
-    assert sum(map(len, history.evidence.records.values())) <= 6 < history.last.main.records
-    assert explain(history.evidence).sentence in Reader(page_of(history, command="x")).words

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_runs import BEGUN_S, LIMIT, MB, MadeStages, make_killed, sample_of, write_outcome, write_ring
+from made_runs import BEGUN_S, LIMIT, MB, MadeStages, make_killed, sample_of, write_ring
 
 from memory.__main__ import main
 from memory.measure.process import Process
@@ -39,11 +39,6 @@ def make_ranks(folder: Path) -> None:
     write_ring(folder, [sample_of(i, 120) for i in range(5)])
 
 
-def make_foreign(folder: Path) -> None:
-    write_ring(folder, [sample_of(i, 10 + i) for i in range(20)])
-    write_outcome(folder, 20.0, exit_code=3, signal=None, by="exit")
-
-
 def make_resident_only(folder: Path) -> None:
     made = MadeStages(folder / "memory.jsonl")
     record = made.record("begin", "start", 0.0, 10)
@@ -61,7 +56,7 @@ def make_deep(folder: Path) -> None:
     make_killed(folder / "killed")
 
 
-@pytest.mark.parametrize("make", [make_attempts, make_ranks, make_foreign, make_resident_only, make_deep])
+@pytest.mark.parametrize("make", [make_attempts, make_ranks, make_resident_only, make_deep])
 def test_text(tmp_path: Path, make: object, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     make(tmp_path)  # type: ignore[operator]
     history = read_history(tmp_path)

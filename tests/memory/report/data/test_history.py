@@ -150,11 +150,6 @@ def test_sample_before_the_first_stage_is_the_zero(tmp_path: Path) -> None:
     assert track.at(BEGUN_S + 2.0) == pytest.approx(2.0)
 
 
-def test_limit_is_that_of_the_highest_u(tmp_path: Path) -> None:
-    write_ring(tmp_path, [sample_of(1, 50), sample_of(2, 500), sample_of(3, 4, limit=64000 * MB)])
-    assert read_history(tmp_path).last.main.limit_bytes == LIMIT
-
-
 def test_long_run_is_thinned_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.report.data.history._HELD", 400)
     monkeypatch.setattr("memory.report.data.history.POINTS", 100)
