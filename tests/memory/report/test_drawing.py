@@ -38,7 +38,7 @@ def test_death_in_the_loop(tmp_path: Path, golden: Golden) -> None:
     figure = figure_of(make_killed(tmp_path / "killed"))
     _, _, setup, loop = figure.axes
     assert [label.get_text() for label in setup.get_xticklabels()] == ["start", "build"]
-    assert max(lines(loop)["U of the job"].get_ydata()) == 900
+    assert max(next(line for gid, line in lines(loop).items() if gid.startswith("U ")).get_ydata()) == 900
     assert list(setup.get_xlim()) == [0, 3]
     assert (marked(setup), marked(loop)) == ([], pytest.approx([36.0, 36.2]))
     assert set(lines(loop)["limit"].get_ydata()) == {900}

@@ -93,7 +93,7 @@ def test_hover_shows_the_amounts_of_that_moment(page: Browser, folder: Path) -> 
     at_s = float(at.removeprefix("at").split()[0])
     moment = min(moments, key=lambda one: abs(one.at_s - at_s))
     assert moment.u is not None
-    assert f"U of the job{format_bytes(moment.u)}" in values
+    assert [one.endswith(format_bytes(moment.u)) for one in values if one.startswith("U ")] == [True]
     assert f"workers{format_bytes(moment.workers or 0)}" in values
 
 
