@@ -141,7 +141,7 @@ class Chart {
     };
     const px = (y) => u.valToPos(y, "y", true);
     c.save();
-    this.nameSeries(u, say, px);
+    if (this.x.length) this.nameSeries(u, say, px);
     for (const limit of this.limits) {
       const y = px(limit.value);
       if (y < top) { say(`↑ ${limit.label}`, left + 6 * k, top + 12 * k, "left", "bad"); continue; }
@@ -186,7 +186,7 @@ class Chart {
   }
 
   key(event) {
-    const u = this.plot, { min, max } = u.scales.x, [first, last] = u.series[0].idxs, middle = (min + max) / 2;
+    const u = this.plot, { min, max } = u.scales.x, [first, last] = u.series[0].idxs || [0, 0], middle = (min + max) / 2;
     const move = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (move) {
       const at = Math.max(first, Math.min(last, (u.cursor.idx ?? (move > 0 ? first - 1 : last + 1)) + move * (event.shiftKey ? 10 : 1)));
