@@ -9,7 +9,6 @@ import pytest
 from made_runs import MB, MadeStages, make_killed, sample_of, write_outcome, write_ring
 
 from memory.__main__ import main
-from memory.report.comparison_report import growth
 from memory.report.data.comparison import Comparison
 from memory.report.data.history import read_history
 from tests.golden_text import Golden
@@ -90,8 +89,3 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
         assert max(map(len, text.partition("By stage")[2].splitlines()[:-2] or [""])) <= 80
         golden.text(text)
     assert (tmp_path / "memory-compared.html").stat().st_size > 10_000
-
-
-def test_growth_names_the_part_that_grew(tmp_path: Path, golden: Golden) -> None:
-    a, b, c = (make_calm(tmp_path / name, extra) for name, extra in (("a", 0), ("b", 70), ("c", 0)))
-    golden.text("\n".join(growth(compared(*pair)) for pair in ((a, b), (b, a), (a, c))))
