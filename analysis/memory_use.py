@@ -13,7 +13,7 @@ from typing import Any
 from analysis.reading.study import GOING_ON, Run
 from experiment_utils.quantities import format_bytes
 from experiment_utils.run_folder import RunFolder
-from memory.report.stages import stage_rows
+from memory.report.data.stage_rows import stage_rows
 
 _MARGIN = 1.15
 """Of the high-water mark, what the next job should ask for: as plans have it (memory/estimate)."""

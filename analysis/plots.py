@@ -10,9 +10,9 @@ from analysis.loss_plot import loss_figure
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.run_folder import RunFolder
+from memory.report.data.history import read_history
 from memory.report.drawing import own_style, save
-from memory.report.figure import attempt_figure
-from memory.report.history import read_history
+from memory.report.run_report import attempt_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

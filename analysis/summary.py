@@ -20,7 +20,7 @@ from experiment_utils.json_values import is_number, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share
 from experiment_utils.run_folder import RunFolder
 from memory import format_bytes
-from memory.report.stages import StageRow, amount, stage_rows
+from memory.report.data.stage_rows import StageRow, amount, stage_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.report.chart import Band, Chart, Level, Mark, Series
+from memory.report.chart import Axis, Band, Chart, LimitLine, Mark, Series
 from memory.report.page import Cell, Column, Fact, Page
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&lt;\'"]]>--><!--'
@@ -18,10 +18,11 @@ def page_with(words: str) -> str:
     page.definitions([(words, [words, words])])
     rows: list[list[str | Cell]] = [[words, Cell(words, words), words]]
     columns = [Column(words), Column(words, True), Column(words, is_long=True)]
-    page.table(columns, rows, caption=words, filter_hint=words)
+    page.table(columns, rows, caption=words)
     chart = Chart(
-        words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], [Band(words, 0.0, None, note=words)],
-        [Level(1.0, words)], [Mark(0.5, words)], group=words,
+        words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], Axis(words, "seconds"),
+        Axis(words, "bytes"), [LimitLine(1.0, words)], [Band(words, 0.0, None, note=words)],
+        [Mark(0.5, words)], group=words,
     )  # fmt: skip
     page.figure(chart, title=words, caption=words)
     page.figures([(words, chart)])

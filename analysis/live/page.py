@@ -29,7 +29,8 @@ def page_of(follower: Follower) -> str:
     )  # fmt: skip
     page.drawn("live", told)
     page.heading("Runs")
-    page.table(follower.columns, [one.cells for one in follower.runs()], filter_hint=HINT)
+    page.drawn("filter", HINT)
+    page.table(follower.columns, [one.cells for one in follower.runs()])
     page.heading("Curves")
     if study.is_ours or (follower.x and follower.y):
         page.drawn("curves", figure, caption=HOW_TO_READ)

@@ -28,7 +28,6 @@ def add_origins(page: Page, study: Study, details: Mapping[int, Details], best_c
     page.table(
         [Column(""), Column("what", is_long=True), Column("runs", True)],
         [*_commits(details.values()), *_data(study, details), *_versions(details.values())],
-        is_sortable=False,
     )
 
 

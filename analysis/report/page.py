@@ -26,7 +26,7 @@ from experiment_utils.quantities import counted, format_bytes, format_count, for
 from memory.report.page import Fact, Page
 
 _HERE = Path(__file__).parent
-SCRIPTS = ("plot.js", "curves.js", "start.js")
+SCRIPTS = ("filter.js", "plot.js", "curves.js", "start.js")
 _DAMAGED = 50
 _COMMANDS = 5
 

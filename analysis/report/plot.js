@@ -1,7 +1,42 @@
 // Lines, points and bands over two axes, each linear or logarithmic: pointed at, zoomed, toggled, by keys too.
+const SVG = "http://www.w3.org/2000/svg";
+const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600,
+  900, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 432000, 864000];
+
 const SIZES = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
 const EDGE = { left: 62, right: 16, top: 14, bottom: 44 };
 const NEAR_PX = 40;
+
+const node = (name, attributes = {}, text) => {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+const color = (name) => `var(--${name})`;
+
+function nearest(xs, x) {
+  let low = 0, high = xs.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1; else high = middle;
+  }
+  return low > 0 && x - xs[low - 1] <= xs[low] - x ? low - 1 : low;
+}
+
+function ticks(low, high, kind, most) {
+  if (!(high > low)) return [low];
+  let step;
+  if (kind === "seconds") step = TIME_STEPS.find((s) => (high - low) / s <= most) || (high - low) / most;
+  else {
+    const unit = kind === "bytes" ? 1024 ** Math.max(0, Math.floor(Math.log(Math.max(high, 1) * 1.0001) / Math.log(1024))) : 1;
+    const rough = (high - low) / unit / most, power = 10 ** Math.floor(Math.log10(rough));
+    step = unit * power * [1, 2, 5, 10].find((m) => m * power >= rough * 0.999);
+  }
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12) && found.length < 50; at++) found.push(at * step);
+  return found;
+}
 
 // Values as the terminal tells them: counts in powers of 1000.
 FORMATS.count = (n) => {

@@ -20,11 +20,8 @@ def add_runs(page: Page, study: Study, best: Run | None) -> None:
         Column(name, is_right([run.value(name) for run in study.runs]), name in _LONG) for name in columns
     ]
     page.heading("Runs", "a title sorts, words and conditions filter")
-    page.table(
-        heads,
-        [[_cell(run, name, run is best) for name in columns] for run in study.runs],
-        filter_hint=HINT,
-    )
+    page.drawn("filter", HINT)
+    page.table(heads, [[_cell(run, name, run is best) for name in columns] for run in study.runs])
 
 
 def _columns(study: Study) -> list[str]:

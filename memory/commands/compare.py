@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.arguments import find_run
+from memory.commands.report import write_into
 
 _EXAMPLES = """examples:
   python -m memory compare 1a2b3c4d 5e6f7a8b
@@ -18,7 +19,7 @@ _EXAMPLES = """examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    """`compare`."""
+    """Add the command `compare`."""
     parser = subparsers.add_parser(
         "compare",
         help="two runs stage by stage, with what differs in their configs",
@@ -39,34 +40,31 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="where the page goes; by default where you stand",
+        help="folder for the page; the current one by default",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the comparison, and write the page if it was asked for."""
-    from memory.report.compare import compared, to_json
-    from memory.report.compare_views import lines_of, page_of
-    from memory.report.files import write_into
-    from memory.report.history import read_history
+    """Print the comparison, and write the page if the options ask for it."""
+    from memory.report.comparison_report import lines_of, page_of
+    from memory.report.data.comparison import Comparison
+    from memory.report.data.history import read_history
 
-    a, b = (read_history(find_run(name)) for name in (options.run_a, options.run_b))
-    found = compared(a, b)
+    found = Comparison(*(read_history(find_run(name)) for name in (options.run_a, options.run_b)))
     names = f"{shlex.quote(options.run_a)} {shlex.quote(options.run_b)}"
     written = []
     if options.html:
         page = page_of(found, command=f"python -m memory compare {names} --html")
         written.append(write_into(options.output, "memory-compared.html", page.encode()))
     if options.json:
-        print(json.dumps(to_json(found) | {"written": [str(path) for path in written]}, indent=2))
+        print(json.dumps(found.to_json() | {"written": [str(path) for path in written]}, indent=2))
         return 0
-    print("\n".join(lines_of(found)))
-    print()
+    print("\n".join(lines_of(found)), end="\n\n")
     for path in written:
         print(f"wrote {path}")
-    if options.html:
-        print(f"next: python -m memory report {shlex.quote(options.run_b)} --html")
-    else:
-        print(f"next: python -m memory compare {names} --html   (both on one time axis)")
+    next_command = (
+        f"report {shlex.quote(options.run_b)} --html" if options.html else f"compare {names} --html"
+    )
+    print(f"next: python -m memory {next_command}")
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.arguments import find_run
+from experiment_utils.atomic_files import write_bytes
 from experiment_utils.errors import UserError
 
 _EXAMPLES = """examples:
@@ -20,7 +21,7 @@ _EXAMPLES = """examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    """`report`."""
+    """Add the command `report`."""
     parser = subparsers.add_parser(
         "report",
         help="memory of a run by stage, over time, by process; --html for a page, --png for a picture",
@@ -33,23 +34,21 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--html", action="store_true", help="write memory.html, one self-contained page")
     parser.add_argument(
-        "--png",
-        action="store_true",
-        help="write memory.png for a paper, and by process and rank where there are several",
+        "--png", action="store_true", help="write memory.png, and by process and rank if there are several"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--attempt", type=int, help="the attempt to tell; the last one by default")
+    parser.add_argument("--attempt", type=int, help="number of the attempt; the last one by default")
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="where files go; the run's folder by default"
+        "--output", type=Path, metavar="FOLDER", help="folder for files; the run's folder by default"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report, and write what was asked for."""
-    from memory.report.history import read_history
-    from memory.report.summary import summary
-    from memory.report.terminal import lines_of
+    """Print the report, and write the files that the options ask for."""
+    from memory.report.data.history import read_history
+    from memory.report.data.run_json import run_json
+    from memory.report.run_report import lines_of, page_of, pictures
 
     folder = find_run(options.run_name)
     history = read_history(folder)
@@ -62,36 +61,36 @@ def run(options: argparse.Namespace) -> int:
                 code="no-such-attempt",
             )
         chosen = history.attempts[numbers.index(options.attempt)]
-    written = write_files(options, folder, history, chosen)
+    shown, target = shlex.quote(options.run_name), folder if options.output is None else options.output
+    files: dict[str, bytes] = {}
+    if options.html:
+        files["memory.html"] = page_of(history, command=f"python -m memory report {shown} --html").encode()
+    if options.png:
+        files |= pictures(history, chosen)
+    written = [write_into(target, name, content) for name, content in files.items()]
     if options.json:
-        print(json.dumps(summary(history) | {"written": [str(path) for path in written]}, indent=2))
+        print(json.dumps(run_json(history) | {"written": [str(path) for path in written]}, indent=2))
         return 0
-    print("\n".join(lines_of(history, attempt=chosen)))
-    print()
+    print("\n".join(lines_of(history, chosen)), end="\n\n")
     for path in written:
         print(f"wrote {path}")
-    shown = shlex.quote(options.run_name)
-    if not options.html:
-        print(f"next: python -m memory report {shown} --html   (one page to look at)")
-    else:
-        print(f"next: python -m memory explain {shown}")
+    print(f"next: python -m memory {'explain ' + shown if options.html else f'report {shown} --html'}")
     return 0
 
 
-def write_files(options: argparse.Namespace, folder: Path, history: Any, chosen: Any) -> list[Path]:
-    """The page and the picture, as far as they were asked for."""
-    from memory.report.files import write_into
-    from memory.report.html import page_of
+def write_into(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file into a folder, which is made if it does not exist.
 
-    target = folder if options.output is None else options.output
-    written = []
-    if options.html:
-        page = page_of(history, command=f"python -m memory report {shlex.quote(options.run_name)} --html")
-        written.append(write_into(target, "memory.html", page.encode()))
-    if options.png:
-        from memory.report.figure import picture
-        from memory.report.small_figures import pictures
-
-        drawn = {"memory.png": picture(history, chosen)} | pictures(history, chosen)
-        written += [write_into(target, name, content) for name, content in drawn.items()]
-    return written
+    Raises:
+        UserError: it cannot be written.
+    """
+    path = folder.expanduser() / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(str(path), content)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Write it elsewhere with --output FOLDER",
+            code="output-not-writable",
+        ) from error
+    return path

@@ -1,5 +1,9 @@
-"""Memory of a run for people: by stage, over time, by process; in a terminal, as a PNG, as one HTML page.
+"""Reports of a run's memory: text for a terminal, one HTML page, PNG pictures, JSON.
 
-`page.Page` is a self-contained HTML page of any content, `chart.Chart` what it draws: they know nothing of
-memory, and other rooms use them.
+data                                        reads a run folder: attempts, tracks, moments, stages
+  ^
+run_charts -> chart                         the specification of each figure, drawn by
+               ^   ^                          drawing (matplotlib, for files)
+               |   |                          page (uPlot, for pages)
+run_report, comparison_report               sections, put on a page or into plain_text
 """

@@ -1,49 +1,81 @@
-"""What a chart of a page shows, as plain values; chart.js draws it."""
+"""The specification of a figure: series, axes, bands, limit lines and marks, as plain values.
+
+A figure is specified once and drawn twice: `memory.report.drawing` makes files of it with matplotlib, and
+`memory.report.page` puts it on a page, where figure.js draws it with uPlot.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from experiment_utils.json_values import finite
 
-Kind = Literal["stack", "hatch", "line", "dash"]
-Format = Literal["bytes", "seconds", "number"]
+Kind = Literal["stack", "line"]
+Unit = Literal["bytes", "seconds"]
+PATTERNS = ("solid", "rising", "dots", "crossed", "falling", "level")
+"""Fills of areas, which differ in grey too."""
+DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (6, 3),
+    (1.5, 2),
+    (6, 2, 1.5, 2),
+    (12, 4),
+    (3, 6),
+    (9, 2, 2, 2, 2, 2),
+)
+"""Line styles, in points: lengths of strokes and gaps."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a chart."""
+
+    label: str
+    unit: Unit
+    end: float = 0.0
+    """It reaches from 0 to this value at least."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One amount over x. y: None or nan where it is not known. color: a name of `colors.ON_PAGE`.
-
-    kind: `stack` lies on those before it; `hatch` lies on them too and is no danger; `line`; `dash`, dashed.
-    x: its own, where it differs from the chart's; a stacked one has none. shown: at first.
-    """
+    """One amount over x."""
 
     name: str
     y: Sequence[float | None]
+    """A value for each x of the chart; None or nan is unknown."""
     color: str = "blue"
+    """A name of `colors.ON_PAGE`."""
     kind: Kind = "line"
-    x: Sequence[float] | None = None
+    """A `stack` is an area on the stacks before it."""
+    pattern: str = "solid"
+    """The fill of an area, one of `PATTERNS`."""
+    dash: tuple[float, ...] = ()
     shown: bool = True
+    """Whether it is drawn before a reader asks for it. A picture leaves out what is not shown."""
+    spans_gaps: bool = False
+    """Unknown values are between those of another series, and the line is drawn across them."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Band:
-    """A stretch of x with a name, above the plot. end: None: it never ended. row: 0 is the highest."""
+    """A stretch of x with a name, drawn above the plot."""
 
     label: str
     begin: float
     end: float | None
-    color: str = "tint0"
+    """None: it never ended."""
     row: int = 0
+    """Bands within others are in a lower row; 0 is the highest."""
+    color: str = "tint0"
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Level:
-    """A line across, such as a limit."""
+class LimitLine:
+    """A horizontal line with a name."""
 
     value: float
     label: str
@@ -51,7 +83,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment. is_bad: the end of a run, say."""
+    """A vertical line with a name."""
 
     at: float
     label: str
@@ -60,92 +92,69 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """label: what it shows, for those who cannot see it. height: of the plot, in CSS pixels.
-
-    group: charts of one page with the same group show the same stretch of x and share a cursor.
-    x_range: what the x axis spans at least. y_max: what the y axis reaches at least. has_legend: False where
-    a chart of the same group has it.
-    """
+    """A figure."""
 
     label: str
-    x: Sequence[float] = ()
-    series: Sequence[Series] = ()
+    """Its content in a few words, for readers who cannot see it."""
+    x: Sequence[float]
+    series: Sequence[Series]
+    x_axis: Axis = Axis("time", "seconds")
+    y_axis: Axis = Axis("memory", "bytes")
+    limits: Sequence[LimitLine] = ()
     bands: Sequence[Band] = ()
-    levels: Sequence[Level] = ()
     marks: Sequence[Mark] = ()
-    x_format: Format = "seconds"
-    y_format: Format = "bytes"
+    setup: Sequence[Band] = ()
+    """Bands at the beginning of a picture that get the same width each, since all of them are short."""
     height: int = 320
+    """Height of the plot on a page, in CSS pixels."""
     group: str = ""
-    x_range: tuple[float, float] | None = None
-    y_max: float | None = None
-    from_zero: bool = True
-    has_legend: bool = True
+    """Charts of one group on a page share the range of x and the cursor."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What chart.js reads.
+    def __post_init__(self) -> None:
+        """Check the lengths.
 
         Raises:
-            ValueError: a series is not as long as its x.
+            ValueError: a series is not as long as x.
         """
         for one in self.series:
-            x = self.x if one.x is None else one.x
-            if len(x) != len(one.y):
-                raise ValueError(f"{one.name}: {len(one.y)} values at {len(x)} places")
-        return {
-            "label": self.label,
-            "x": [_rounded(x) for x in self.x],
-            "series": [_of_series(one) for one in self.series],
-            "bands": [
-                {
-                    "label": band.label,
-                    "begin": _rounded(band.begin),
-                    "end": None if band.end is None else _rounded(band.end),
-                    "color": band.color,
-                    "row": band.row,
-                    "note": band.note,
-                }
-                for band in self.bands
-            ],
-            "levels": [{"value": level.value, "label": level.label} for level in self.levels],
-            "marks": [
-                {
-                    "at": _rounded(mark.at),
-                    "label": mark.label,
-                    "kind": "bad" if mark.is_bad else "mark",
-                    "row": row,
-                }
-                for row, mark in enumerate(self.marks)
-            ],
-            "x_format": self.x_format,
-            "y_format": self.y_format,
-            "height": self.height,
-            "group": self.group,
-            "x_range": None if self.x_range is None else [_rounded(x) for x in self.x_range],
-            "y_max": self.y_max,
-            "from_zero": self.from_zero,
-            "has_legend": self.has_legend,
-        }
+            if len(one.y) != len(self.x):
+                raise ValueError(f"series {one.name}: {len(one.y)} values, expected {len(self.x)} as in x")
 
+    @property
+    def ends(self) -> float:
+        """The last x, of moments, marks and bands."""
+        ends = [self.x_axis.end, *self.x, *(mark.at for mark in self.marks)]
+        return max(ends + [band.end for band in self.bands if band.end is not None])
 
-def _of_series(one: Series) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": one.name,
-        "y": [_known(value) for value in one.y],
-        "color": one.color,
-        "kind": one.kind,
-        "shown": one.shown,
-        "note": one.note,
-    }
-    if one.x is not None:
-        told["x"] = [_rounded(x) for x in one.x]
-    return told
+    def stacked(self) -> list[tuple[Series, list[float], list[float]]]:
+        """(series, lower edge, upper edge) of each shown area, from the bottom; unknown counts as 0."""
+        sums, found = [0.0] * len(self.x), []
+        for one in self.series:
+            if one.kind == "stack" and one.shown:
+                below, sums = sums, [at + (finite(y) or 0.0) for at, y in zip(sums, one.y, strict=True)]
+                found.append((one, below, sums))
+        return found
 
+    @property
+    def highest(self) -> float:
+        """The highest shown value of lines; areas without a line of their sum can reach beyond it."""
+        lines = (y for one in self.series if one.kind == "line" and one.shown for y in one.y)
+        return max((value for y in lines if (value := finite(y)) is not None), default=0.0)
 
-def _known(value: float | None) -> float | None:
-    """An amount in bytes stays whole; what is not finite is not known."""
-    return value if isinstance(value, int) else finite(value)
+    @property
+    def limits_in_view(self) -> list[LimitLine]:
+        """Limits near the values; one that is far above would flatten all else."""
+        return [limit for limit in self.limits if limit.value <= 2 * max(self.highest, self.y_axis.end)]
 
+    @property
+    def limits_out_of_view(self) -> list[LimitLine]:
+        return [limit for limit in self.limits if limit not in self.limits_in_view]
 
-def _rounded(x: float) -> float:
-    return round(x, 4)
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for figure.js: unknown values are null, times have four decimals."""
+        plain = asdict(self) | {"x": [round(x, 4) for x in self.x], "ends": self.ends}
+        for one, series in zip(plain["series"], self.series, strict=True):
+            one["y"] = [y if isinstance(y, int) else finite(y) for y in series.y]
+        plain["limits"] = [asdict(limit) | {"in_view": limit in self.limits_in_view} for limit in self.limits]
+        del plain["setup"]
+        return plain

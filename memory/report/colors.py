@@ -1,8 +1,8 @@
 """The colours of pictures and pages, and the units of their axes.
 
-Okabe and Ito's palette, which the colour-blind can tell apart ("Color Universal Design", 2008). Amounts that
-lie on each other also differ in grey: by lightness, line style or hatching. `ramp0` to `ramp8`, ever lighter,
-are matplotlib's plasma less what would be lost on the paper.
+Okabe and Ito's palette, which the colour-blind can tell apart ("Color Universal Design", 2008). Areas and
+lines also differ in grey, by pattern and dash. `ramp0` to `ramp8`, ever lighter, are matplotlib's plasma
+without its lightest part, which is hard to see on paper.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ BLUE, SKY, GREEN, ORANGE = "#0072B2", "#56B4E9", "#009E73", "#E69F00"
 VERMILLION, YELLOW, PURPLE = "#D55E00", "#F0E442", "#CC79A7"
 GREY, LIGHT_GREY = "#777777", "#BBBBBB"
 
-OF_PARTS = {"main": "blue", "workers": "purple", "other": "grey", "shmem": "green", "kernel": "orange"}
-"""Part of U -> name of its colour in `ON_PAGE`."""
 TINTS = 8
 
 ON_PAGE = {
@@ -58,16 +56,12 @@ _SIZES = ((2.0**40, "TB"), (2.0**30, "GB"), (2.0**20, "MB"))
 
 
 def variables() -> str:
-    """The CSS rules that define them: by what the reader's system prefers, or `data-theme` of the page."""
+    """The CSS rules that define them: by what the reader's system prefers."""
     light, dark = (
         f"color-scheme: {scheme}; " + " ".join(f"--{name}: {pair[at]};" for name, pair in ON_PAGE.items())
         for at, scheme in enumerate(("light", "dark"))
     )
-    return (
-        f":root {{ {light} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark} }} }}\n"
-        f"@media screen {{ :root[data-theme=dark] {{ {dark} }} }}\n"
-    )
+    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
 def duration_unit(largest_s: float) -> tuple[float, str]:

@@ -1,4 +1,30 @@
-// The page around the charts: tables are sorted and filtered, code is copied, the theme is changed.
+// The page around the charts: amounts as the terminal shows them, tables that sort, code to copy, the theme.
+const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
+// Powers of 1024, three digits.
+function bytes(n) {
+  let exponent = 0;
+  while (exponent < UNITS.length - 1 && Math.abs(n) >= 999.5 * 1024 ** exponent) exponent++;
+  const value = n / 1024 ** exponent;
+  const fine = exponent >= 3 ? Math.abs(value) < 99.95 : exponent > 0 && Math.abs(value) < 9.95;
+  return `${value.toFixed(fine ? 1 : 0)} ${UNITS[exponent]}`;
+}
+function duration(s) {
+  const sign = s < 0 ? "-" : "", whole = Math.abs(s);
+  if (whole < 120) return `${sign}${+whole.toFixed(whole < 1 ? 3 : whole < 10 ? 2 : 1)} s`;
+  const seconds = Math.round(whole), pad = (n) => String(n).padStart(2, "0");
+  const [d, h, m] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (d) return `${sign}${d}d ${pad(h)}:${pad(m)}`;
+  return sign + (h ? `${h}:${pad(m)}:${pad(seconds % 60)}` : `${m}:${pad(seconds % 60)}`);
+}
+const plain = (n) => Number(n.toPrecision(4)).toLocaleString("en");
+const FORMATS = { bytes, seconds: duration, number: plain };
+
+const html = (name, className, text) => {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
 function numbered(rows) { rows.forEach((row, i) => { row.dataset.first = row.dataset.first || i; }); }
 
 function sortable(table) {
@@ -22,50 +48,6 @@ function sortable(table) {
   }));
 }
 
-// `64d lr<0.01 state!=done -seed3`: rows that have all of these words, or meet all of these conditions.
-const CONDITION = /^([^<>=!]+)(<=|>=|!=|=|<|>)(.*)$/;
-
-function condition(word, titles) {
-  const match = word.match(CONDITION);
-  if (!match) {
-    const isNot = word.length > 1 && word[0] === "-", wanted = (isNot ? word.slice(1) : word).toLowerCase();
-    return (row) => row.textContent.toLowerCase().includes(wanted) !== isNot;
-  }
-  const [, name, sign, wanted] = match;
-  const column = titles.findIndex((title) => title === name || title.endsWith(`.${name}`));
-  if (column < 0) throw new Error(`no column ${name}`);
-  const isEqual = (cell) => [cell.dataset.value, cell.textContent, ...cell.textContent.split(",")].some((has) =>
-    has === wanted || has && wanted && !isNaN(has) && !isNaN(wanted) && Number(has) === Number(wanted));
-  return (row) => {
-    const cell = row.cells[column], value = cell.dataset.value;
-    if (sign === "=" || sign === "!=") return isEqual(cell) === (sign === "=");
-    if (value === undefined || value === "" || isNaN(value) || wanted === "") return false;
-    const bound = Number(wanted);
-    return { "<": value < bound, "<=": value <= bound, ">": value > bound, ">=": value >= bound }[sign];
-  };
-}
-
-function filterable(place) {
-  const table = place.nextElementSibling.querySelector("table"), input = place.querySelector("input");
-  const told = place.querySelector("span"), titles = [...table.querySelectorAll("th")].map((one) => one.textContent);
-  const filter = () => {
-    const rows = [...table.tBodies[0].rows];
-    numbered(rows);
-    let meets = [];
-    try { meets = input.value.split(/\s+/).filter(Boolean).map((word) => condition(word, titles)); } catch (error) {
-      told.textContent = error.message;
-      return;
-    }
-    for (const row of rows) row.hidden = !meets.every((one) => one(row));
-    const left = rows.filter((row) => !row.hidden).length;
-    told.textContent = left === rows.length ? `${rows.length} rows` : `${left} of ${rows.length} rows`;
-    table.dispatchEvent(new Event("filtered"));
-  };
-  input.addEventListener("input", filter);
-  table.filter = filter;
-  filter();
-}
-
 function copying(button) {
   button.addEventListener("click", async () => {
     const code = button.parentElement.querySelector("code");
@@ -78,16 +60,9 @@ function copying(button) {
   });
 }
 
-document.querySelectorAll("figure.chart").forEach((figure, number) => new Chart(figure, number));
-document.querySelectorAll("table.sortable").forEach(sortable);
-document.querySelectorAll(".filter").forEach(filterable);
-document.querySelectorAll("button.copy").forEach(copying);
-const theme = document.querySelector("button.theme");
-theme.hidden = false;
-theme.addEventListener("click", () => {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
+queueMicrotask(() => {
+  document.querySelectorAll("table.sortable").forEach(sortable);
+  document.querySelectorAll("button.copy").forEach(copying);
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+  document.documentElement.dataset.drawn = "yes";
 });
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
-document.documentElement.dataset.drawn = "yes";

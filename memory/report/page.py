@@ -1,14 +1,14 @@
-"""One self-contained HTML page: words, tables, charts, pictures, commands to copy. Nothing is loaded by it.
+"""One self-contained HTML page: text, tables, charts, commands to copy. It loads nothing.
 
     page = Page("32d, seed 1", subtitle="killed by SIGKILL")
     page.heading("Over time")
-    page.figure(Chart("U over time", x, [Series("U", y)]), caption="what an OOM kill looks at")
+    page.figure(Chart("U over time", x, [Series("U", y)]), caption="the amount that an OOM kill looks at")
     page.table([Column("stage"), Column("seconds", is_number=True)], [["train", Cell("6.2 s", 6.2)]])
     page.code("python -m memory explain RUN")
     path.write_text(page.html(), encoding="utf-8")
 
 Every text is escaped, and a policy in the page's head allows no script but its own (by its hash) and no
-request: what a run is called can do no harm. The same input makes the same bytes.
+request: the name of a run can do no harm. The same input makes the same bytes.
 """
 
 from __future__ import annotations
@@ -29,46 +29,59 @@ from memory.report.colors import variables
 
 Tone = Literal["", "bad", "good", "note"]
 _HERE = Path(__file__).parent
-_SCRIPTS = ("amounts.js", "chart.js", "page.js")
+_SCRIPTS = ("page.js",)
+_FIGURE_SCRIPTS, _FIGURE_STYLES = ("vendor/uPlot.iife.min.js", "figure.js"), ("vendor/uPlot.min.css",)
 
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. is_long: its texts are broken into lines."""
+    """A column of a table."""
 
     title: str
     is_number: bool = False
     is_long: bool = False
+    """Texts are broken into lines."""
+    only_page: bool = False
+    """A terminal has no room for it."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """value: what the table is sorted by; None sorts last. bar: 0 to 1, drawn beside it. indent: levels."""
+    """A cell of a table."""
 
     text: str
     value: float | str | None = None
+    """Key to sort by; None sorts last."""
     bar: float | None = None
+    """Share, 0 to 1, drawn as a bar."""
     indent: int = 0
     tone: Tone = ""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number worth a tile. share: 0 to 1, drawn as a meter."""
+    """A number on a tile."""
 
     label: str
     value: str
     note: str = ""
     share: float | None = None
+    """Share, 0 to 1, drawn as a meter."""
     tone: Tone = ""
 
 
 class Page:
-    """Takes its sections from top to bottom. title: of the page and its first heading.
+    """A page, filled from top to bottom.
 
-    script, style: of one's own, beside the page's; the script runs before what is on the page is set going,
-    and finds the functions of chart.js and page.js. may_fetch: it may ask the server that it came from.
-    has_contents: its headings are listed at its top.
+    Args:
+        title: Title of the page and its first heading.
+        subtitle: A line below it.
+        tone: Tone of the subtitle.
+        footer: The last line.
+        script: A script of one's own, which finds the functions of page.js.
+        style: CSS of one's own.
+        may_fetch: The page may send requests to the server that it came from.
+        has_contents: The headings are listed at the top.
     """
 
     def __init__(
@@ -79,6 +92,7 @@ class Page:
         self.script, self.style, self.may_fetch, self.has_contents = script, style, may_fetch, has_contents
         self._parts: list[str] = []
         self._headings: list[str] = []
+        self._has_charts = False
 
     def heading(self, title: str, note: str = "") -> None:
         small = f"<small>{_text(note)}</small>" if note else ""
@@ -90,61 +104,52 @@ class Page:
         """A paragraph."""
         self._parts.append(f"<p{_class(tone)}>{_text(words)}</p>")
 
-    def items(self, words: Sequence[str]) -> None:
-        """A list of lines."""
-        self._parts.append("<ul>" + "".join(f"<li>{_text(one)}</li>" for one in words) + "</ul>")
+    def items(self, lines: Sequence[str]) -> None:
+        """A list."""
+        self._parts.append("<ul>" + "".join(f"<li>{_text(one)}</li>" for one in lines) + "</ul>")
 
     def definitions(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """What is told of each thing, a line or several."""
-        told = (f"<dt>{_text(name)}</dt><dd>{'<br>'.join(map(_text, lines))}</dd>" for name, lines in pairs)
-        self._parts.append(f'<dl class="words">{"".join(told)}</dl>')
+        """Names, each with its lines."""
+        rows = (f"<dt>{_text(name)}</dt><dd>{'<br>'.join(map(_text, lines))}</dd>" for name, lines in pairs)
+        self._parts.append(f'<dl class="words">{"".join(rows)}</dl>')
 
     def facts(self, facts: Sequence[Fact]) -> None:
-        """Tiles side by side."""
+        """Tiles in a row."""
         self._parts.append('<dl class="facts">' + "".join(map(_tile, facts)) + "</dl>")
 
     def table(
-        self,
-        columns: Sequence[Column],
-        rows: Sequence[Sequence[str | Cell]],
-        *,
-        caption: str = "",
-        is_sortable: bool = True,
-        filter_hint: str | None = None,
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], *, caption: str = ""
     ) -> None:
-        """A table; a click on a title sorts by it. filter_hint: what may be typed to see some rows alone."""
-        titles = "".join(_title(column, is_sortable) for column in columns)
+        """A table; a click on a title sorts by it."""
+        titles = "".join(_title(column) for column in columns)
         body = "".join(
             "<tr>" + "".join(_cell(cell, column) for cell, column in zip(row, columns, strict=True)) + "</tr>"
             for row in rows
         )
-        told = f"<caption>{_text(caption)}</caption>" if caption else ""
-        if filter_hint is not None:
-            self._parts.append(
-                '<div class="filter"><input type="search" aria-label="Filter" spellcheck="false" '
-                f'placeholder="{_text(filter_hint)}"><span aria-live="polite"></span></div>'
-            )
+        above = f"<caption>{_text(caption)}</caption>" if caption else ""
         self._parts.append(
-            f'<div class="scroll"><table{_class("sortable" if is_sortable else "")}>{told}'
+            f'<div class="scroll"><table class="sortable">{above}'
             f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
     def figure(self, chart: Chart, *, title: str = "", caption: str = "") -> None:
-        """A chart that can be pointed at, zoomed and filtered."""
+        """A chart that shows values on hover and can be zoomed."""
+        self._has_charts = True
         self.drawn("chart", chart.to_json(), title=title, caption=caption)
 
+    def figures(self, charts: Sequence[tuple[str, Chart]]) -> None:
+        """Small charts in rows, each with its title."""
+        self._has_charts = True
+        self.drawings("chart", [(title, chart.to_json()) for title, chart in charts])
+
     def drawn(self, kind: str, value: Any, *, title: str = "", caption: str = "") -> None:
-        """A figure of a class that a script of one's own draws from the JSON in it."""
+        """A figure of a CSS class that a script of one's own draws from the JSON in it."""
         self._parts.append(_figure(kind, value, title, caption))
 
     def drawings(self, kind: str, values: Sequence[tuple[str, Any]]) -> None:
-        """Such figures side by side, each with its title."""
+        """Small figures of one's own in rows, each with its title."""
         inside = "".join(_figure(kind, value, title, "") for title, value in values)
         self._parts.append(f'<div class="grid2">{inside}</div>')
-
-    def figures(self, charts: Sequence[tuple[str, Chart]]) -> None:
-        """Small charts side by side, each with its title."""
-        self.drawings("chart", [(title, chart.to_json()) for title, chart in charts])
 
     def code(self, text: str) -> None:
         """Commands with a button that copies them."""
@@ -155,27 +160,26 @@ class Page:
 
     @contextmanager
     def folded(self, summary: str) -> Iterator[None]:
-        """What is added within is shown when the reader asks for it, and in print."""
+        """Sections that are added within are shown when the reader opens them, and in print."""
         outer, self._parts = self._parts, []
         try:
             yield
         finally:
-            inner, self._parts = self._parts, outer
-            body = "\n".join(inner)
+            body, self._parts = "\n".join(self._parts), outer
             self._parts.append(f"<details><summary>{_text(summary)}</summary>\n{body}\n</details>")
 
     def html(self) -> str:
         """The page."""
-        script = _script(self.script)
-        style = variables() + (_HERE / "page.css").read_text(encoding="utf-8") + self.style
+        scripts = [*map(_read, [*_SCRIPTS, *_FIGURE_SCRIPTS * self._has_charts]), self.script]
+        script = "\n".join(['"use strict";', "(() => {", *scripts, "})();", ""])
+        styles = map(_read, ["page.css", *_FIGURE_STYLES * self._has_charts])
+        style = variables() + "\n".join([*styles, self.style])
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = (
             f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
             "base-uri 'none'; form-action 'none'" + "; connect-src 'self'" * self.may_fetch
         )
-        subtitle = (
-            f'<p class="{_text(self.tone or "subtitle")}">{_text(self.subtitle)}</p>' if self.subtitle else ""
-        )
+        subtitle = f"<p{_class(self.tone or 'subtitle')}>{_text(self.subtitle)}</p>" if self.subtitle else ""
         footer = f"<footer>{_text(self.footer)}</footer>" if self.footer else ""
         body = "\n".join([*self._contents(), *self._parts])
         return (
@@ -183,8 +187,7 @@ class Page:
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{_text(self.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-            f"<header><div><h1>{_text(self.title)}</h1>{subtitle}</div>"
-            '<button type="button" class="theme" hidden>Light / dark</button></header>\n'
+            f"<header><h1>{_text(self.title)}</h1>{subtitle}</header>\n"
             f"{body}\n{footer}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
         )
 
@@ -195,15 +198,13 @@ class Page:
         return [f'<nav aria-label="Contents">{"".join(links)}</nav>']
 
 
-def _script(own: str) -> str:
-    """One for all of the page. Nothing is loaded: it works from a disk, without a network."""
-    parts = [(_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    parts.insert(-1, own)
-    return "\n".join(['"use strict";', "(() => {", *parts, "})();", ""])
+def _read(name: str) -> str:
+    """A file of this package; it is put into the page, which works from a disk, without a network."""
+    return (_HERE / name).read_text(encoding="utf-8")
 
 
 def data_block(value: Any) -> str:
-    """JSON that may stand in a script element whatever texts it holds: no `<`, so no end of the element."""
+    """JSON for a script element: without `<`, so no text in it can end the element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     safe = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json">{safe}</script>'
@@ -211,11 +212,11 @@ def data_block(value: Any) -> str:
 
 def _figure(kind: str, value: Any, title: str, caption: str) -> str:
     head = f"<figcaption>{_text(title)}</figcaption>" if title else ""
-    told = f"<p>{_text(caption)}</p>" if caption else ""
+    below = f"<p>{_text(caption)}</p>" if caption else ""
     return (
         f'<figure class="{kind}">{head}<div class="place">'
         "<noscript><p>Drawn by the page's own script, which is off: see the tables.</p></noscript>"
-        f"</div>{told}{data_block(value)}</figure>"
+        f"</div>{below}{data_block(value)}</figure>"
     )
 
 
@@ -231,29 +232,27 @@ def _tile(fact: Fact) -> str:
     )
 
 
-def _title(column: Column, is_sortable: bool) -> str:
+def _title(column: Column) -> str:
     title = _text(column.title)
-    shown = f'<button type="button">{title}</button>' if is_sortable and title else title
+    shown = f'<button type="button">{title}</button>' if title else ""
     return f'<th scope="col"{_class("right" if column.is_number else "")}>{shown}</th>'
 
 
 def _cell(given: str | Cell, column: Column) -> str:
     cell = given if isinstance(given, Cell) else Cell(given, given if not column.is_number else None)
     value = "" if cell.value is None else f' data-value="{_text(str(cell.value))}"'
-    classes = " ".join(
-        filter(None, ["right" if column.is_number else "", "wrap" if column.is_long else "", cell.tone])
-    )
+    names = ["right" if column.is_number else "", "wrap" if column.is_long else "", cell.tone]
     style = f' style="padding-left:{1.2 * cell.indent:g}em"' if cell.indent else ""
     bar = ""
     if cell.bar is not None:
         bar = f'<span class="bar"><i style="width:{100 * max(0.0, min(1.0, cell.bar)):.0f}%"></i></span>'
-    return f"<td{_class(classes)}{style}{value}>{_text(cell.text)}{bar}</td>"
+    return f"<td{_class(' '.join(filter(None, names)))}{style}{value}>{_text(cell.text)}{bar}</td>"
 
 
 def _class(names: str) -> str:
-    return f' class="{names}"' if names else ""
+    return f' class="{_text(names)}"' if names else ""
 
 
 def _text(words: str) -> str:
-    """Escaped; what UTF-8 has no bytes for, from a file name of another encoding, is replaced."""
+    """Escaped; characters that UTF-8 cannot encode, from a file name of another encoding, are replaced."""
     return html.escape(words.encode("utf-8", "replace").decode("utf-8"))

@@ -22,7 +22,7 @@ from analysis.figures import smoothed
 from analysis.loss_plot import loss_figure
 from analysis.plots import draw_run, memory_figure
 from experiment_utils.run_folder import RunFolder
-from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
+from memory.report.colors import BLUE, GREEN, ON_PAGE, ORANGE, PURPLE, VERMILLION
 from memory.report.drawing import DPI
 from tests.golden_text import Golden
 
@@ -69,8 +69,7 @@ def test_both_pictures_of_a_finished_run(done_run: Any) -> None:
     assert share_of(loss, VERMILLION) > 0.0005
     assert 0.8 < share_of(loss, "#FFFFFF") < 0.99
     assert share_of(memory, BLUE) > 0.2
-    assert share_of(memory, SKY) > 0.005
-    assert share_of(memory, YELLOW) > 0.001
+    assert share_of(memory, ON_PAGE["tint0"][0]) > 0.0005
 
 
 def test_the_loss_figure_shows_what_the_run_measured(done_run: Any, golden: Golden) -> None:
@@ -150,13 +149,12 @@ def test_memory_by_setup_stage_and_over_time(done_run: Any, golden: Golden) -> N
         "start", "load_tokenizer", "open_dataset", "build_model", "build_optimizer", "restore", "first_batch",
         "first_step",
     ]  # fmt: skip
-    top = next(line for line in setup.get_lines() if line.get_gid() == "unreclaimable")
-    assert list(top.get_xdata())[:4] == [0, 1, 1, 2]
+    top = next(line for line in setup.get_lines() if line.get_gid().startswith("U "))
     np.testing.assert_allclose(np.asarray(top.get_ydata())[[0, 1, 2, 3]], [66 + 3, 148 + 3, 148 + 3, 148 + 3])
     rss = next(line for line in loop.get_lines() if line.get_gid() == "rss")
     assert max(np.asarray(rss.get_ydata())) == pytest.approx(20 + 1.5 * (269.125 + 7.5))
     golden.text(texts(figure), numbers=False)
-    assert "limit" not in [text.get_text() for text in loop.get_legend().get_texts()]
+    assert "limit" not in [line.get_gid() for line in loop.get_lines()]
 
 
 def test_a_limit_that_is_near_is_drawn(new_run: NEW_RUN) -> None:
@@ -165,7 +163,7 @@ def test_a_limit_that_is_near_is_drawn(new_run: NEW_RUN) -> None:
     figure = memory_figure(RunFolder(made.path))
     assert figure is not None
     for axes in figure.axes[2:]:
-        (line,) = [line for line in axes.get_lines() if "700 MB" in line.get_label()]
+        (line,) = [line for line in axes.get_lines() if line.get_gid() == "limit"]
         assert set(line.get_ydata()) == {700.0}
         assert axes.get_ylim()[1] > 700
     draw_run(made.path)
@@ -188,7 +186,7 @@ def test_memory_of_runs_that_ended_anywhere(new_run: NEW_RUN, options: dict[str,
     figure = memory_figure(RunFolder(made.path))
     assert figure is not None
     gids = {line.get_gid() for axes in figure.axes for line in axes.get_lines()}
-    assert ("gpu" in gids) == ("gpu" in options)
+    assert ("tensors" in gids) == ("gpu" in options)
     assert (", attempt 3" in texts(figure)) == ("attempt" in options)
 
 
@@ -197,7 +195,7 @@ def test_a_process_tree_without_cgroup_has_its_parts_too(done_run: Any) -> None:
     path.write_text(path.read_text().replace('"job": {', '"no_job": {'))
     figure = memory_figure(RunFolder(done_run.path))
     assert figure is not None
-    top = next(line for line in figure.axes[2].get_lines() if line.get_gid() == "unreclaimable")
+    top = next(line for line in figure.axes[2].get_lines() if line.get_gid().startswith("U "))
     assert next(iter(top.get_ydata())) == 66
 
 
@@ -246,7 +244,7 @@ def test_colours_differ_in_grey() -> None:
         red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    for together in ((BLUE, PURPLE, GREEN, ORANGE), (SKY, YELLOW, "#000000"), (BLUE, VERMILLION)):
+    for together in ((BLUE, PURPLE, GREEN, ORANGE), (BLUE, VERMILLION)):
         levels = sorted(lightness(color) for color in together)
         assert min(np.diff(levels)) > 0.07, together
 

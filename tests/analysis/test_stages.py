@@ -10,7 +10,7 @@ from typing import Any
 
 from experiment_utils.run_folder import RunFolder
 from memory import record_to, stage
-from memory.report.stages import StageBook, stage_rows
+from memory.report.data.stage_rows import StageBook, stage_rows
 
 MB = 1 << 20
 

@@ -13,7 +13,7 @@ from supervised import outcome_in, python, supervise
 from analysis.export.series import Series
 from experiment_utils.run_folder import RunFolder
 from memory.record.earlier_attempts import keep_earlier
-from memory.report.history import read_history
+from memory.report.data.history import read_history
 from slurm.status.log_files import lines_of, log_files
 from training.micro_batch import died_for_memory
 

@@ -1,7 +1,8 @@
-"""A page is whole in itself, harmless whatever it tells of, the same each time, and true to the records."""
+"""A page is self-contained, harmless whatever it shows, the same each time, and true to the records."""
 
 from __future__ import annotations
 
+import hashlib
 import html.parser
 import json
 import re
@@ -17,11 +18,11 @@ from made_runs import MB, MadeStages, make_killed, sample_of, write_ring
 
 from memory.__main__ import main
 from memory.explain import explain
-from memory.report.chart import Chart, Series
+from memory.report import page as page_module
 from memory.report.colors import ON_PAGE
-from memory.report.history import read_history
-from memory.report.html import page_of
+from memory.report.data.history import read_history
 from memory.report.page import data_block
+from memory.report.run_report import page_of
 from tests.golden_text import Golden
 
 
@@ -71,22 +72,22 @@ def assert_self_contained(page: str) -> None:
     assert [one for one in found.elements if loads(*one)] == []
     assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
     addresses = set(re.findall(r"https?://[^\s\"'<>)]*", page))
-    assert addresses <= {"http://www.w3.org/2000/svg"}, "the name of a namespace, which nothing fetches"
+    assert addresses <= {"https://github.com/leeoniya/uPlot"}, "the licence of the charting library"
     assert "@import" not in page
-    assert "url(" not in page.replace("url(#", "")
+    assert "url(" not in page.partition("</style>")[0]
     policy = next(a["content"] for tag, a in found.elements if tag == "meta" and "http-equiv" in a)
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
 
 
 @pytest.mark.parametrize("words", [HOSTILE, "\ud800 surrogate", "größe $x_$ 模型", "\0", "a\u2028b"])
-def test_whatever_is_written_on_a_page_stays_words(words: str) -> None:
+def test_text_stays_text(words: str) -> None:
     page = page_with(words)
-    plain = Reader(page_with("x"))
-    found = Reader(page)
-    assert [
-        tag for tag, _ in found.elements if tag not in ("small", "p", "footer", "caption", "figcaption")
-    ] == [tag for tag, _ in plain.elements if tag not in ("small", "p", "footer", "caption", "figcaption")]
+    named = ("small", "p", "footer", "caption", "figcaption")
+    tags, plain = (
+        [tag for tag, _ in Reader(one).elements if tag not in named] for one in (page, page_with("x"))
+    )
+    assert tags == plain
     assert_self_contained(page)
     page.encode()
 
@@ -95,11 +96,20 @@ def test_whatever_is_written_on_a_page_stays_words(words: str) -> None:
 def test_any_text_in_a_data_block_is_read_back(text: str) -> None:
     block = data_block({"label": text})
     assert block.count("<") == 2
-    (found,) = Reader(block).blocks
-    assert found == {"label": text}
+    assert Reader(block).blocks == [{"label": text}]
 
 
-def test_a_run_of_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vendored_files_are_those_of_the_readme() -> None:
+    folder = Path(page_module.__file__).parent / "vendor"
+    known = dict(
+        line.split()[::-1] for line in (folder / "README.md").read_text().splitlines() if "  uPlot" in line
+    )
+    assert len(known) == 2
+    for name, digest in known.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_run_with_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "<script>alert(1)<!--&\"'"
     folder.mkdir()
     made = MadeStages(folder / "memory.jsonl")
@@ -114,101 +124,61 @@ def test_a_run_of_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_the_same_run_makes_the_same_bytes(killed: Path, tmp_path: Path) -> None:
+def test_same_run_makes_the_same_bytes(killed: Path, tmp_path: Path) -> None:
     first = page_of(read_history(killed), command="x")
     copy = Path(shutil.copytree(killed, tmp_path / "copy" / "killed"))
-    assert page_of(read_history(killed), command="x") == first
     assert page_of(read_history(copy), command="x").replace(str(copy), str(killed)) == first
 
 
-def test_the_chart_holds_what_was_measured(killed: Path, golden: Golden) -> None:
+def test_chart_holds_the_measurements(killed: Path, golden: Golden) -> None:
     page = page_of(read_history(killed), command="x")
     assert_self_contained(page)
     chart = Reader(page).blocks[0]
-    ys = [one["y"] for one in chart["series"]]
     track = read_history(killed).last.main
     assert chart["x"] == [round(moment.at_s, 4) for moment in track.moments]
-    stacked = [one["y"] for one in chart["series"] if one["kind"] == "stack"]
+    stacked = [one["y"] for one in chart["series"] if one["kind"] == "stack" and one["color"] != "cache"]
     assert [sum(at) for at in zip(*stacked, strict=True)] == [moment.u for moment in track.moments]
-    assert [moment.u for moment in track.moments] in ys
-    assert {one["color"] for one in chart["series"]} <= set(ON_PAGE)
+    assert [moment.u for moment in track.moments] in [one["y"] for one in chart["series"]]
     assert [moment.workers for moment in track.moments] in stacked
-    assert [level["value"] for level in chart["levels"]] == [900 * MB]
+    assert {one["color"] for one in chart["series"]} <= set(ON_PAGE)
+    assert [(limit["value"], limit["in_view"]) for limit in chart["limits"]] == [(900 * MB, True)]
     bands = [(band["label"], band["begin"], band["end"], band["row"]) for band in chart["bands"]]
     assert ("weights", 1.1, 2.0, 1) in bands
     assert bands[-1] == ("train", 11.0, None, 0)
-    assert [(mark["at"], mark["kind"]) for mark in chart["marks"]] == [(36.0, "bad"), (36.2, "bad")]
-    labels = [one["label"] for one in (*chart["levels"], *chart["marks"])]
+    assert [mark["is_bad"] for mark in chart["marks"]] == [True, True]
+    labels = [one["label"] for one in (*chart["limits"], *chart["marks"], chart["x_axis"], chart["y_axis"])]
     golden.text("\n".join([*(one["name"] for one in chart["series"]), *labels]))
 
 
-def test_the_table_holds_what_the_records_do(killed: Path) -> None:
+def test_table_holds_the_records(killed: Path) -> None:
     page = page_of(read_history(killed), command="x")
     rows = re.findall(r"<tr>(.*?)</tr>", page.split("<tbody>")[1].split("</tbody>")[0])
     cells = [re.findall(r'<td[^>]*?(?: data-value="([^"]*)")?>([^<]*)', row) for row in rows]
-    told = {row[0][1]: [value for value, _ in row] for row in cells}
-    track = read_history(killed).last.main
-    assert list(told) == [row.name for row in track.rows]
-    for row in track.rows:
-        assert told[row.name][1:7] == [
-            str(value) if value is not None else ""
-            for value in (
-                row.times, row.seconds, row.before_bytes, row.highest_bytes, row.unreclaimable_bytes,
-                row.change_bytes,
-            )
-        ]  # fmt: skip
+    found = {row[0][1]: [value for value, _ in row][1:7] for row in cells}
+    names = ("times", "seconds", "before_bytes", "highest_bytes", "unreclaimable_bytes", "change_bytes")
+    assert found == {
+        row.name: ["" if (value := getattr(row, name)) is None else str(value) for name in names]
+        for row in read_history(killed).last.main.rows
+    }
 
 
-def test_ranks_share_one_scale_and_time_axis(tmp_path: Path) -> None:
-    for rank in range(3):
-        name = "memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl"
-        made = MadeStages(tmp_path / name, rank=rank)
-        made.stage("train", 0.0, 5.0, 100, 100 + 50 * rank)
-    page = page_of(read_history(tmp_path), command="x")
-    charts = Reader(page).blocks
-    small = [chart for chart in charts if chart["height"] < 200]
-    assert len(small) == 3
-    assert {chart["y_max"] for chart in small} == {212 * MB}
-    assert len({chart["group"] for chart in charts[:4]}) == 1
-    assert [chart["has_legend"] for chart in charts[:4]] == [True, False, False, False]
-    assert "rank 2" in Reader(page).words
-
-
-def test_page_cache_is_hatched_and_out_of_the_way_where_it_would_dwarf_the_rest(tmp_path: Path) -> None:
-    write_ring(tmp_path, [sample_of(i, 20) for i in range(5)])
+@pytest.mark.parametrize(("main_mb", "is_shown"), [(20, False), (500, True)])
+def test_page_cache_is_hidden_if_it_would_dwarf_the_rest(
+    tmp_path: Path, main_mb: int, is_shown: bool
+) -> None:
+    write_ring(tmp_path, [sample_of(i, main_mb) for i in range(5)])
     chart = Reader(page_of(read_history(tmp_path), command="x")).blocks[0]
-    (cache,) = [one for one in chart["series"] if one["kind"] == "hatch"]
-    assert cache["shown"] is False
-    write_ring(tmp_path, [sample_of(i, 500) for i in range(5)])
-    chart = Reader(page_of(read_history(tmp_path), command="x")).blocks[0]
-    (cache,) = [one for one in chart["series"] if one["kind"] == "hatch"]
-    assert cache["shown"] is True
+    (cache,) = [one for one in chart["series"] if one["color"] == "cache"]
+    assert cache["shown"] is is_shown
     assert set(cache["y"]) == {288 * MB}
 
 
-def test_a_chart_whose_lengths_differ_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"anon.* 3 .* 2 "):
-        Chart("x", [0.0, 1.0], [Series("anon", [1, 2, 3])]).to_json()
-
-
-def test_numbers_that_are_none_are_gaps() -> None:
-    told = Chart("x", [0.0, 1.0, 2.0], [Series("y", [float("nan"), float("inf"), 3])]).to_json()
-    assert told["series"][0]["y"] == [None, None, 3]
-
-
-def test_what_an_attempt_held_before_is_folded(tmp_path: Path) -> None:
-    for number in (1, 2):
-        MadeStages(tmp_path / "memory.jsonl", attempt=number).stage("start", 0.0, 1.0, 10, 20)
-    page = page_of(read_history(tmp_path), command="x")
-    assert page.count("<details>") == page.count("</details>") == 1
-
-
-def test_the_page_says_why_where_explain_knows(killed: Path, tmp_path: Path) -> None:
+def test_page_says_why_if_explain_knows(killed: Path, tmp_path: Path) -> None:
     history = read_history(killed)
     found = explain(history.evidence)
     words = Reader(page_of(history, command="x")).words
     assert found.advice
-    assert [told for told in (found.sentence, *(one.text for one in found.advice)) if told not in words] == []
+    assert [one for one in (found.sentence, *(a.text for a in found.advice)) if one not in words] == []
     calm = tmp_path / "calm"
     calm.mkdir()
     MadeStages(calm / "memory.jsonl").stage("start", 0.0, 1.0, 10, 20)
@@ -216,7 +186,7 @@ def test_the_page_says_why_where_explain_knows(killed: Path, tmp_path: Path) -> 
     assert explain(history.evidence).sentence not in Reader(page_of(history, command="x")).words
 
 
-def test_a_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no")
 
@@ -224,17 +194,6 @@ def test_a_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.
     assert {"train", "evaluate"} <= set(Reader(page_of(read_history(killed), command="x")).words.split())
 
 
-def test_stacks_taken_near_the_limit_are_on_the_page(killed: Path) -> None:
+def test_stacks_near_the_limit_are_on_the_page(killed: Path) -> None:
     (killed / "memory.blackbox.1.txt").write_text('Thread 1:\n  File "train.py", line 7 in <module>\n')
-    words = Reader(page_of(read_history(killed), command="x")).words
-    assert "memory.blackbox.1.txt" in words
-    assert 'File "train.py", line 7' in words
-
-
-def test_very_many_records_are_explained_by_some_of_them(
-    killed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memory.record.thinned_records.MOST", 3)
-    history = read_history(killed)
-    assert sum(map(len, history.evidence.records.values())) <= 6 < history.last.main.records
-    assert explain(history.evidence).sentence in Reader(page_of(history, command="x")).words
+    assert 'File "train.py", line 7' in Reader(page_of(read_history(killed), command="x")).words

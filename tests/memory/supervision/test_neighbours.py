@@ -8,7 +8,7 @@ import pytest
 from evidence_builder import LIMIT, MAIN, MB, explained, killed, oom, process, sample
 
 from memory.record.samples import Sample, packed, unpacked
-from memory.report.moments import of_sample
+from memory.report.data.moments import sampled_moment
 from memory.supervision.neighbours import anon_beside
 
 JOB = "sys/fs/cgroup/memory/job"
@@ -53,7 +53,7 @@ def test_a_helper_is_no_part_of_the_run_and_its_children_are(root: Path) -> None
 
 def test_a_report_gives_workers_nothing_of_others(tmp_path: Path) -> None:
     """Two idle workers share 300 MB with the main process; 200 MB are another rank's."""
-    moment = of_sample(_two_idle_workers(1, 505, 200), 1.0)
+    moment = sampled_moment(_two_idle_workers(1, 505, 200), 1.0)
     assert (moment.main, moment.workers, moment.other) == (300 * MB, 5 * MB, 200 * MB)
 
 
