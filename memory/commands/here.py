@@ -78,4 +78,4 @@ def _next(details: Details, pid: int | None) -> str:
         end_s = details.slurm.end_time_s
         left = "" if end_s is None else f"   (it ends in {duration(max(0.0, end_s - time.time()))})"
         return f"python -m memory watch --job {details.slurm.id_on_node}{left}"
-    return "python -m memory run --output DIR -- COMMAND   (samples a command, explains its end)"
+    return "python -m memory run --output DIR -- COMMAND"

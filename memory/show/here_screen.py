@@ -102,7 +102,7 @@ def _limits(details: Details) -> Iterator[Row]:
 
 
 def _heading(details: Details) -> str:
-    how = "" if details.is_pss_read else " (pss: --pss)"
+    how = " (all: --all)" if details.is_pss_read else " (all: --all; pss: --pss)"
     job = details.at.job if details.processes_of == "job" else None
     listed = sum(process.anon_bytes or 0 for process in details.processes)
     held = None if job is None else job.anon_bytes
@@ -198,4 +198,4 @@ def _not_known(notes: tuple[str, ...]) -> Iterator[Row]:
     if len(notes) == 1:
         yield Row("not known", notes[0])
     elif notes:
-        yield Row("not known", f"{len(notes)} facts (--all names them), first: {notes[0]}", "", notes[1:])
+        yield Row("not known", f"{len(notes)} facts, first: {notes[0]}", "", notes[1:])

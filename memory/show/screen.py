@@ -16,7 +16,7 @@ NEAR = 0.92
 _HIGH = 0.80
 _LABEL = 12
 _BAR = 40
-_MOST_PROCESSES = 10
+_MOST_PROCESSES, _FEWEST_PROCESSES = 10, 5
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,22 @@ def draw(
     rows = [line for row in screen.rows for line in _row_lines(row, width, everything)]
     most = len(screen.processes) if everything else _MOST_PROCESSES
     if height is not None and not everything:
-        fixed = min(len(screen.processes), 1) * 4  # an empty line, the heading, the titles, those left out
-        room = height - len(head) - len(last) - fixed
-        if len(rows) >= room:
+        # an empty line, the heading, the titles and the count of those left out are next to the processes
+        room = height - len(head) - len(last) - (4 if screen.processes else 0)
+        if len(rows) > room - min(len(screen.processes), _FEWEST_PROCESSES):
             rows = [next(_row_lines(row, width, False, is_cut=True)) for row in screen.rows]
         if len(rows) >= room:
-            rows = [*rows[: room - 2], (f"{'':{_LABEL}}{len(rows) - room + 2} more rows (--all)", "")]
+            kept = max(0, room - 2)
+            rows = [*rows[:kept], (f"{'':{_LABEL}}{len(rows) - kept} more rows", "")]
         most = min(most, max(1, room - len(rows)))
     return [*head, *rows, *((line[:width], "") for line in _process_lines(screen, most)), *last]
 
 
 def _row_lines(row: Row, width: int, everything: bool, is_cut: bool = False) -> Iterator[tuple[str, str]]:
     label = f"{row.label:<{_LABEL}}"
-    if is_cut and len(label + row.text) > width:
-        yield f"{label}{row.text}"[: width - 3] + "...", row.style
+    if is_cut:
+        text = f"{label}{row.text}"
+        yield text if len(text) <= width else f"{text[: width - 3]}...", row.style
         return
     for text in (row.text, *(row.details if everything else ())):
         for line in wrap(text, width, initial_indent=label, subsequent_indent=" " * _LABEL):
@@ -96,7 +98,7 @@ def _process_lines(screen: Screen, most: int) -> list[str]:
     ]
     left = len(screen.processes) - len(rows)
     shown = table([*titles, "pid", "name"], rows, right=range(len(titles) + 1), indent="  ")
-    return ["", screen.heading, *shown, *([f"  and {left} more (--all)"] if left > 0 else [])]
+    return ["", screen.heading, *shown, *([f"  and {left} more"] if left > 0 else [])]
 
 
 def amount(known_bytes: int | None) -> str:

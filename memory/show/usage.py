@@ -68,10 +68,10 @@ def usage_rows(sample: Sample, limit_at: str | None, limit_text: str = "") -> It
     if used is None:
         yield Row("U", f"unknown; resident (rss) {amount(sample.tree_rss_bytes)}")
     elif sample.cache_bytes is None:
-        shared = "a page shared since a fork counts in each process"
+        shared = "shared pages count in each"
         yield Row("U", f"{format_bytes(used)} of the process tree ({parts}; {shared})")
     elif is_host or not limit:
-        yield Row("U", f"{format_bytes(used)} of this cgroup, with all that runs in it ({parts})")
+        yield Row("U", f"{format_bytes(used)} of this cgroup ({parts})")
     else:
         share, left = percent(used, limit), format_bytes(max(0, limit - used))
         yield Row("used (U)", f"{format_bytes(used)} cannot be given back, {share} of the limit; {left} left")
