@@ -252,7 +252,7 @@ def test_kind_of_memory_by_address(address: int, where: str) -> None:
     assert Maps(b"").where(address) == "anon"
 
 
-@pytest.mark.parametrize("state", ["not imported", "not started", "fails", "works"])
+@pytest.mark.parametrize("state", ["absent", "idle", "fails", "works"])
 def test_cuda_is_asked_only_while_it_runs(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
     calls: list[object] = []
 
@@ -262,8 +262,8 @@ def test_cuda_is_asked_only_while_it_runs(monkeypatch: pytest.MonkeyPatch, state
         calls.append((*arguments, *options.items()))
 
     memory = types.SimpleNamespace(_record_memory_history=call, _dump_snapshot=call)
-    cuda = types.SimpleNamespace(memory=memory, is_initialized=lambda: state != "not started")
-    torch = None if state == "not imported" else types.SimpleNamespace(cuda=cuda)
+    cuda = types.SimpleNamespace(memory=memory, is_initialized=lambda: state != "idle")
+    torch = None if state == "absent" else types.SimpleNamespace(cuda=cuda)
     monkeypatch.setitem(sys.modules, "torch", torch)
     is_recorded = allocators.record_cuda_history()
     is_saved = allocators.save_cuda_snapshot(Path("snapshot.pickle"))
