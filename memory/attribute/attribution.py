@@ -91,16 +91,14 @@ def largest(count: int = 20, *, graphs: bool = False) -> list[dict[str, Any]]:
 
 def _measure(found: Attribution) -> None:
     process = read_process(found.pid)
-    if process is not None:
-        found.anon_bytes, found.file_bytes = process.anon_bytes, process.file_bytes
-        found.shmem_bytes, found.rss_bytes = process.shmem_bytes, process.rss_bytes
+    for name in ("anon_bytes", "file_bytes", "shmem_bytes", "rss_bytes"):
+        setattr(found, name, getattr(process, name, None))
     if found.anon_bytes is None:
         found.notes.append("no /proc that splits memory: how much is left is unknown")
     gpu = read_gpu()
     if gpu is not None:
-        found.cuda = {
-            name: getattr(gpu, name) for name in ("allocated_bytes", "reserved_bytes", "peak_bytes")
-        }
+        names = ("allocated_bytes", "reserved_bytes", "peak_bytes")
+        found.cuda = {name: getattr(gpu, name) for name in names}
 
 
 def _find(found: Attribution, count: int, graphs: bool) -> None:

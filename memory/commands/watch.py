@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from experiment_utils.arguments import find_run, root_of
@@ -74,7 +75,13 @@ def run(options: argparse.Namespace) -> int:
     if view.sample is None and view.ended is not None:
         raise UserError(view.ended, code="nothing-to-watch")
     is_plain = options.once or options.json or os.environ.get("NO_COLOR") or not can_rewrite(sys.stdout)
-    view = (_print_lines if is_plain else _refresh)(source, view, options)
+    if is_plain:
+        view = _look(source, view, options, _print_json if options.json else _print)
+    else:
+        from rich.live import Live
+
+        with Live(auto_refresh=False, vertical_overflow="crop") as live:
+            view = _look(source, view, options, lambda one: live.update(_text(one), refresh=True))
     if view.ended is not None and not options.json:
         print(view.ended, flush=True)
         if folder:
@@ -107,25 +114,22 @@ def _source(options: argparse.Namespace) -> tuple[Source, str | None]:
     )
 
 
-def _print_lines(source: Source, view: View, options: argparse.Namespace) -> View:
-    while True:
-        text = json.dumps(to_json(view), ensure_ascii=False) if options.json else line(view)
-        print(text, flush=True)
-        if options.once or view.ended is not None:
-            return view
+def _look(source: Source, view: View, options: argparse.Namespace, show: Callable[[View], None]) -> View:
+    """Show each view until the end; returns the last."""
+    show(view)
+    while view.ended is None and not options.once:
         time.sleep(options.interval)
         view = source()
-
-
-def _refresh(source: Source, view: View, options: argparse.Namespace) -> View:
-    from rich.live import Live
-
-    with Live(_text(view), auto_refresh=False, vertical_overflow="crop") as live:
-        while view.ended is None:
-            time.sleep(options.interval)
-            view = source()
-            live.update(_text(view), refresh=True)
+        show(view)
     return view
+
+
+def _print(view: View) -> None:
+    print(line(view), flush=True)
+
+
+def _print_json(view: View) -> None:
+    print(json.dumps(to_json(view), ensure_ascii=False), flush=True)
 
 
 def _text(view: View) -> Text:
