@@ -1,4 +1,4 @@
-"""Who holds the memory: tensors by module, arrays, large objects, mapped files, allocators, and the rest.
+"""Who holds the memory of this process: tensors by module, arrays, large objects, and how much is left.
 
     from memory.attribute import attribute, lines
     print("\\n".join(lines(attribute())))

@@ -1,6 +1,6 @@
 """A walk over the objects of this process: tensors, arrays, and whatever else is large.
 
-The garbage collector knows containers and tensors. NumPy arrays, bytes and strings it does not track; they
+The garbage collector tracks containers and tensors. It does not track NumPy arrays, bytes and strings: they
 are found in what tracked objects refer to, and in the variables of running functions.
 """
 
@@ -8,137 +8,113 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import Counter
+from collections import deque
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, filterfalse
 from types import FrameType
 from typing import Any
 
-_AT_ONCE = 2000
+CONTAINERS = (list, tuple, dict, deque)
+LARGE_BYTES = 256 << 10
+_BATCH = 2000
 _NESTED = 3
-_LARGE_BYTES = 256 << 10
-_LONG = 4096
-"""Items, characters or bytes: below it nothing is as large as that."""
+"""Levels of untracked dicts and tuples: those that hold nothing but arrays, numbers and strings."""
 _SIZED = frozenset((bytes, bytearray, str, list, tuple, dict, set, frozenset))
-_UNTRACKED = frozenset((tuple, dict))
-_ONE_IN = 16
+_LONG = 4096
+"""Items, characters or bytes: a shorter object is never large."""
 _HERE = __file__.rpartition("/")[0]
 
 
 @dataclass
 class Heap:
-    """What was found. Objects are held only as long as this is.
-
-    tensors, modules, optimizers: of torch, if it is loaded. arrays: of NumPy. large: other objects of 256 KB
-    and more, themselves, without what they refer to. objects: how many containers were looked into.
-    python_bytes: all objects below that size, by_type: the largest types among them, from one in sixteen.
-    """
+    """Objects that were found. They are kept alive only as long as this is."""
 
     tensors: list[Any] = field(default_factory=list)
     modules: list[Any] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
     large: list[Any] = field(default_factory=list)
-    locals: dict[int, str] = field(default_factory=dict)
-    objects: int = 0
-    python_bytes: int = 0
-    by_type: dict[str, int] = field(default_factory=dict)
+    """Other objects of 256 KB and more, without what they refer to."""
+    variables: dict[int, str] = field(default_factory=dict)
+    """id -> variable of a running function that holds the object."""
+    containers: dict[int, Any] = field(default_factory=dict)
+    """id -> list, tuple, dict or deque that holds the object."""
 
 
-def batches() -> Iterator[tuple[list[Any], list[Any]]]:
-    """Objects, and all that they refer to: of those the garbage collector tracks, some thousand at once; then
-    of dicts and tuples among what they refer to that hold nothing but arrays, numbers and strings, which it
-    does not track.
-    """
+def walk() -> Heap:
+    """Look at every object of this process, about 0.5 s with torch loaded; never imports torch or NumPy."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    heap = Heap()
+    lists = (
+        (getattr(torch, "Tensor", None), heap.tensors),
+        (getattr(getattr(torch, "nn", None), "Module", None), heap.modules),
+        (getattr(getattr(torch, "optim", None), "Optimizer", None), heap.optimizers),
+        (getattr(numpy, "ndarray", None), heap.arrays),
+    )
+    bases = [(base, found) for base, found in lists if isinstance(base, type)]
+    known: set[type] = set()
+    lists_by_type: dict[type, list[Any]] = {}
     objects = gc.get_objects()
-    for begin in range(0, len(objects), _AT_ONCE):
-        holders = objects[begin : begin + _AT_ONCE]
+    for name, value in _variables().items():
+        heap.variables.setdefault(id(value), name)
+        objects.append(value)
+    seen = {id(objects)}
+
+    def note(some: list[Any]) -> bool:
+        """Add the new ones to their lists; returns whether any is of interest."""
+        for new in set(map(type, some)) - known:  # isinstance would run code of foreign proxies
+            known.add(new)
+            lists_by_type.update((new, found) for base, found in bases if issubclass(new, base))
+        pairs = [(one, lists_by_type[type(one)]) for one in _of_types(some, lists_by_type)]
+        for one in _of_types(some, _SIZED):
+            if len(one) >= _LONG and sys.getsizeof(one) >= LARGE_BYTES:
+                pairs.append((one, heap.large))
+        for one, found in pairs:
+            if id(one) not in seen:
+                seen.add(id(one))
+                found.append(one)
+        return bool(pairs)
+
+    for holders in _holders(objects):
+        note(holders)
+        if note(gc.get_referents(*holders)):
+            for holder in _of_types(holders, CONTAINERS):
+                if holder is not objects and all(holder is not own for own in vars(heap).values()):
+                    held = (id(one) for one in gc.get_referents(holder))
+                    heap.containers.update((key, holder) for key in held if key in seen)
+    return heap
+
+
+def _holders(objects: list[Any]) -> Iterator[list[Any]]:
+    """Batches of objects that refer to others: those tracked, then untracked dicts and tuples in them."""
+    for begin in range(0, len(objects), _BATCH):
+        holders = objects[begin : begin + _BATCH]
         for _ in range(1 + _NESTED):
-            referents = gc.get_referents(*holders)
-            yield holders, referents
-            holders = list(filterfalse(gc.is_tracked, _of_types(referents, _UNTRACKED)))
+            yield holders
+            inner = _of_types(gc.get_referents(*holders), (tuple, dict))
+            holders = list(filterfalse(gc.is_tracked, inner))
             if not holders:
                 break
 
 
-def walk(*, sizes: bool = True) -> Heap:
-    """Look at every object, about 0.5 s where torch is loaded. sizes: also add them all up, from a sample."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    lists = {
-        "tensors": getattr(torch, "Tensor", None),
-        "modules": getattr(getattr(torch, "nn", None), "Module", None),
-        "optimizers": getattr(getattr(torch, "optim", None), "Optimizer", None),
-        "arrays": getattr(numpy, "ndarray", None),
-    }
-    bases = {base: name for name, base in lists.items() if isinstance(base, type)}
-    heap = Heap()
-    looked_for: dict[type, str] = {}
-    known: set[type] = set()
-    seen: set[int] = set()
-    sampled: set[int] = set()
-    by_type: Counter[type] = Counter()
-
-    def note(some: list[Any]) -> None:
-        # by `type`: isinstance would run code of foreign proxies
-        for new in set(map(type, some)) - known:
-            known.add(new)
-            looked_for.update((new, name) for base, name in bases.items() if issubclass(new, base))
-        for one in _of_types(some, looked_for.keys()):
-            if id(one) not in seen:
-                seen.add(id(one))
-                getattr(heap, looked_for[type(one)]).append(one)
-        for one in _of_types(some, _SIZED):
-            if len(one) >= _LONG and id(one) not in seen and sys.getsizeof(one) >= _LARGE_BYTES:
-                seen.add(id(one))
-                heap.large.append(one)
-
-    for holders, referents in batches():
-        note(holders)
-        note(referents)
-        heap.objects += len(holders)
-        if sizes:
-            for one in (*holders, *referents):
-                # a sample by address, so that it is the same however many refer to it
-                if not (id(one) >> 4) * 2654435761 & 0xF0000 and id(one) not in sampled:
-                    sampled.add(id(one))
-                    by_type[type(one)] += _size(one)
-    for name, value in _variables():
-        heap.locals.setdefault(id(value), name)
-        note([value])
-    small = {of: _ONE_IN * size for of, size in by_type.items()}
-    heap.python_bytes = sum(small.values())
-    largest = sorted(small.items(), key=lambda item: -item[1])[:10]
-    heap.by_type = {f"{of.__module__}.{of.__qualname__}".removeprefix("builtins."): n for of, n in largest}
-    return heap
-
-
 def _of_types(some: list[Any], types: Container[type]) -> Iterator[Any]:
-    """Those of exactly these types; without a line of Python for each."""
+    """The objects of exactly these types, without a step of Python for each."""
     return compress(some, map(types.__contains__, map(type, some)))
 
 
-def _variables() -> Iterator[tuple[str, Any]]:
-    """Local variables of all functions that run, in every thread."""
-    for frame in list(sys._current_frames().values()):
-        at: FrameType | None = frame
-        depth = 0
-        while at is not None and depth < 200:
-            code = at.f_code
-            # what a module's own code names is found in the module
-            if code.co_name != "<module>" and not code.co_filename.startswith(_HERE):
-                for name, value in list(at.f_locals.items()):
-                    yield (
-                        f"`{name}` of {code.co_name} ({code.co_filename.rpartition('/')[2]}:{at.f_lineno})",
-                        value,
-                    )
-            at, depth = at.f_back, depth + 1
-
-
-def _size(found: Any) -> int:
-    """Its own; 0 of a large one, which is counted by itself."""
-    try:
-        size = sys.getsizeof(found)
-    except Exception:
-        return 0
-    return size if size < _LARGE_BYTES else 0
+def _variables() -> dict[str, Any]:
+    """Local variables of all running functions by name: `` `x` of work (run.py:12)``."""
+    found: dict[str, Any] = {}
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame is None:
+            continue
+        code = frame.f_code
+        frames.append(frame.f_back)
+        # variables of a module are found in the module
+        if code.co_name != "<module>" and not code.co_filename.startswith(_HERE):
+            place = f"{code.co_name} ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
+            found.update((f"`{name}` of {place}", value) for name, value in list(frame.f_locals.items()))
+    return found  # `frame` is None: it would keep the callers' variables alive

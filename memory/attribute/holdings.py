@@ -1,92 +1,101 @@
-"""What holds memory: one storage, array or object each, counted once however many look at it."""
+"""Holdings: one storage, array or object each, counted once however many views look at it."""
 
 from __future__ import annotations
 
-import os
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from memory.attribute.maps import Maps
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_WORTH_A_LOOK_BYTES = 256 << 10
+from memory.attribute.heap import LARGE_BYTES, Heap
+from memory.attribute.maps import Maps, resident_bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Holding:
-    """kind: parameters, gradients, optimizer, buffers, saved, tensors, arrays or objects.
-
-    name: whose it is, as far as known. what: `float32 (64, 128)`. where: anon, shared, file, or a device
-    as `cuda:0`. bytes: allocated; resident_bytes: those that lie in memory, None where it was not asked.
-    module: of a parameter, gradient, buffer or optimizer state, the module it belongs to.
-    """
+    """Memory that one storage, array or object holds."""
 
     kind: str
+    """parameters, gradients, optimizer, buffers, saved, tensors, arrays or objects."""
     name: str
+    """Who refers to it, as far as known."""
     what: str
+    """`float32 (64, 128)`."""
     bytes: int
+    """Allocated."""
     address: int = 0
     where: str = "anon"
+    """anon, shared, file, or a device as `cuda:0`."""
     resident_bytes: int | None = None
+    """The part of `bytes` in memory or swap; None if that was not read."""
     module: str | None = None
+    """Module of a parameter, gradient, buffer or optimizer state."""
+    thing: Any = None
 
     @property
     def held_bytes(self) -> int:
-        """In memory, as far as known."""
+        """Bytes in memory, as far as known."""
         return self.bytes if self.resident_bytes is None else self.resident_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "what": self.what,
-            "bytes": self.bytes,
-            "resident_bytes": self.resident_bytes,
-            "where": self.where,
-        }
+        """Record without `address`, `module` and `thing`."""
+        keys = ("kind", "name", "what", "bytes", "resident_bytes", "where")
+        return {key: getattr(self, key) for key in keys}
 
 
-def place(holdings: list[Holding], maps: Maps) -> None:
-    """Settle `where` and `resident_bytes` of those on the host: a map of a file is no anonymous memory, and
-    what was never written to takes none.
+def place(holdings: Iterable[Holding], maps: Maps) -> None:
+    """Find out `where` and `resident_bytes` of what is on the host.
+
+    A map of a file is not anonymous memory, and pages that were never written to take none.
     """
-    kinds = {"file": "file", "shared": "shared"}
+    for holding in holdings:
+        if holding.where == "anon" and holding.address:
+            holding.where = maps.where(holding.address)
+            if holding.bytes >= LARGE_BYTES:
+                holding.resident_bytes = resident_bytes(holding.address, holding.bytes)
+
+
+def array_holdings(heap: Heap, counted: list[Holding]) -> list[Holding]:
+    """NumPy arrays that own memory: a view belongs to its base, and memory of a tensor to the tensor.
+
+    Args:
+        counted: holdings known already; arrays within them are left out.
+    """
+    base_type = getattr(sys.modules.get("numpy"), "ndarray", ())
+    starts = sorted((one.address, one.address + one.bytes) for one in counted if one.where == "anon")
+    found: dict[int, Holding] = {}
+    for array in heap.arrays:
+        while isinstance(array.base, base_type):
+            array = array.base
+        holding = _array(array)
+        if holding is None:
+            continue
+        before = bisect_right(starts, (holding.address + holding.bytes - 1, 1 << 64)) - 1
+        if before >= 0 and starts[before][1] > holding.address:
+            continue
+        known = found.get(holding.address)
+        if known is None or known.bytes < holding.bytes:
+            found[holding.address] = holding
+    return list(found.values())
+
+
+def object_holdings(heap: Heap) -> list[Holding]:
+    """Bytes, strings and containers of 256 KB and more; of a container its own table, not its items."""
+    return [
+        Holding("objects", "", f"{type(one).__name__} of {len(one):,}", sys.getsizeof(one), thing=one)
+        for one in heap.large
+    ]
+
+
+def _array(array: Any) -> Holding | None:
     try:
-        pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        pagemap = None
-    try:
-        for holding in holdings:
-            if holding.where != "anon" or not holding.address:
-                continue
-            mapping = maps.at(holding.address)
-            if mapping is not None:
-                holding.where = kinds.get(mapping.kind, "anon")
-            is_elsewhere = holding.kind == "objects" and holding.what.startswith(("dict", "set", "frozenset"))
-            if pagemap is not None and holding.bytes >= _WORTH_A_LOOK_BYTES and not is_elsewhere:
-                holding.resident_bytes = _resident(pagemap, holding.address, holding.bytes)
-    finally:
-        if pagemap is not None:
-            os.close(pagemap)
-
-
-def _resident(pagemap: int, address: int, size: int) -> int | None:
-    """Bytes of these pages that are in memory or in swap (proc_pid_pagemap(5))."""
-    first, last = address // _PAGE_BYTES, (address + size - 1) // _PAGE_BYTES
-    pages = 0
-    for begin in range(first, last + 1, 1 << 16):
-        count = min(1 << 16, last + 1 - begin)
-        try:
-            content = os.pread(pagemap, 8 * count, 8 * begin)
-        except OSError:
-            return None
-        # the highest byte of each of these little-endian words: bit 7 present, bit 6 swapped
-        flags = content[7::8]
-        if len(flags) < count:
-            return None
-        pages += count - flags.translate(_IS_THERE).count(0)
-    return min(size, pages * _PAGE_BYTES)
-
-
-_IS_THERE = bytes(int(flags & 0xC0 != 0) for flags in range(256))
+        size, address = int(array.nbytes), int(array.__array_interface__["data"][0])
+        if array.base is not None and 0 in array.strides:  # one value, shown many times
+            dims = zip(array.shape, array.strides, strict=True)
+            size = array.itemsize * prod(length for length, stride in dims if stride)
+        what = f"{array.dtype} {array.shape}"
+        return Holding("arrays", "", what, size, address, thing=array) if size else None
+    except Exception:  # a subclass whose own code fails
+        return None

@@ -1,152 +1,64 @@
-"""What a process has mapped, by what it is: files, heap, malloc's arenas of threads, stacks, shared memory.
+"""Kinds of memory by address (anonymous, shared, a mapped file), and how much of it is resident.
 
-Source: proc_pid_smaps(5). `Anonymous:` counts pages that are the process's own, also where they stand in a
-mapped file (a library's relocated data, a private map that was written to).
+Source: proc_pid_maps(5), proc_pid_pagemap(5).
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
-from collections import defaultdict
-from dataclasses import dataclass, field
 
 from memory.files.procfs import read_long_file
 
-_ARENA_BYTES = 64 << 20
-"""glibc reserves the heap of a thread's arena in pieces of this size and alignment (HEAP_MAX_SIZE)."""
-_GUARD_BYTES = 1 << 16
-_NUMBERS = {
-    b"Rss:": "rss_bytes",
-    b"Anonymous:": "anon_bytes",
-    b"Private_Dirty:": "private_dirty_bytes",
-    b"Swap:": "swap_bytes",
-}
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_CHUNK = 1 << 16
+"""Pages read at once."""
+_IS_HELD = bytes(int(flags & 0xC0 != 0) for flags in range(256))
+"""By the highest byte of a page's entry: bit 7 present, bit 6 swapped."""
 
 
-@dataclass(slots=True)
-class Mapping:
-    """One line of /proc/PID/maps. kind: heap, arena, stack, anonymous, shared, file, kernel."""
-
-    begin: int
-    end: int
-    permissions: str
-    path: str
-    kind: str = "anonymous"
-    rss_bytes: int = 0
-    anon_bytes: int = 0
-    private_dirty_bytes: int = 0
-    swap_bytes: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return self.end - self.begin
-
-
-@dataclass
 class Maps:
-    """All mappings, by address. has_amounts: read from smaps, not from maps."""
+    """The mappings of this process."""
 
-    mappings: list[Mapping] = field(default_factory=list)
-    has_amounts: bool = False
+    def __init__(self, content: bytes | None = None) -> None:
+        """content: of /proc/PID/maps; None: of this process, empty without /proc."""
+        content = read_long_file("/proc/self/maps") if content is None else content
+        self._mappings = sorted(filter(None, map(_parse, (content or b"").splitlines())))
 
-    def at(self, address: int) -> Mapping | None:
-        """The mapping that holds this address."""
-        if not hasattr(self, "_begins"):
-            self._begins = [mapping.begin for mapping in self.mappings]
-        number = bisect_right(self._begins, address) - 1
-        found = self.mappings[number] if number >= 0 else None
-        return found if found is not None and address < found.end else None
-
-    def by_kind(self) -> dict[str, dict[str, int]]:
-        """anon, file (or shared) and private dirty bytes, and how many mappings, of each kind."""
-        sums: dict[str, dict[str, int]] = defaultdict(
-            lambda: {
-                "mappings": 0,
-                "rss_bytes": 0,
-                "anon_bytes": 0,
-                "private_dirty_bytes": 0,
-                "swap_bytes": 0,
-            }
-        )
-        for mapping in self.mappings:
-            of_kind = sums[mapping.kind]
-            of_kind["mappings"] += 1
-            for name in _NUMBERS.values():
-                of_kind[name] += getattr(mapping, name)
-        return dict(sums)
-
-    def files(self, count: int) -> list[dict[str, int | str]]:
-        """The mapped files with the most resident memory, and what of it is the process's own."""
-        sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for mapping in self.mappings:
-            if mapping.kind in ("file", "shared") and mapping.path:
-                amounts = sums[mapping.path]
-                amounts[0] += mapping.rss_bytes
-                amounts[1] += mapping.anon_bytes
-                amounts[2] += mapping.size_bytes
-        ranked = sorted(sums.items(), key=lambda item: -item[1][0])[:count]
-        return [
-            {"path": path, "rss_bytes": rss, "anon_bytes": anon, "mapped_bytes": size}
-            for path, (rss, anon, size) in ranked
-        ]
+    def where(self, address: int) -> str:
+        """`file`, `shared` or `anon`."""
+        place = bisect_right(self._mappings, (address, 1 << 64, "")) - 1
+        if place < 0 or address >= self._mappings[place][1]:
+            return "anon"
+        return self._mappings[place][2]
 
 
-def read_maps(pid: int, *, amounts: bool = True, proc: str = "/proc") -> Maps:
-    """Read them, empty where there is no /proc. amounts: from smaps, for which the kernel walks all pages
-    (18 ms per GB that is mapped); else from maps, in which nothing but the places stands.
-    """
-    content = read_long_file(f"{proc}/{pid}/{'smaps' if amounts else 'maps'}") or b""
-    found: list[Mapping] = []
-    for line in content.splitlines():
-        name, _, rest = line.partition(b" ")
-        if name.endswith(b":"):
-            attribute = _NUMBERS.get(name)
-            if attribute is not None and found:
-                digits = rest.split()[0] if rest.split() else b""
-                setattr(found[-1], attribute, 1024 * int(digits) if digits.isdigit() else 0)
-            continue
-        mapping = _parsed(line)
-        if mapping is not None:
-            found.append(mapping)
-    for before, mapping in zip([None, *found], found, strict=False):
-        mapping.kind = _kind(mapping, before)
-    return Maps(found, amounts and bool(found))
-
-
-def _parsed(line: bytes) -> Mapping | None:
-    """`7f12a000-7f12b000 rw-p 00000000 00:00 0   /path with spaces`."""
+def _parse(line: bytes) -> tuple[int, int, str] | None:
+    """Begin, end and kind of `7f12a000-7f12b000 rw-p 00000000 00:00 0   /path with spaces`."""
     fields = line.split(None, 5)
-    begin, _, end = fields[0].partition(b"-") if fields else (b"", b"", b"")
     try:
-        path = fields[5].decode(errors="replace") if len(fields) > 5 else ""
-        return Mapping(int(begin, 16), int(end, 16), fields[1].decode(), path)
+        begin, end = (int(number, 16) for number in fields[0].split(b"-"))
+        path = fields[5] if len(fields) > 5 else b""
+        is_shared = path.startswith((b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero"))
+        if is_shared or (not path and b"s" in fields[1]):
+            return begin, end, "shared"
+        return begin, end, "file" if path.startswith(b"/") else "anon"
     except (ValueError, IndexError):
         return None
 
 
-def _kind(mapping: Mapping, before: Mapping | None) -> str:
-    path = mapping.path
-    if path == "[heap]":
-        return "heap"
-    if path.startswith("[stack"):
-        return "stack"
-    if path.startswith("[anon"):
-        return "anonymous"
-    if path.startswith("["):
-        return "kernel"
-    if path.startswith(("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")):
-        return "shared"
-    if path:
-        return "file"
-    if "s" in mapping.permissions:
-        return "shared"
-    if (
-        mapping.begin % _ARENA_BYTES == 0
-        and mapping.size_bytes <= _ARENA_BYTES
-        and "w" in mapping.permissions
-    ):
-        return "arena"
-    guarded = before is not None and before.end == mapping.begin and before.permissions.startswith("---")
-    if guarded and before is not None and before.size_bytes <= _GUARD_BYTES:
-        return "stack"
-    return "anonymous"
+def resident_bytes(address: int, size: int) -> int | None:
+    """Bytes of this process's pages there that are in memory or in swap; None if that cannot be read."""
+    first, last = address // _PAGE_BYTES, (address + size - 1) // _PAGE_BYTES
+    pages = 0
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as file:
+            for begin in range(first, last + 1, _CHUNK):
+                count = min(_CHUNK, last + 1 - begin)
+                flags = os.pread(file.fileno(), 8 * count, 8 * begin)[7::8]
+                if len(flags) < count:
+                    return None
+                pages += count - flags.translate(_IS_HELD).count(0)
+    except OSError:
+        return None
+    return min(size, pages * _PAGE_BYTES)

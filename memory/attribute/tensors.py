@@ -1,5 +1,5 @@
-"""Storages of torch's tensors by what they are for: parameters, gradients, optimizer state, buffers, saved
-for the backward pass, others. torch is found in sys.modules, never imported.
+"""Storages of torch's tensors by use: parameters, gradients, optimizer state, buffers, saved for the backward
+pass, others. torch is found in sys.modules and never imported.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from memory.attribute.heap import Heap
 from memory.attribute.holdings import Holding
 
 _MOST_NODES = 200_000
-"""Of autograd graphs, so that a walk ends."""
+"""Nodes of autograd graphs that are visited."""
 
 
 def tensor_holdings(heap: Heap, *, graphs: bool = True) -> list[Holding]:
-    """Each storage once, under the first use in this order that it has. graphs: also walk the autograd graphs
-    that tensors keep; not while a backward pass may run in another thread.
+    """Each storage once, under its first use in this order: parameters, gradients, optimizer state, buffers,
+    parameters outside of modules, saved for the backward pass, other tensors.
+
+    Args:
+        graphs: also walk autograd graphs; not while another thread runs a backward pass.
     """
     found: dict[tuple[str, int], Holding] = {}
 
     def add(kind: str, name: str, tensor: Any, module: str | None = None) -> None:
-        for part in _plain_parts(tensor):
-            holding = _holding(kind, name, part, module)
-            if holding is not None:
-                found.setdefault((holding.where, holding.address), holding)
+        holding = _holding(kind, name, tensor, module)
+        if holding is not None:
+            found.setdefault((holding.where, holding.address), holding)
 
     parameters = list(_of_modules(heap.modules, "named_parameters"))
     names: dict[int, tuple[str, str]] = {}
@@ -41,62 +43,39 @@ def tensor_holdings(heap: Heap, *, graphs: bool = True) -> list[Holding]:
     for name, module, buffer in _of_modules(heap.modules, "named_buffers"):
         add("buffers", name, buffer, module)
     for tensor in heap.tensors:
-        if _is_loose_parameter(tensor):
-            add("parameters", heap.locals.get(id(tensor), ""), tensor)
+        if type(tensor).__name__ == "Parameter" and type(tensor).__module__.startswith("torch.nn"):
+            add("parameters", "", tensor)
     if graphs:
         for name, tensor in _saved(heap):
             add("saved", name, tensor)
     for tensor in heap.tensors:
-        add("tensors", heap.locals.get(id(tensor), ""), tensor)
+        add("tensors", "", tensor)
     return list(found.values())
 
 
 def _holding(kind: str, name: str, tensor: Any, module: str | None) -> Holding | None:
     try:
+        if type(tensor).__name__ == "FakeTensor":
+            return None
         storage = tensor.untyped_storage()
         size, address, device = storage.nbytes(), storage.data_ptr(), str(tensor.device)
         if not size or not address or device == "meta":
             return None
         what = f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-        return Holding(kind, name, what, size, address, "anon" if device == "cpu" else device, None, module)
-    except Exception:  # tensors without a storage: of FakeTensorMode, of functorch, of other backends
+        where = "anon" if device == "cpu" else device
+        return Holding(kind, name, what, size, address, where, None, module, tensor)
+    except Exception:  # no tensor, or one without a storage: sparse, of functorch, of other backends
         return None
 
 
-def _plain_parts(tensor: Any) -> tuple[Any, ...]:
-    """A sparse tensor's parts; any other as it is."""
-    if type(tensor).__name__ == "FakeTensor":
-        return ()
-    try:
-        layout = str(tensor.layout)
-        if layout == "torch.sparse_coo":
-            return tensor._indices(), tensor._values()
-        if layout in ("torch.sparse_csr", "torch.sparse_bsr"):
-            return tensor.crow_indices(), tensor.col_indices(), tensor.values()
-    except Exception:
-        return ()
-    return (tensor,)
-
-
-def _roots(modules: list[Any]) -> Iterator[tuple[Any, str]]:
-    """Modules that lie in no other, with a name each."""
-    within = {
-        id(child)
-        for module in modules
-        for child in (module.__dict__.get("_modules") or {}).values()
-        if child is not None
-    }
-    roots = [module for module in modules if id(module) not in within]
+def _of_modules(modules: list[Any], call: str) -> Iterator[tuple[str, str, Any]]:
+    """Name, name of the module, and value of each parameter or buffer of the outermost modules."""
+    inner = {id(child) for one in modules for child in (one.__dict__.get("_modules") or {}).values()}
     used: Counter[str] = Counter()
-    for root in roots:
+    for root in (one for one in modules if id(one) not in inner):
         name = type(root).__name__
         used[name] += 1
-        yield root, name if used[name] == 1 else f"{name}#{used[name]}"
-
-
-def _of_modules(modules: list[Any], call: str) -> Iterator[tuple[str, str, Any]]:
-    """Name, name of the module, and the parameter or buffer that `call` gives, of all modules."""
-    for root, prefix in _roots(modules):
+        prefix = name if used[name] == 1 else f"{name}#{used[name]}"
         try:
             named = list(getattr(root, call)())
         except Exception:  # a module that was never initialised
@@ -108,7 +87,6 @@ def _of_modules(modules: list[Any], call: str) -> Iterator[tuple[str, str, Any]]
 
 def _states(optimizer: Any, names: dict[int, tuple[str, str]]) -> Iterator[tuple[str, Any, str | None]]:
     """Tensors in the state of an optimizer: `AdamW.exp_avg of Model.layer.weight`."""
-    kind = type(optimizer).__name__
     try:
         states = list(optimizer.state.items())
     except Exception:
@@ -116,41 +94,30 @@ def _states(optimizer: Any, names: dict[int, tuple[str, str]]) -> Iterator[tuple
     for parameter, state in states:
         name, module = names.get(id(parameter), ("a parameter", None))
         for key, value in list(state.items()) if isinstance(state, dict) else []:
-            if hasattr(value, "untyped_storage"):
-                yield f"{kind}.{key} of {name}", value, module
-
-
-def _is_loose_parameter(tensor: Any) -> bool:
-    """One that belongs to no module."""
-    return type(tensor).__name__ == "Parameter" and type(tensor).__module__.startswith("torch.nn")
+            yield f"{type(optimizer).__name__}.{key} of {name}", value, module
 
 
 def _saved(heap: Heap) -> Iterator[tuple[str, Any]]:
     """Tensors that graphs keep for a backward pass: `AddmmBackward0, kept by `loss` of train (loop.py:12)`.
 
-    Read as they were packed: unpacking would run hooks, and with checkpointing compute anew.
+    They are read as they were packed: unpacking would run hooks, and recompute with checkpointing.
     """
     seen: set[int] = set()
-    nodes = 0
     kept: list[Any] = []
-    # from a variable first, since its name tells most
-    for tensor in sorted(heap.tensors, key=lambda one: id(one) not in heap.locals):
-        node = getattr(tensor, "grad_fn", None)
-        if node is None:
-            continue
-        by = heap.locals.get(id(tensor)) or f"a tensor {tuple(tensor.shape)}"
-        waiting = [node]
-        while waiting and nodes < _MOST_NODES:
+    # a variable first, since its name says the most
+    for tensor in sorted(heap.tensors, key=lambda one: id(one) not in heap.variables):
+        by = heap.variables.get(id(tensor)) or f"a tensor {tuple(tensor.shape)}"
+        waiting = [getattr(tensor, "grad_fn", None)]
+        while waiting and len(kept) < _MOST_NODES:
             node = waiting.pop()
             if node is None or id(node) in seen:
                 continue
             seen.add(id(node))
-            kept.append(node)  # else its id may be given to another
-            nodes += 1
+            kept.append(node)  # else its id could be reused
             for attribute in _saved_names(type(node)):  # type: ignore[arg-type]
                 for saved in _packed(node, attribute):
                     yield f"{type(node).__name__}, kept by {by}", saved
-            waiting += [next_node for next_node, _ in getattr(node, "next_functions", ())]
+            waiting += [following for following, _ in getattr(node, "next_functions", ())]
 
 
 @lru_cache(maxsize=1024)
@@ -161,8 +128,6 @@ def _saved_names(kind: type) -> tuple[str, ...]:
 def _packed(node: Any, attribute: str) -> list[Any]:
     try:
         value = getattr(node, attribute)
-        parts = value if isinstance(value, list | tuple) else [value]
-        tensors = [part.data for part in parts]
+        return [part.data for part in (value if isinstance(value, list | tuple) else [value])]
     except Exception:  # the graph was used and is empty
         return []
-    return [tensor for tensor in tensors if hasattr(tensor, "untyped_storage")]

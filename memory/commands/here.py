@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import time
 
 from experiment_utils.errors import UserError
-from memory.files.procfs import exists
+from memory.measure.process import read_process
 from memory.record.stage_line import duration
-from memory.show.here_lines import lines
+from memory.show.here_screen import here_screen
 from memory.show.machine_details import Details, read_details
-from memory.show.screen import wrapped
+from memory.show.screen import draw
 
 EXAMPLES = """\
 examples:
@@ -25,17 +24,17 @@ examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """`here`; it is also what runs without a command."""
+    """Add the command, which also runs without its name."""
     parser = subparsers.add_parser(
         "here",
         help="this machine and this job: limit, use, page cache, processes, GPUs (without a command: this)",
-        description="Where the memory is, now: the limit that counts and where it stands, what cannot be "
-        "given back, and who holds it.",
+        description="Where the memory is now: the limit that counts, what cannot be given back, and which "
+        "processes hold it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--pid", type=int, metavar="N", help="a process and its descendants")
-    parser.add_argument("--json", action="store_true", help="one JSON object in place of the screen")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--pss",
         action="store_true",
@@ -43,50 +42,40 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="resident memory with shared pages divided, also where that takes long (18 ms per GB mapped)",
     )
     parser.add_argument(
-        "--all", action="store_true", help="every process and every file, not the largest alone"
+        "--all", action="store_true", help="every process, limit and file, not only what fits the terminal"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it. Raises UserError where there is no such process."""
-    if options.pid is not None and not _lives(options.pid):
+    """Measure and print.
+
+    Raises:
+        UserError: the process does not exist.
+    """
+    if options.pid is not None and read_process(options.pid) is None:
         raise UserError(
             f"--pid {options.pid}: no such process here. Expected the id of a living process, as in "
-            "`ps -u $USER`; of one that has ended, ask `python -m memory explain RUN`",
+            "`ps -u $USER`; for one that has ended, type `python -m memory explain RUN`",
             code="no-such-process",
         )
     details = read_details(options.pid, pss=options.pss)
     if options.json:
         print(json.dumps(details.to_json(), indent=2))
         return 0
-    told = [*lines(details, every=options.all), "", f"next: {_next(details, options.pid)}"]
-    if sys.stdout.isatty():
-        columns = shutil.get_terminal_size().columns
-        told = [short for line in told for short in wrapped(line, columns)]
-    print("\n".join(told))
+    columns, height = shutil.get_terminal_size() if sys.stdout.isatty() else (None, None)
+    screen = here_screen(details, f"next: {_next(details, options.pid)}")
+    # one line is left for the shell's prompt
+    lines = draw(screen, columns=columns, height=height and height - 1, everything=options.all)
+    print("\n".join(text for text, _ in lines))
     return 0
-
-
-def _lives(pid: int) -> bool:
-    if exists("/proc/self"):
-        return exists(f"/proc/{pid}")
-    try:
-        if pid > 0:  # others are groups of processes
-            os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return pid > 0
 
 
 def _next(details: Details, pid: int | None) -> str:
     if pid is not None:
         return f"python -m memory watch --pid {pid}"
     if details.slurm is not None:
-        left = ""
-        if details.slurm.end_time_s is not None:
-            left = f"   (it ends in {duration(max(0.0, details.slurm.end_time_s - time.time()))})"
+        end_s = details.slurm.end_time_s
+        left = "" if end_s is None else f"   (it ends in {duration(max(0.0, end_s - time.time()))})"
         return f"python -m memory watch --job {details.slurm.id_on_node}{left}"
-    return "python -m memory run --output DIR -- COMMAND   (samples any command, and tells why it ended)"
+    return "python -m memory run --output DIR -- COMMAND"

@@ -6,16 +6,22 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from experiment_utils.arguments import find_run, root_of
+from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
-from memory.show import watch_lines
-from memory.show.running_runs import running
-from memory.show.watch_view import Source, View, of_job, of_process, of_run
+from memory.show.find_live import running
+from memory.show.screen import draw
+from memory.show.watch_lines import line, to_json, watch_screen
+from memory.show.watch_view import Source, View, watch_job, watch_process, watch_run
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 EXAMPLES = """\
 examples:
@@ -25,11 +31,11 @@ examples:
   srun --overlap --jobid=77 python -m memory watch --job 77
   python -m memory watch mem --once --json       # one answer, for a script
 
-In a terminal the picture moves; elsewhere, and with NO_COLOR, each look is a line."""
+In a terminal the screen is refreshed; elsewhere, and with NO_COLOR, each look is a line."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "watch",
         help="memory of a run, a process or a job, live",
@@ -55,51 +61,52 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look until it ends, or somebody has seen enough.
+    """Look until the run ends or the user has seen enough.
 
     Raises:
-        UserError: there is nothing of that name here.
+        UserError: there is no such run, process or job here.
     """
     if not 0.05 <= options.interval <= 3600:
         raise UserError(
             f"--interval {options.interval:g}: expected 0.05 to 3600 seconds", code="bad-interval"
         )
     source, folder = _source(options)
-    first = source()
-    if first.sample is None and first.ended is not None:
-        raise UserError(f"{first.ended}: {_instead(options)}", code="nothing-to-watch")
-    moves = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not (options.once or options.json)
-    last = (_moving if moves and _has_rich() else _lines)(source, first, options)
-    if last.ended is not None and not options.json:
-        print(last.ended, flush=True)
+    view = source()
+    if view.sample is None and view.ended is not None:
+        raise UserError(view.ended, code="nothing-to-watch")
+    is_plain = options.once or options.json or os.environ.get("NO_COLOR") or not can_rewrite(sys.stdout)
+    if is_plain:
+        view = _look(source, view, options, _print_json if options.json else _print)
+    else:
+        from rich.live import Live
+
+        with Live(auto_refresh=False, vertical_overflow="crop") as live:
+            view = _look(source, view, options, lambda one: live.update(_text(one), refresh=True))
+    if view.ended is not None and not options.json:
+        print(view.ended, flush=True)
         if folder:
             print(f"Why, or how near it came: python -m memory explain {shlex.quote(folder)}", flush=True)
     return 0
 
 
 def _source(options: argparse.Namespace) -> tuple[Source, str | None]:
+    """The source, and the folder of the run if it is one."""
     if options.pid is not None:
-        return of_process(options.pid), None
+        return watch_process(options.pid), None
     if options.job is not None:
-        return of_job(options.job), None
-    if options.run_folder is None:
-        return _unnamed(options)
-    folder = find_run(options.run_folder)
-    return of_run(folder), str(folder)
-
-
-def _unnamed(options: argparse.Namespace) -> tuple[Source, str | None]:
-    """What is meant where nothing is named, told on standard error."""
+        return watch_job(options.job), None
+    if options.run_folder is not None:
+        folder = find_run(options.run_folder)
+        return watch_run(folder), str(folder)
     found = running()
-    job = os.environ.get("SLURM_JOB_ID")
     if found:
         more = "" if len(found) == 1 else f", the newest of {len(found)} that run"
         print(f"watching {shlex.quote(str(found[0]))}{more}", file=sys.stderr)
-        return of_run(found[0]), str(found[0])
+        return watch_run(found[0]), str(found[0])
+    job = os.environ.get("SLURM_JOB_ID")
     if job:
         print(f"no run of yours runs under {root_of()}: watching this job, {job}", file=sys.stderr)
-        options.job = job  # what is said where it is not here
-        return of_job(job), None
+        return watch_job(job), None
     raise UserError(
         f"no run of yours runs under {root_of()}, and this is no Slurm job: "
         "expected RUN, --pid N or --job ID",
@@ -107,38 +114,27 @@ def _unnamed(options: argparse.Namespace) -> tuple[Source, str | None]:
     )
 
 
-def _instead(options: argparse.Namespace) -> str:
-    if options.pid is not None:
-        return "expected the number of a process that runs on this host, as ps shows it"
-    if options.job is not None:
-        again = f"srun --overlap --jobid={options.job} python -m memory watch --job {options.job}"
-        return f"expected a job that runs on this node. On its node: {again}"
-    return "expected a run with memory.supervise=true, the default, or one of `python -m memory run`"
-
-
-def _has_rich() -> bool:
-    return find_spec("rich") is not None
-
-
-def _lines(source: Source, view: View, options: argparse.Namespace) -> View:
-    while True:
-        if options.json:
-            print(json.dumps(watch_lines.to_json(view), ensure_ascii=False), flush=True)
-        else:
-            print(watch_lines.line(view), flush=True)
-        if options.once or view.ended is not None:
-            return view
+def _look(source: Source, view: View, options: argparse.Namespace, show: Callable[[View], None]) -> View:
+    """Show each view until the end; returns the last."""
+    show(view)
+    while view.ended is None and not options.once:
         time.sleep(options.interval)
         view = source()
-
-
-def _moving(source: Source, view: View, options: argparse.Namespace) -> View:
-    from rich.live import Live
-
-    live: Any
-    with Live(watch_lines.drawing(view), auto_refresh=False) as live:
-        while view.ended is None:
-            time.sleep(options.interval)
-            view = source()
-            live.update(watch_lines.drawing(view), refresh=True)
+        show(view)
     return view
+
+
+def _print(view: View) -> None:
+    print(line(view), flush=True)
+
+
+def _print_json(view: View) -> None:
+    print(json.dumps(to_json(view), ensure_ascii=False), flush=True)
+
+
+def _text(view: View) -> Text:
+    from rich.text import Text
+
+    columns, height = shutil.get_terminal_size()
+    drawn = draw(watch_screen(view), columns=columns, height=height - 1)
+    return Text("\n").join(Text(text, style) for text, style in drawn)

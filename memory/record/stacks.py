@@ -1,120 +1,119 @@
-"""What every process of a run is doing: Python stacks where it can answer, else what the kernel knows."""
+"""Python stacks of every process of a run: its own answer, else py-spy's, else what the kernel knows."""
 
 from __future__ import annotations
 
-import platform
+import shutil
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memory.files.procfs import list_folder, read_file
-from memory.measure.process import Process, read_descendants, read_process
-from memory.record.stack_requests import STACKS_SIGNAL, Asking, hidden_path, shown_path
+from memory.files.procfs import exists, list_folder, read_file
+from memory.measure.process import read_descendants, read_process
+from memory.record.stack_requests import NO_HANDLER, StackRequests, hidden_path, shown_path
 
-_STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "waiting for a disk or a file server, cannot be interrupted",
-    "T": "stopped (kill -CONT goes on)",
-    "t": "stopped by a debugger",
-    "Z": "ended, not yet reaped by its parent",
-    "I": "idle",
-    "X": "dead",
-}
-_CALLS = {
-    0: "read", 1: "write", 7: "poll", 9: "mmap", 16: "ioctl", 17: "pread64", 23: "select", 35: "nanosleep",
-    43: "accept", 44: "sendto", 45: "recvfrom", 47: "recvmsg", 61: "wait4", 74: "fsync", 202: "futex",
-    230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll",
-    281: "epoll_pwait",
-}  # fmt: skip
-"""Those in which a process is found waiting, by number on x86-64 (syscalls(2))."""
-
-
-_JUST_MADE_S = 0.1
-"""A process that is just being made has its parent's handler, until it executes another program."""
+HOW_TO_GET_MORE = "for its stacks: memory.black_box.install() in the program, or `pip install py-spy`"
+_NEW_PROCESS_S = 0.1
+"""A process that is being created has its parent's handler until it executes another program."""
+_PY_SPY_S = 10.0
 
 
 @dataclass(frozen=True)
-class Doing:
-    """One process. stacks: Python's, of all its threads; None: `why`. kernel: what /proc tells instead."""
+class ProcessStacks:
+    """One process of a run."""
 
     pid: int
     name: str
     command: str
     anon_bytes: int | None
     stacks: str | None = None
+    """Python stacks of all its threads, the main thread first."""
     why: str | None = None
+    """Why there are none, and how to get them."""
     kernel: dict[str, Any] = field(default_factory=dict)
+    """Without stacks: `state`, `waits_in`, `threads`, as far as /proc shows them."""
 
 
-def ask_all(pid: int, folder: str, attempt: int, proc: str = "/proc") -> list[Doing]:
-    """Ask the process and its descendants, the main one first. Takes up to 2 s for each that keeps silent."""
+def ask_all(pid: int, folder: str, attempt: int, proc: str = "/proc") -> list[ProcessStacks]:
+    """Ask a process and its descendants for their stacks; takes up to 2 s for each that does not answer.
+
+    Args:
+        pid: main process of the run.
+        folder: the run's.
+        attempt: number of the run's attempt.
+
+    Returns:
+        The main process first, then those with the most anonymous memory.
+    """
     main = read_process(pid, proc)
     if main is None:
         return []
-    everyone = [main, *sorted(read_descendants(main, proc), key=lambda one: -(one.anon_bytes or 0))]
-    time.sleep(_JUST_MADE_S)
-    answers = _answers(everyone, folder, attempt)
+    processes = [main, *sorted(read_descendants(main, proc), key=lambda one: -(one.anon_bytes or 0))]
+    time.sleep(_NEW_PROCESS_S)
+    answers, silent = _answers([(one.pid, one.name) for one in processes], folder, attempt)
     found = []
-    for one in everyone:
-        text, why = answers.get(
-            one.pid, (None, "its program does not answer (memory.record.black_box.install makes it)")
-        )
-        kernel = kernel_knows(one.pid, proc) if text is None else {}
-        found.append(Doing(one.pid, one.name, _command(one.pid, proc), one.anon_bytes, text, why, kernel))
+    for one in processes:
+        stacks = answers.get(one.pid) or _py_spy(one.pid)
+        result = ProcessStacks(one.pid, one.name, _command(one.pid, proc), one.anon_bytes, stacks)
+        if stacks is None:
+            why = f"{silent.get(one.pid, NO_HANDLER)}; {HOW_TO_GET_MORE}"
+            result = replace(result, why=why, kernel=_kernel_state(one.pid, proc))
+        found.append(result)
     return found
 
 
-def _answers(everyone: list[Process], folder: str, attempt: int) -> dict[int, tuple[str | None, str | None]]:
-    places = (Path(place(folder, attempt)) for place in (hidden_path, shown_path))
-    path = next((place for place in places if place.exists()), None)
-    if path is None or STACKS_SIGNAL is None:
-        return {}
+def _answers(
+    processes: list[tuple[int, str]], folder: str, attempt: int
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Stacks by process id, and why others did not answer."""
+    path = hidden_path(folder, attempt)
+    if not exists(path):
+        path = shown_path(folder, attempt)
     when = time.strftime("%Y-%m-%d %H:%M:%S")
     try:
-        asking = Asking(
-            str(path),
-            [(one.pid, f"== {when} asked: {one.pid} {one.name} ==") for one in everyone],
-            STACKS_SIGNAL,
+        requests = StackRequests(
+            path, [(pid, f"== {when} asked: {pid} {name} ==") for pid, name in processes]
         )
+    except FileNotFoundError:
+        return {}, {}
     except OSError as error:
-        return {one.pid: (None, f"{path} cannot be written: {error.strerror}") for one in everyone}
-    while not asking.step():
+        return {}, {pid: f"{path} cannot be written: {error.strerror}" for pid, _ in processes}
+    while not requests.step():
         time.sleep(0.005)
-    return {
-        answer.pid: (_main_first(answer.text.strip("\n")) if answer.text else None, answer.why or None)
-        for answer in asking.answers
-    }
+    # the main thread is the last, as faulthandler writes it
+    threads = {pid: text.strip("\n").split("\n\n")[::-1] for pid, text in requests.stacks.items()}
+    return {pid: "\n\n".join(stacks) for pid, stacks in threads.items()}, requests.silent
 
 
-def _main_first(stacks: str) -> str:
-    """The oldest thread first, which is the main one; faulthandler has it last."""
-    return "\n\n".join(reversed(stacks.split("\n\n")))
+def _py_spy(pid: int) -> str | None:
+    """Stacks by py-spy, which reads the memory of a process from outside, without stopping it.
 
-
-def kernel_knows(pid: int, proc: str = "/proc") -> dict[str, Any]:
-    """state, what it waits in (wchan, and the system call), its kernel stack where that may be read, threads.
-
-    Source: proc(5). wchan and syscall need the rights of a debugger (ptrace_scope); the rest is left out.
+    None if py-spy is not installed, ptrace is not allowed, or the process does not run Python.
     """
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if program is None:
+        return None
+    command = [program, "dump", "--nonblocking", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PY_SPY_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    _, _, threads = done.stdout.partition("\n\n")  # the process and its Python version come first
+    return threads.rstrip("\n") or None if done.returncode == 0 else None
+
+
+def _kernel_state(pid: int, proc: str) -> dict[str, Any]:
+    """State, the kernel function in which it waits, and number of threads (proc(5))."""
+    status = (read_file(f"{proc}/{pid}/status") or b"").decode(errors="replace")
     found: dict[str, Any] = {}
-    stat = (read_file(f"{proc}/{pid}/stat") or b"").decode(errors="replace")
-    letter = stat.rpartition(")")[2].split()[:1]
-    if letter:
-        found["state"] = f"{letter[0]} ({_STATES.get(letter[0], 'unknown')})"
+    _, is_known, state = status.partition("\nState:\t")
+    if is_known:
+        found["state"] = state.partition("\n")[0]  # such as `S (sleeping)`
     wchan = (read_file(f"{proc}/{pid}/wchan") or b"").decode(errors="replace").strip("\0\n ")
     if wchan and wchan != "0":
         found["waits_in"] = wchan
-    call = (read_file(f"{proc}/{pid}/syscall") or b"").decode(errors="replace").split()
-    if call and call[0].isdigit():
-        number = int(call[0])
-        known = _CALLS.get(number) if platform.machine() == "x86_64" else None
-        found["system_call"] = f"{known} ({number})" if known else number
-    stack = (read_file(f"{proc}/{pid}/stack") or b"").decode(errors="replace").split("\n")
-    frames = [line.partition("] ")[2] for line in stack if "] " in line]
-    if frames:
-        found["kernel_stack"] = frames[:12]
     threads = list_folder(f"{proc}/{pid}/task")
     if threads:
         found["threads"] = len(threads)

@@ -1,4 +1,4 @@
-"""A `View` as one plain line, as JSON, or drawn in a terminal."""
+"""A `View` as one plain line, as JSON, or as a screen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from experiment_utils.quantities import format_bytes
 from memory.record.samples import Sample
+from memory.show.screen import Row, Screen, percent
+from memory.show.usage import parts_of, usage_rows
 from memory.show.watch_view import View
 
-_NEAR, _HIGH = 0.92, 0.80
 _FORESEEN = 20
-"""So far ahead a slope is believed: no farther than as many times what it was seen over."""
+"""A slope is extrapolated over at most this many times the time it was seen."""
 
 
 def line(view: View) -> str:
@@ -20,11 +21,12 @@ def line(view: View) -> str:
     sample = view.sample
     if sample is None:
         return f"{view.title}: {view.ended or 'no sample yet'}"
+    amounts = parts_of(sample) | {"swap": sample.swap_bytes, "page cache": sample.cache_bytes}
     parts = [
-        time.strftime("%H:%M:%S", time.localtime(sample.time_s)),
-        amount(view),
-        *(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value),
-        gpu(sample),
+        _clock(sample),
+        _use(view, sample),
+        *(f"{name} {format_bytes(size)}" for name, size in amounts.items() if size),
+        _gpu(sample, "GPU "),
         "" if sample.processes is None else f"{sample.processes} process{'es' * (sample.processes != 1)}",
         growth(view),
         view.stage,
@@ -33,112 +35,67 @@ def line(view: View) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def amount(view: View) -> str:
-    """U against the limit."""
-    sample = view.sample
-    if sample is None or sample.unreclaimable_bytes is None:
-        return "unreclaimable memory unknown"
-    used = format_bytes(sample.unreclaimable_bytes)
-    if not sample.limit_bytes:
-        return f"{used} unreclaimable"
-    whose = "the host's " if view.is_host_limit else ""
-    share = 100 * sample.unreclaimable_bytes / sample.limit_bytes
-    if view.is_polled:
-        return f"{used} rss of --mem {format_bytes(sample.limit_bytes)}, polled by Slurm ({share:.0f}%)"
-    return f"{used} of {whose}{format_bytes(sample.limit_bytes)} unreclaimable ({share:.0f}%)"
-
-
-def parts_of(view: View) -> list[tuple[str, int | None]]:
-    """What U is made of, and what is not in it; of an RSS that is polled what that is."""
-    sample = view.sample
-    if sample is None:
-        return []
-    if view.is_polled:
-        return [("anon", sample.tree_anon_bytes), ("mapped files", sample.tree_file_bytes)]
-    return [
-        ("anon", sample.anon_bytes),
-        ("shm", sample.shmem_bytes),
-        ("kernel", sample.kernel_bytes),
-        ("locked files", sample.locked_bytes or None),
-        ("swap", sample.swap_bytes),
-        ("page cache", sample.cache_bytes),
-    ]
-
-
-def gpu(sample: Sample) -> str | None:
-    """`GPU 41.0 GB of 80.0 GB, torch 33.0 GB`: the device's use by all processes, and torch's part of it."""
-    if sample.gpu_used_bytes is None or sample.gpu_total_bytes is None:
-        return None
-    torchs = "" if sample.gpu_reserved_bytes is None else f", torch {format_bytes(sample.gpu_reserved_bytes)}"
-    return f"GPU {format_bytes(sample.gpu_used_bytes)} of {format_bytes(sample.gpu_total_bytes)}{torchs}"
-
-
-def growth(view: View) -> str | None:
-    """`+3.2 MB/s: full in 12 min`, where it grows so."""
-    sample = view.sample
-    if view.slope is None or sample is None:
-        return None
-    slope = view.slope.bytes_per_s
-    sign = "+" if slope > -1024 else "-"
-    told = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
-    room = sample.left_bytes or 0
-    if slope >= 1024 and room > 0 and room / slope < _FORESEEN * view.slope.over_s:
-        seconds = room / slope
-        told += f": full in {seconds:.0f} s" if seconds < 120 else f": full in {seconds / 60:.0f} min"
-    return told
-
-
 def to_json(view: View) -> dict[str, Any]:
     """All of it, in bytes."""
-    sample = {} if view.sample is None else asdict(view.sample)
     return {
         "watched": view.title,
         "stage": view.stage,
         "ended": view.ended,
         "note": view.note,
         "slope_bytes_per_s": None if view.slope is None else round(view.slope.bytes_per_s),
-        **sample,
+        **({} if view.sample is None else asdict(view.sample)),
     }
 
 
-def drawing(view: View) -> Any:
-    """For rich."""
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
+def watch_screen(view: View) -> Screen:
+    """The screen of a terminal."""
     sample = view.sample
+    title = f"Memory of {view.title}"
     if sample is None:
-        return Panel(Text(view.ended or "no sample yet"), title=Text(view.title))
-    share = (sample.unreclaimable_bytes or 0) / (sample.limit_bytes or 1)
-    colour = "red" if share >= _NEAR else "yellow" if share >= _HIGH else "green"
-    rows: list[Any] = [
-        Text(amount(view)),
-        ProgressBar(total=1.0, completed=min(1.0, share), complete_style=colour, finished_style=colour),
-        Text(
-            "   ".join(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value is not None)
-        ),
-    ]
-    about = [growth(view), gpu(sample), view.stage and f"stage {view.stage}", _events(sample)]
-    rows.append(Text("   ".join(part for part in about if part)))
-    table = Table(box=None, pad_edge=False)
-    for name in ("pid", "name", "anon", "shm", "mapped files", "rss"):
-        table.add_column(name, justify="left" if name == "name" else "right")
-    for one in sample.tree[:8]:
-        amounts = (one.anon_bytes, one.shmem_bytes, one.file_bytes, one.rss_bytes)
-        told = ("?" if value is None else format_bytes(value) for value in amounts)
-        table.add_row(str(one.pid), Text(one.name), *told)
-    rows.append(table)
-    more = (sample.processes or 0) - len(sample.tree[:8])
-    if more > 0:
-        rows.append(Text(f"and {more} more processes"))
-    when = time.strftime("%H:%M:%S", time.localtime(sample.time_s))
-    return Panel(Group(*rows), title=Text(view.title), subtitle=Text(view.ended or when))
+        return Screen(title, [Row("", view.ended or "no sample yet")])
+    facts = {"growth": growth(view), "stage": view.stage, "GPU": _gpu(sample), "!": view.note}
+    return Screen(
+        title,
+        [*usage_rows(sample, view.limit_at), *(Row(label, text) for label, text in facts.items() if text)],
+        sample.tree,
+        f"Processes: {sample.processes or 0}, the largest first",
+        f"{_clock(sample)}  {view.ended or 'Ctrl-C ends watching'}",
+    )
 
 
-def _events(sample: Sample) -> str | None:
-    if sample.oom_kills:
-        return f"{sample.oom_kills} killed by the kernel"
-    return None
+def growth(view: View) -> str | None:
+    """`+3.2 MB/s: full in 12 min`."""
+    sample = view.sample
+    if view.slope is None or sample is None:
+        return None
+    slope = view.slope.bytes_per_s
+    sign = "+" if slope > -1024 else "-"
+    text = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
+    left = sample.left_bytes or 0
+    if slope >= 1024 and 0 < left / slope < _FORESEEN * view.slope.over_s:
+        seconds = left / slope
+        text += f": full in {seconds:.0f} s" if seconds < 120 else f": full in {seconds / 60:.0f} min"
+    return text
+
+
+def _clock(sample: Sample) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(sample.time_s))
+
+
+def _use(view: View, sample: Sample) -> str:
+    if sample.unreclaimable_bytes is None:
+        return "unreclaimable memory unknown"
+    used = format_bytes(sample.unreclaimable_bytes)
+    if not sample.limit_bytes:
+        return f"{used} unreclaimable"
+    owner = "the host's " if view.limit_at == "host" else ""
+    share = percent(sample.unreclaimable_bytes, sample.limit_bytes)
+    return f"{used} of {owner}{format_bytes(sample.limit_bytes)} unreclaimable ({share})"
+
+
+def _gpu(sample: Sample, label: str = "") -> str | None:
+    """`41.0 GB of 80.0 GB, torch 33.0 GB`: use of the device by all processes, and torch's part of it."""
+    if sample.gpu_used_bytes is None or sample.gpu_total_bytes is None:
+        return None
+    torch = "" if sample.gpu_reserved_bytes is None else f", torch {format_bytes(sample.gpu_reserved_bytes)}"
+    return f"{label}{format_bytes(sample.gpu_used_bytes)} of {format_bytes(sample.gpu_total_bytes)}{torch}"

@@ -6,9 +6,9 @@ import os
 import time
 
 from memory.record.stack_requests import (
-    LARGEST_SIGNAL,
+    NEAR_LIMIT,
     STACKS_SIGNAL,
-    Asking,
+    StackRequests,
     has_handler,
     hidden_path,
     shown_path,
@@ -32,7 +32,7 @@ class NearLimit:
         self._times = 0
         self._last_s = float("-inf")
         self._is_ready = True
-        self._asking: Asking | None = None
+        self._asking: StackRequests | None = None
 
     def look(self, look: Look, table: ProcessTable) -> None:
         """After each sample."""
@@ -65,7 +65,7 @@ class NearLimit:
             for one in look.processes
             if table.alive[one.pid].looks >= _SEEN_TWICE and has_handler(one.pid, STACKS_SIGNAL)
         ][:_MOST_PROCESSES]
-        if not able or STACKS_SIGNAL is None:
+        if not able:
             return
         self._is_ready, self._last_s = False, time.monotonic()
         self._times += 1
@@ -77,14 +77,12 @@ class NearLimit:
         headings = [
             (
                 one.pid,
-                f"== {when} unreclaimable {of}: {one.pid} {one.name}, anon {_mb(one.anon_bytes)} MB ==",
+                f"== {when}{NEAR_LIMIT}{of}: {one.pid} {one.name}, anon {_mb(one.anon_bytes)} MB ==",
             )
             for one in able
         ]
-        self._asking = Asking(shown, headings, STACKS_SIGNAL)
+        self._asking = StackRequests(shown, headings)
         self._asking.step()
-        if LARGEST_SIGNAL is not None and has_handler(table.main_pid, LARGEST_SIGNAL):
-            os.kill(table.main_pid, LARGEST_SIGNAL)
 
 
 def _mb(amount: int | None) -> str:

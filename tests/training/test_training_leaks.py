@@ -82,7 +82,7 @@ def test_attribution_is_written_and_changes_no_result(tmp_path: Path) -> None:
     assert run_here(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(plain)
     record = json.loads((folder / "memory.attribution.json").read_text())
-    found = {one["facts"]["when"]: Attribution.of_json(one) for one in record["attributions"]}
+    found = {one["facts"]["when"]: Attribution.from_json(one) for one in record["attributions"]}
     assert {"first_step", "finish"} <= set(found) <= {"first_step", "peak", "finish"}
     run = json.loads((folder / "run.json").read_text())
     of_kind = {of["kind"]: of["bytes"] for of in found["finish"].kinds if of["where"] == "anon"}

@@ -11,7 +11,6 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fake_gpus import FakeCuda
@@ -19,13 +18,12 @@ from tiny_run import ROOT
 
 from memory import LeakMonitor, record_to, stage
 from memory.leaks import monitor as leak_monitor
-from memory.measure.cuda_allocator import Gpu, read_gpu
+from memory.measure.cuda_allocator import read_gpu
 from memory.record.ring import NOTE_HOLDS_S, GpuNotes, RingWriter, read_ring
 from memory.record.samples import SLOT_BYTES, Sample, packed, unpacked
 from memory.report.data.history import read_history
 from memory.report.run_charts import gpu_over_time
 from memory.report.run_report import attempt_figure
-from memory.show.here_holders import gpu_lines
 from memory.show.watch_lines import line
 from memory.show.watch_view import View
 from tests.golden_text import Golden
@@ -131,7 +129,7 @@ def test_ring_without_room_for_a_note_is_read_as_before(tmp_path: Path) -> None:
     assert found.latest == (Sample(1.0, unreclaimable_bytes=5),)
 
 
-def test_watch_and_here_show_the_use_by_others(golden: Golden) -> None:
+def test_watch_shows_the_use_by_all_processes(golden: Golden) -> None:
     sample = Sample(
         1.0,
         unreclaimable_bytes=1,
@@ -139,13 +137,7 @@ def test_watch_and_here_show_the_use_by_others(golden: Golden) -> None:
         gpu_total_bytes=80 * GB,
         gpu_reserved_bytes=33 * GB,
     )
-    told = line(View("run", sample)).partition(" | ")[2]
-    own = Gpu(0, "H100", 30 * GB, 33 * GB, 33 * GB, 80 * GB, free_bytes=39 * GB)
-    at = SimpleNamespace(gpu=own, main=SimpleNamespace(pid=1), workers=())
-    details: Any = SimpleNamespace(
-        at=at, gpu_largest_free_bytes=None, gpus=(), processes=(), processes_of="process"
-    )
-    golden.text("\n".join([told, *gpu_lines(details)]))
+    golden.text(line(View("run", sample)).partition(" | ")[2])
 
 
 @pytest.mark.parametrize("grows_bytes", [MB, 0])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from memory import snapshot
 from memory.measure.pressure import read_pressure
-from memory.show.here_lines import lines
-from memory.show.machine_details import read_details
+from memory.show.here_screen import here_screen
+from memory.show.machine_details import Details, read_details
+from memory.show.screen import draw
 from tests.golden_text import Golden
 from tests.searched import examples
 
@@ -98,6 +99,10 @@ EXPECTED = {
 }  # fmt: skip
 
 
+def text_of(details: Details) -> str:
+    return "\n".join(text for text, _ in draw(here_screen(details), everything=True))
+
+
 def test_every_tree_is_expected_and_has_its_source_named() -> None:
     names = {path.stem for path in GOLDEN.glob("*.txt")}
     assert names == set(EXPECTED)
@@ -140,13 +145,12 @@ def test_the_screen_and_its_json_hold_in_each_of_them(make_tree, tmp_path: Path,
     make_tree(tmp_path).unpack(GOLDEN / f"{name}.txt")
     for pid in (PID, PID + 5):  # one that is gone
         details = read_details(pid, str(tmp_path))
-        text = "\n".join(lines(details))
-        assert max(map(len, text.splitlines())) < 160
+        text = text_of(details)
         assert "None" not in text
         assert json.loads(json.dumps(details.to_json()))["version"] == 1
     if EXPECTED[name].limit_at != "host":
         details = read_details(PID, str(tmp_path))
-        assert any(EXPECTED[name].limit_at.rpartition("/")[2] in line for line in lines(details))
+        assert EXPECTED[name].limit_at.rpartition("/")[2] in text_of(details)
 
 
 def test_psi_refaults_swap_and_page_tables_of_v2(make_tree, tmp_path: Path) -> None:
@@ -209,7 +213,7 @@ def test_garbage_anywhere_is_unknown_never_an_error(tmp_path_factory, make_tree,
     details = read_details(PID, str(tree.root), pss=True)
     assert details.at.unreclaimable_bytes == 319 * MB
     assert json.loads(json.dumps(details.to_json(), allow_nan=False))
-    assert "None" not in "\n".join(lines(details))
+    assert "None" not in text_of(details)
 
 
 @settings(max_examples=examples(100))
@@ -224,5 +228,5 @@ def test_garbled_pressure_is_unknown(tmp_path_factory, text: str) -> None:
 def test_without_proc_and_sys_fewer_facts_and_it_says_so(tmp_path: Path, golden: Golden) -> None:
     details = read_details(root=str(tmp_path))
     golden.text("\n".join(details.not_known))
-    assert [note for note in details.not_known if note not in "\n".join(lines(details))] == []
+    assert [note for note in details.not_known if note not in text_of(details)] == []
     assert details.processes[0].rss_bytes

@@ -1,7 +1,8 @@
-"""A process answers by its stacks when it is asked, and by nothing when it is not there to."""
+"""A process writes its stacks when it is asked, and a process that cannot answer is never harmed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,60 +16,77 @@ import pytest
 from supervised import wait_for
 
 from memory import black_box
-from memory.record.stack_requests import LARGEST_SIGNAL, STACKS_SIGNAL, Asking, has_handler, hidden_path
+from memory.record.stack_requests import NEAR_LIMIT, STACKS_SIGNAL, StackRequests, has_handler, hidden_path
+from memory.record.stacks import ask_all
 
-pytestmark = pytest.mark.skipif(STACKS_SIGNAL is None, reason="no real-time signals here")
+pytestmark = pytest.mark.skipif(not STACKS_SIGNAL, reason="no real-time signals here")
 ROOT = Path(__file__).parents[3]
 
-
-LARGEST = """
-import os, signal, sys
+BUSY = """
+import hashlib, os, signal, sys, threading, time
 sys.path.append(sys.argv[1])
 from memory import black_box
-from memory.record.stack_requests import LARGEST_SIGNAL
-folder = sys.argv[2]
-def told():
-    print(os.path.exists(folder + "/memory.blackbox.2.json"), flush=True)
-def largest():
-    return [{"what": "weights", "bytes": 5}]
-def fails():
-    raise MemoryError
-with black_box.installed(folder, attempt=2, largest=largest):
-    if os.fork() == 0:
-        os.kill(os.getpid(), LARGEST_SIGNAL)
-        os._exit(0)
-    os.wait()
-    told()
-    os.kill(os.getpid(), LARGEST_SIGNAL)
-    told()
-with black_box.installed(folder, attempt=3, largest=fails):
-    os.kill(os.getpid(), LARGEST_SIGNAL)
-print(os.listdir(folder))
+folder, how = sys.argv[2:]
+def wait_in_a_thread():
+    threading.Event().wait()
+def call_python():
+    while True:
+        len(str(os.getpid()))
+def call_c():
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)  # releases the GIL
+def hold_the_gil():
+    sum(range(10**11))
+def count_signals():
+    numbers = []
+    for number in range(signal.SIGRTMIN, signal.SIGRTMAX):
+        signal.signal(number, lambda number, frame: numbers.append(number))
+    while not os.path.exists(folder + "/stop"):
+        time.sleep(0.05)
+    print(len(numbers), flush=True)
+    signal.pause()
+box = black_box.install(folder, attempt=1)
+if how == "installed_again":
+    black_box.install(folder, attempt=1)
+if how == "count_signals":
+    box.close()
+    open(folder + "/.memory.stacks.1.txt", "w").close()
+threading.Thread(target=call_python if how == "next_to_python" else wait_in_a_thread, daemon=True).start()
+open(folder + "/up", "w").close()
+{"python": call_python, "gil": hold_the_gil, "count_signals": count_signals}.get(how, call_c)()
 """
 
 
-def ask(folder: Path, pids: list[int]) -> dict[int, str]:
-    assert STACKS_SIGNAL is not None
-    asking = Asking(hidden_path(str(folder), 1), [(pid, f"== {pid} ==") for pid in pids], STACKS_SIGNAL)
-    wait_for(asking.step)
-    return {answer.pid: answer.text or answer.why for answer in asking.answers}
+def ask(folder: Path, pids: list[int], words: str = " ") -> StackRequests:
+    requests = StackRequests(hidden_path(str(folder), 1), [(pid, f"=={words}{pid} ==") for pid in pids])
+    wait_for(requests.step)
+    return requests
 
 
-def test_this_process_answers(tmp_path: Path) -> None:
-    (tmp_path / ".memory.stacks.7.txt").touch()  # of an attempt that was killed with everything
-    with black_box.installed(tmp_path, attempt=1) as box:
-        assert box is not None
-        assert [path.name for path in tmp_path.iterdir()] == [".memory.stacks.1.txt"]
+@contextmanager
+def busy(folder: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+    """A program at its work, which is still alive at the end of the block."""
+    command = [sys.executable, "-S", "-c", BUSY, str(ROOT), str(folder), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(lambda: (folder / "up").exists())
+            time.sleep(0.2)
+            yield process
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_this_process_answers_until_it_is_closed(tmp_path: Path) -> None:
+    with black_box.installed(tmp_path, attempt=1):
         assert has_handler(os.getpid(), STACKS_SIGNAL)
-        assert not has_handler(os.getpid(), LARGEST_SIGNAL)
-        assert "test_this_process_answers" in ask(tmp_path, [os.getpid()])[os.getpid()]
+        answers = ask(tmp_path, [os.getpid()]).stacks
+        assert "test_this_process_answers" in answers[os.getpid()]
     assert list(tmp_path.iterdir()) == []
     assert not has_handler(os.getpid(), STACKS_SIGNAL)
-    assert STACKS_SIGNAL is not None
-    os.kill(os.getpid(), STACKS_SIGNAL)  # who had asked in this moment: it must not kill
+    os.kill(os.getpid(), STACKS_SIGNAL)  # by a process that had seen the handler: it must not kill
 
 
-def test_several_answer_one_after_another(tmp_path: Path) -> None:
+def test_forked_workers_answer_and_other_programs_get_no_signal(tmp_path: Path) -> None:
     children = []
     with black_box.installed(tmp_path, attempt=1):
         for _ in range(3):
@@ -79,158 +97,87 @@ def test_several_answer_one_after_another(tmp_path: Path) -> None:
                     time.sleep(0.05)
                 os._exit(0)
             children.append(pid)
-        bystander = subprocess.Popen(["sleep", "60"])
+        other = subprocess.Popen(["sleep", "60"])
         try:
-            answers = ask(tmp_path, [*children, bystander.pid, 2**22 + 1])
-            assert bystander.poll() is None
+            requests = ask(tmp_path, [*children, other.pid, 2**22 + 1])
+            assert other.poll() is None
         finally:
-            bystander.kill()
-            bystander.wait()
-            for pid in children:
+            for pid in (*children, other.pid):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-    for pid in children:
-        assert "\n\n" not in answers[pid].strip(), "one thread"
-        assert "test_several_answer" in answers[pid]
-    for pid in (bystander.pid, 2**22 + 1):
-        assert "File " not in answers[pid]
+    assert set(requests.stacks) == set(children)
+    assert all("test_forked_workers" in text for text in requests.stacks.values())
+    assert set(requests.silent) == {other.pid, 2**22 + 1}
 
 
-def test_an_answer_is_whole_when_who_writes_it_is_through(tmp_path: Path) -> None:
-    """A busy machine may take the core from it in the midst, for longer than an answer takes."""
-    assert STACKS_SIGNAL is not None
-    with black_box.installed(tmp_path, attempt=1) as box:
-        assert box is not None
-        ready, is_ready = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            signal.pthread_sigmask(signal.SIG_BLOCK, [STACKS_SIGNAL])  # as while the handler runs
-            os.write(is_ready, b"x")
-            signal.sigwait([STACKS_SIGNAL])
-            os.write(box._file, b"first")
-            time.sleep(0.3)
-            os.write(box._file, b"-last")
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [STACKS_SIGNAL])
-            signal.pause()
-        try:
-            os.read(ready, 1)
-            assert ask(tmp_path, [pid])[pid] == "first-last"
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(ready)
-            os.close(is_ready)
-
-
-BUSY = """
-import os, signal, sys, threading
-sys.path.append(sys.argv[1])
-from memory import black_box
-from memory.record.stack_requests import AT_ONCE_SIGNAL
-how, is_up = sys.argv[3], os.path.join(sys.argv[2], "up")
-def wait_in_a_thread():
-    threading.Event().wait()
-def call_python():
-    open(is_up, "w").close()
-    while True:
-        len(str(os.getpid()))
-def call_c():
-    open(is_up, "w").close()
-    sum(range(10**11))
-with black_box.installed(sys.argv[2], attempt=1):
-    if how == "python":
-        signal.signal(AT_ONCE_SIGNAL, signal.SIG_IGN)
-    threading.Thread(target=wait_in_a_thread, daemon=True).start()
-    call_python() if how == "python" else call_c()
-"""
-
-
-@contextmanager
-def busy(program: str, folder: Path, *more: str) -> Iterator[int]:
-    """The pid of such a program, which is at its work, and lives at the end."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", program, str(ROOT), str(folder), *more])
-    try:
-        wait_for(lambda: (folder / "up").exists())
-        time.sleep(0.2)
-        yield process.pid
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize("how", ["python", "c"])
-def test_python_answers_between_two_instructions_else_faulthandler_from_within(
-    tmp_path: Path, how: str
-) -> None:
-    """faulthandler reads frames in the midst of a call too, where one may not be there yet: it crashes."""
-    with busy(BUSY, tmp_path, how) as pid:
+@pytest.mark.parametrize("how", ["python", "c", "next_to_python", "installed_again"])
+def test_stacks_of_all_threads_in_python_and_in_c(tmp_path: Path, how: str) -> None:
+    other = "call_python" if how == "next_to_python" else "wait_in_a_thread"
+    with busy(tmp_path, how) as process:
         for _ in range(3):
-            answer = ask(tmp_path, [pid])[pid]
-            assert f"call_{how}" in answer
-            assert "wait_in_a_thread" in answer
-            assert "_tell_stacks" not in answer
-            assert len(answer.strip().split("\n\n")) == 2, "once of each thread"
+            answer = ask(tmp_path, [process.pid]).stacks[process.pid]
+            assert other in answer
+            assert len(answer.strip().split("\n\n")) == 2, "each thread once"
             current = answer.partition("Current thread")[2]
-            assert current.splitlines()[1].endswith(f" call_{how}")
+            assert current.splitlines()[1].endswith(" call_python" if how == "python" else " call_c")
 
 
-BESIDE_ANOTHER = """
-import hashlib, os, sys, threading
-sys.path.append(sys.argv[1])
-from memory import black_box
-def call_python():
-    while True:
-        len(str(os.getpid()))
-def call_c():
-    open(os.path.join(sys.argv[2], "up"), "w").close()
-    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)
-with black_box.installed(sys.argv[2], attempt=1):
-    threading.Thread(target=call_python, daemon=True).start()
-    call_c()
-"""
+def test_a_process_that_does_not_answer_gets_one_signal(tmp_path: Path) -> None:
+    with busy(tmp_path, "count_signals") as process:
+        assert set(ask(tmp_path, [process.pid]).silent) == {process.pid}
+        (tmp_path / "stop").touch()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
 
 
-def test_faulthandler_is_not_asked_for_a_thread_that_runs(tmp_path: Path) -> None:
-    """Its frames change as they are read: of 42 such questions one was deadly."""
-    with busy(BESIDE_ANOTHER, tmp_path) as pid:
-        answer = ask(tmp_path, [pid])[pid]
-        assert "call_c" in answer
-        assert "call_python" not in answer
-        assert "(1)" in answer, "it was told as all that there is"
-
-
-AGAIN = """
-import hashlib, os, sys
-sys.path.append(sys.argv[1])
-from memory import black_box
-for _ in range(2):
-    black_box.install(sys.argv[2], attempt=1)
-open(os.path.join(sys.argv[2], "up"), "w").close()
-hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)
-"""
-
-
-def test_one_that_installs_it_again_still_answers_in_a_long_call(tmp_path: Path) -> None:
-    """As a module and a function of it do, a worker after its parent: in a hang of gloo it kept silent."""
-    with busy(AGAIN, tmp_path) as pid:
-        assert "in <module>" in ask(tmp_path, [pid])[pid]
-
-
-def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
+def test_py_spy_shows_a_process_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "py-spy"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\n[ "$1 $2 $3" = "dump --nonblocking --pid" ] && echo "Process $4\n\nseen"\n'
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["False", "True", "['memory.blackbox.2.json']"]
+    program.chmod(0o755)
+    with busy(tmp_path, "gil") as process:
+        (silent,) = ask_all(process.pid, str(tmp_path), 1)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+        (seen,) = ask_all(process.pid, str(tmp_path), 1)
+        program.write_text("#!/bin/sh\necho not allowed; exit 1\n")
+        (refused,) = ask_all(process.pid, str(tmp_path), 1)
+    assert (seen.stacks, seen.why, seen.kernel) == ("seen", None, {})
+    for one in (silent, refused):
+        assert one.stacks is None
+        assert one.kernel["state"].startswith("R")
+        assert "py-spy" in str(one.why)
 
 
-def test_where_it_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_main_process_writes_its_largest_objects_near_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "memory.blackbox.1.json"
+    with black_box.installed(tmp_path, attempt=1, largest=lambda: [{"what": "weights", "bytes": 5}]):
+        ask(tmp_path, [os.getpid()])
+        assert not file.exists()
+        ask(tmp_path, [os.getpid()], NEAR_LIMIT)
+        assert json.loads(file.read_text())["largest"] == [{"what": "weights", "bytes": 5}]
+    file.unlink()
+    with black_box.installed(tmp_path, attempt=1, largest=lambda: 1 / 0):  # type: ignore[arg-type,return-value]
+        ask(tmp_path, [os.getpid()], NEAR_LIMIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_descriptor_of_an_event_loop_is_left_alone(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    before = signal.set_wakeup_fd(write_end)
+    with black_box.installed(tmp_path, attempt=1):
+        assert signal.set_wakeup_fd(before) == write_end
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_it_is_not_installed_without_a_folder_or_signals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HIGHWATER_OUTPUT", raising=False)
     assert black_box.install() is None
     assert black_box.install(tmp_path / "nowhere") is None
-    monkeypatch.setattr(black_box, "STACKS_SIGNAL", None)
+    monkeypatch.setattr(black_box, "STACKS_SIGNAL", 0)
     assert black_box.install(tmp_path) is None

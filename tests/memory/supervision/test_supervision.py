@@ -368,7 +368,7 @@ def test_who_handles_a_signal() -> None:
     process.stdout.readline()
     assert has_handler(process.pid, signal.SIGRTMIN + 11)
     assert not has_handler(process.pid, signal.SIGRTMIN + 12)
-    assert not has_handler(process.pid, None)
+    assert not has_handler(process.pid, 0)
     process.communicate()
     assert not has_handler(process.pid, signal.SIGRTMIN + 11)
 
