@@ -1,4 +1,4 @@
-"""How many windows of an evaluation are computed at once. No torch: the memory estimate counts them."""
+"""Number of windows of an evaluation that are computed at once. No torch: the memory estimate counts them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 CLOSE = 0.6
-"""Of what is free: an estimate below it is not tried."""
+"""Share of what is free below which an estimate is not tried."""
 
 
 def settle_micro_batch(run: Run, model: LanguageModel) -> None:
