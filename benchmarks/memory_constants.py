@@ -1,9 +1,9 @@
 """Measure the constants of a process in memory/estimate/constants.py with the build of torch that runs this.
 
 A run of a tiny model gives the base. Runs of other sizes hold more beyond their tensors, which belongs to the
-allocator: a fixed part, and a share of what goes through its heap. The constants in the table are chosen so that no run here
-is estimated more than 5% too low. On a GPU the context, cuBLAS's workspaces and what CUDA holds on the host
-are measured too.
+allocator: a fixed part, and a share of what goes through its heap. The constants in the table are chosen so
+that no run here is estimated more than 5% too low. On a GPU the context, cuBLAS's workspaces and what CUDA
+holds on the host are measured too.
 
     python benchmarks/memory_constants.py    # benchmarks/results/memory_constants_BUILD.json
 """

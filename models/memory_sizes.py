@@ -27,8 +27,6 @@ class StepSizes:
     """Gradients are kept from step to step."""
     masks_documents: bool = False
     """Windows come with positions that start at 0 in each document."""
-    by_source: bool = False
-    """Losses of a mixture are wanted token by token."""
     on_gpu: bool = False
     """Parameters and activations are on the GPU, not on the host."""
     members: int = 1
