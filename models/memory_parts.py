@@ -7,6 +7,7 @@ temporaries at the worst moment of the backward pass, and the holes that tensors
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from conf.schema import Arch, Model
 from memory.estimate.constants import HEAP_PIECE, HEAP_SHARE, HEAP_SHARE_LOSS, HEAP_SHARE_RECOMPUTED
@@ -63,9 +64,7 @@ def model_parts(
     hidden = FP32 * step.tokens * shape.d_model
     head = FP32 * vocab_size * shape.d_model
 
-    def part(name: str, amount: int, *when: str, in_turn: bool = False) -> Part:
-        return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when, in_turn=in_turn)
-
+    part = partial(Part.on, step.on_gpu)
     yield part("parameters", parameters + _tables(shape, arch, max_positions), *ALWAYS)
     yield part("gradients", parameters, "backward_end", "optimizer_step")
     if step.accumulates or step.keeps_gradients:

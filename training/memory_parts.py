@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from conf import AUTO, Config
@@ -199,10 +200,7 @@ def _split_block(of_model: Iterable[Part], phase: str) -> int:
 
 def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
     """Moments, averaged weights, and temporaries of a step."""
-
-    def part(name: str, amount: int, *when: str) -> Part:
-        return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
-
+    part = partial(Part.on, step.on_gpu)
     yield part("optimizer state", moments, *AFTER_FIRST_STEP, COMPILE_EVALUATION)
     if config.arch.state_reset is not None:
         yield part("states of rows", 2 * row_state_bytes(config), *AFTER_FIRST_STEP)

@@ -53,6 +53,11 @@ class Part:
     in_turn: bool = False
     """One of several runs in one process holds it at a time."""
 
+    @classmethod
+    def on(cls, on_gpu: bool, name: str, amount: int, *when: str, in_turn: bool = False) -> Part:
+        """Return a part on the GPU, or else on the host."""
+        return cls(name, *((0, amount) if on_gpu else (amount, 0)), when=when, in_turn=in_turn)
+
     def __post_init__(self) -> None:
         unknown = set(self.when) - set(PHASES)
         if unknown:

@@ -3,17 +3,16 @@
 A rule warns only where its harm is near: on a plain machine with memory to spare there is no warning. What a
 run needs is handed in as plain values (`Setup`); the rest is looked up here.
 
-Sources: cgroups(7), the kernel's cgroup-v2 (memory.high, swap), shm_overview(7), setrlimit(2).
+Sources: the kernel's cgroup-v2 (memory.high, swap), shm_overview(7), setrlimit(2).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from experiment_utils.quantities import format_bytes
-from memory.accounting.slurm_environment import requested_memory
 from memory.estimate.available import Room
 from memory.files.procfs import kilobytes, read_file
 from memory.measure.host import dev_shm_space
@@ -21,7 +20,6 @@ from memory.measure.limits import LimitLevel, read_limits, read_rlimits
 from memory.measure.pressure import read_pressure
 
 _MB = 1 << 20
-_FAR_BELOW = 0.9
 _GPU_SHARE = 0.1
 _SHM_SHARE = 0.25
 _STALLED_PERCENT = 10
@@ -58,16 +56,14 @@ def advise(
     *,
     root: str = "",
     pid: int | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> list[Advice]:
     """Return the warnings of this set-up here. Never raises; a file that cannot be read gives no warning.
 
     Args:
         root: prefix of /proc, /sys and /dev.
-        environment: of this process by default.
     """
     pid = os.getpid() if pid is None else pid
-    place = _Place(setup, room, root, pid, environment or os.environ, read_limits(pid, root))
+    place = _Place(setup, room, root, pid, read_limits(pid, root))
     return [advice for rule in _RULES for advice in rule(place)]
 
 
@@ -77,7 +73,6 @@ class _Place:
     room: Room
     root: str
     pid: int
-    environment: Mapping[str, str]
     levels: tuple[LimitLevel, ...]
 
 
@@ -120,30 +115,6 @@ def _swap(place: _Place) -> Iterator[Advice]:
         yield Advice("swap_in_use", f"{format_bytes(room.swapped_bytes)} of this job are in swap", smaller)
 
 
-def _limit_below_request(place: _Place) -> Iterator[Advice]:
-    (requested, _), limit = requested_memory(place.environment), place.room.limit_bytes
-    if requested and limit and place.room.limit_at != "host" and limit < _FAR_BELOW * requested:
-        yield Advice(
-            "limit_below_mem",
-            f"{format_bytes(requested)} were requested from Slurm, but {place.room.limit_at} limits this to "
-            f"{format_bytes(limit)}, above which the run is killed",
-            f"{place.setup.smaller}, or ask the administrators",
-        )
-
-
-def _oom_group(place: _Place) -> Iterator[Advice]:
-    limit = place.room.limit_bytes
-    if limit and place.setup.host_bytes >= _FAR_BELOW * limit:
-        for level in (level for level in place.levels if level.group_kill):
-            yield Advice(
-                "oom_group",
-                f"memory.oom.group is set at {level.path}: if memory runs out the kernel kills all of the "
-                "job, also the process that would record it",
-                place.setup.smaller,
-            )
-            return
-
-
 def _rlimits(place: _Place) -> Iterator[Advice]:
     limits, needed, mapped = (
         read_rlimits(place.pid, place.root),
@@ -172,5 +143,5 @@ def _gpu_neighbours(place: _Place) -> Iterator[Advice]:
 
 
 _RULES: tuple[Callable[[_Place], Iterator[Advice]], ...] = (
-    _dev_shm, _memory_high, _swap, _limit_below_request, _oom_group, _rlimits, _gpu_neighbours,
+    _dev_shm, _memory_high, _swap, _rlimits, _gpu_neighbours,
 )  # fmt: skip

@@ -50,17 +50,13 @@ def of_ranks(
         yield Part("other ranks on this node", others, when=(phase,), in_other_process=True)
 
 
-def _part(step: StepSizes, name: str, amount: int, *when: str) -> Part:
-    return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
-
-
 def _with_buckets(parts: Iterable[Part], parameter_bytes: int, step: StepSizes) -> Iterator[Part]:
     """Gradients are views of DDP's buckets, which stay when the gradients are dropped; while micro-batches
     are accumulated the gradients are apart.
     """
     yield from parts
     when = STEP if step.accumulates else ("forward", "loss")
-    yield _part(step, "gradient buckets", parameter_bytes, *when, "checkpoint", "evaluate")
+    yield Part.on(step.on_gpu, "gradient buckets", parameter_bytes, *when, "checkpoint", "evaluate")
 
 
 def _sharded(
@@ -85,7 +81,7 @@ def _sharded(
         )
     rest_bytes = max(0, parameter_bytes - layers * block_bytes)  # embedding, head and last norm
     at_once = min(rest_bytes + _GATHERED_AT_ONCE * block_bytes, parameter_bytes)
-    yield _part(step, "gathered parameters", at_once, *STEP, "evaluate")
+    yield Part.on(step.on_gpu, "gathered parameters", at_once, *STEP, "evaluate")
     # Gradients of a block before they are divided over the ranks.
-    yield _part(step, "whole gradients", at_once, "backward", "backward_end")
+    yield Part.on(step.on_gpu, "whole gradients", at_once, "backward", "backward_end")
     yield Part("gathered for a checkpoint", host_bytes=parameter_bytes + state_bytes, when=("checkpoint",))

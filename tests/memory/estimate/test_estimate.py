@@ -97,11 +97,22 @@ def test_unknown_memory_is_no_limit() -> None:
     assert (found.limit_bytes, found.free_bytes, found.gpu_free_bytes) == (None, None, None)
 
 
-def test_request_of_the_job_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "2048")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_MEM_PER_NODE": "2048"},
+        {"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "4"},
+        {"SLURM_MEM_PER_GPU": "1024", "SLURM_GPUS_ON_NODE": "2"},
+    ],
+)
+def test_request_of_the_job_is_a_limit(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     found = room(seen(limit=None, anon_of_all=3 * GB, own=GB), own=True)
     assert (found.limit_bytes, found.limit_at, found.used_bytes) == (2 * GB, "--mem", 0)
     assert room(seen(limit=GB, anon_of_all=0, own=0)).limit_at == "/job"
+    monkeypatch.setenv(next(iter(variables)), "garbage")
+    assert room(seen(limit=None, anon_of_all=0, own=0)).limit_at == "host"
 
 
 def test_room_of_this_machine() -> None:
