@@ -13,11 +13,11 @@ def is_whole(step: StepSizes) -> bool:
     return not step.on_gpu and step.tokens <= step.loss_chunk
 
 
-def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+def loss_peak_bytes(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
     """Peak from the logits to the gradients of the head and of the hidden states."""
     d, size = shape.d_model, step.product_bytes
     is_fp32 = step.precision == "fp32"
-    kept = loss_kept(shape, arch, vocab_size, step)
+    kept = loss_kept_bytes(shape, arch, vocab_size, step)
     if step.on_gpu:
         logits, others = _logits_on_gpu(shape, arch, vocab_size, step)
         # The weight's gradient as it comes out of a product, of all members.
@@ -35,8 +35,8 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
     return kept + logits + size * vocab_size * d + (size + FP32) * tile * (step.loss_chunk + d)
 
 
-def loss_kept(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
-    """Bytes of `loss_peak` kept until the backward pass. In an ensemble one member at a time has the rest."""
+def loss_kept_bytes(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+    """Part of `loss_peak_bytes` kept until the backward pass; an ensemble holds the rest in turn."""
     if is_whole(step):
         return FP32 * step.tokens * vocab_size
     gradients = FP32 * (shape.d_model * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
@@ -57,7 +57,7 @@ def _logits_on_gpu(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -
     return step.product_bytes * (logits + states), FP32 * copies * logits
 
 
-def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+def evaluation_loss_bytes(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
     """Logits and their log-softmax, or one chunk of logits."""
     size = 0 if step.precision == "fp32" else step.product_bytes
     weight = size * vocab_size * shape.d_model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from conf.schema import Arch
 from models.counts import MATRICES_OF_LSTM
-from models.memory_sizes import FP32, StepSizes, saved_of_norm
+from models.memory_sizes import FP32, StepSizes, norm_saved_bytes
 from models.shape import Shape
 
 WORKSPACE = 15.5
@@ -21,11 +21,11 @@ REUSED_PAGES_BYTES = 28 << 20
 """A workspace up to this size reuses the place of an earlier one, all of whose pages were written."""
 
 
-def saved_of_layer(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def layer_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Bytes of its output in the order of time, its input unless that is the output before, the workspace,
     the states before and after, the norm, and what dropout keeps."""
     wide, rows = _wide_bytes(shape, step), FP32 * step.micro_batch * shape.d_model
-    amount = saved_of_norm(shape.d_model, arch.norm, step) + int(WORKSPACE * wide) + 3 * rows
+    amount = norm_saved_bytes(shape.d_model, arch.norm, step) + int(WORKSPACE * wide) + 3 * rows
     amount += wide if _shares_input(arch) else 2 * wide
     if arch.dropout_residual:
         amount += rows if arch.dropout_locked else wide
@@ -34,24 +34,24 @@ def saved_of_layer(shape: Shape, arch: Arch, step: StepSizes) -> int:
     return amount
 
 
-def untouched_of_layer(shape: Shape, step: StepSizes) -> int:
+def layer_untouched_bytes(shape: Shape, step: StepSizes) -> int:
     """Bytes of the workspace that take no memory before the backward pass."""
     wide = _wide_bytes(shape, step)
     return int(max(0, WORKSPACE * wide - max(TOUCHED * wide, REUSED_PAGES_BYTES)))
 
 
-def saved_before_layers(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def input_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Bytes of the first layer's input, if no norm has saved it."""
     return _wide_bytes(shape, step) if arch.norm == "none" and _shares_input(arch) else 0
 
 
-def back_through_layer(shape: Shape, step: StepSizes) -> int:
+def layer_backward_bytes(shape: Shape, step: StepSizes) -> int:
     """Bytes of the gradients of input and output, in both orders, and of the matrices to be added."""
     matrices = FP32 * MATRICES_OF_LSTM * shape.d_model**2
     return 3 * _wide_bytes(shape, step) + (matrices if step.accumulates else 0)
 
 
-def forward_without_gradients(shape: Shape, step: StepSizes) -> int:
+def layer_evaluation_bytes(shape: Shape, step: StepSizes) -> int:
     """Bytes of the residual stream, its norm and the output, with their copies in the order of time."""
     return 5 * _wide_bytes(shape, step)
 

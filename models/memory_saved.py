@@ -8,8 +8,8 @@ from __future__ import annotations
 from conf.schema import Arch, Model
 from models.counts import FEED_FORWARD_MATRICES, block_matrices, norms_of_block
 from models.family_keys import RECURRENT
-from models.memory_lstm import saved_before_layers, saved_of_layer
-from models.memory_sizes import FP32, INT64, StepSizes, saved_of_norm
+from models.memory_lstm import input_saved_bytes, layer_saved_bytes
+from models.memory_sizes import FP32, INT64, StepSizes, norm_saved_bytes
 from models.recomputed import recomputed_blocks
 from models.shape import Shape, final_norm, positions_of, resolve_shape
 
@@ -35,7 +35,7 @@ def is_gated(arch: Arch) -> bool:
     return FEED_FORWARD_MATRICES[arch.activation] == 3
 
 
-def parts_of_token(arch: Arch) -> int:
+def feed_forwards_per_token(arch: Arch) -> int:
     """Feed-forward parts that a token goes through."""
     return 1 if arch.n_experts is None else arch.experts_per_token
 
@@ -47,29 +47,29 @@ def saved_bytes(model: Model, arch: Arch, step: StepSizes) -> int:
         UserError: as `resolve_shape`.
     """
     shape = resolve_shape(model, arch)
-    once = INT64 * step.tokens + saved_of_final_norm(shape, arch, step)
+    once = INT64 * step.tokens + final_norm_saved_bytes(shape, arch, step)
     if arch.dropout_embedding:
         once += FP32 * (step.micro_batch if arch.dropout_locked else step.tokens) * shape.d_model
     again = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
     inputs = FP32 * step.tokens * shape.d_model * again
-    masks = masks_alive(shape, arch, step) if again else 0
+    masks = mask_bytes(shape, arch, step) if again else 0
     if again == shape.n_layers:
         return once + inputs + masks
-    blocks = (shape.n_layers - again) * saved_of_block(shape, arch, step)
+    blocks = (shape.n_layers - again) * block_saved_bytes(shape, arch, step)
     if step.compiled:
         blocks = int(COMPILED_SHARE * blocks)
     is_kernel = not arch.dropout_attention and arch.attention_softcap is None
     if _shares_mask(arch, step) and is_kernel and not again:
-        once += _numbers_of_mask(shape, arch, step) * FP32
+        once += _mask_numbers(shape, arch, step) * FP32
     if arch.family == "lstm":
-        once += saved_before_layers(shape, arch, step)
+        once += input_saved_bytes(shape, arch, step)
     return once + inputs + masks + blocks
 
 
-def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def block_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Bytes that one block saves."""
     if arch.family == "lstm":
-        return saved_of_layer(shape, arch, step)
+        return layer_saved_bytes(shape, arch, step)
     tokens, size = step.tokens, step.product_bytes
     # Inputs of the first products. Parallel parts share one, of which autocast makes two copies.
     inputs = 1 if arch.parallel_blocks and step.precision == "fp32" else 2
@@ -77,42 +77,42 @@ def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     rows = step.micro_batch if arch.dropout_locked else tokens
     dropped = 2 * size * rows * shape.d_model if arch.dropout_residual else 0
     return (
-        norms_of_block(arch) * saved_of_norm(shape.d_model, arch.norm, step)
+        norms_of_block(arch) * norm_saved_bytes(shape.d_model, arch.norm, step)
         + size * tokens * inputs * shape.d_model
-        + _saved_of_attention(shape, arch, step)
-        + saved_of_feed_forward(shape, arch, step)
+        + _attention_saved_bytes(shape, arch, step)
+        + feed_forward_saved_bytes(shape, arch, step)
         + copies
         + dropped
     )
 
 
-def saved_of_final_norm(shape: Shape, arch: Arch, step: StepSizes) -> int:
-    return saved_of_norm(shape.d_model, final_norm(arch), step)
+def final_norm_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    return norm_saved_bytes(shape.d_model, final_norm(arch), step)
 
 
-def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def _attention_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Queries, keys and values as one tensor, which values keep; those that were rotated or normed; the
     result, and a copy of it in the order of the output product if their layouts differ; a number a head.
     """
     if arch.family == "mingru":
-        return _saved_of_recurrence(shape, step)
+        return _recurrence_saved_bytes(shape, step)
     d, kv, size, tokens = shape.d_model, shape.kv_dim, step.product_bytes, step.tokens
-    besides = _saved_of_qk_norm(shape, arch, step) + _tables_by_position(shape, arch, step)
+    besides = _qk_norm_saved_bytes(shape, arch, step) + _document_table_bytes(shape, arch, step)
     if arch.attention_softcap is not None:
         qkv = size * tokens * (d + 2 * kv)
         of_norms = qkv if arch.qk_norm and step.precision == "fp32" else 0  # the tensor of all three stays
-        return qkv + _capped_scores(shape, arch, step) + size * tokens * d + of_norms + besides
+        return qkv + _capped_score_bytes(shape, arch, step) + size * tokens * d + of_norms + besides
     if arch.dropout_attention:
         # By plain products, in fp32: queries, keys and values, and the weights before dropout, what it
         # multiplied them with, and after it.
         return FP32 * tokens * (3 * d + 3 * shape.n_heads * step.seq_len) + size * tokens * d + besides
     is_copied = positions_of(arch) == "rotary" or arch.qk_norm
     amount = size * tokens * (d + 2 * kv + (d + kv if is_copied else 0) + d + (d if is_copied else 0))
-    mask = 0 if _shares_mask(arch, step) else size * _numbers_of_mask(shape, arch, step)
+    mask = 0 if _shares_mask(arch, step) else size * _mask_numbers(shape, arch, step)
     return amount + FP32 * tokens * shape.n_heads + mask + besides
 
 
-def _capped_scores(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def _capped_score_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Results of tanh and softmax, the dropped scores and those that are left, in fp32; in 16 bits a copy of
     the last.
     """
@@ -121,7 +121,7 @@ def _capped_scores(shape: Shape, arch: Arch, step: StepSizes) -> int:
     return copies * step.tokens * shape.n_heads * step.seq_len
 
 
-def _saved_of_recurrence(shape: Shape, step: StepSizes) -> int:
+def _recurrence_saved_bytes(shape: Shape, step: StepSizes) -> int:
     """Gates; states in fp32, and their copy for the output product; starts of documents."""
     d, tokens = shape.d_model, step.tokens
     copy = 0 if step.precision == "fp32" else step.product_bytes * tokens * d
@@ -129,7 +129,7 @@ def _saved_of_recurrence(shape: Shape, step: StepSizes) -> int:
     return step.product_bytes * tokens * 2 * d + FP32 * tokens * d + copy + starts
 
 
-def _saved_of_qk_norm(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def _qk_norm_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if not arch.qk_norm:
         return 0
     # What norms read in fp32 is a part of the tensor of all three, kept already.
@@ -137,8 +137,8 @@ def _saved_of_qk_norm(shape: Shape, arch: Arch, step: StepSizes) -> int:
     return FP32 * step.tokens * (shape.n_heads + shape.n_kv_heads) * (copies * shape.head_dim + 1)
 
 
-def saved_of_feed_forward(shape: Shape, arch: Arch, step: StepSizes) -> int:
-    size, tokens = step.product_bytes, step.tokens * parts_of_token(arch)
+def feed_forward_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    size, tokens = step.product_bytes, step.tokens * feed_forwards_per_token(arch)
     inner = size * tokens * KEPT_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
     if arch.n_experts is None:
         return inner
@@ -152,14 +152,14 @@ def _shares_mask(arch: Arch, step: StepSizes) -> bool:
     return positions_of(arch) == "alibi" and step.precision == "fp32"
 
 
-def _tables_by_position(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def _document_table_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Tables of the rotation, for queries and for keys, if positions start at 0 in each document."""
     if not step.masks_documents or positions_of(arch) != "rotary":
         return 0
     return 2 * FP32 * step.tokens * shape.rotary_dim
 
 
-def _numbers_of_mask(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def _mask_numbers(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Places in the mask of attention, 0 if torch's own mask is used."""
     if arch.family in RECURRENT:
         return 0
@@ -170,7 +170,7 @@ def _numbers_of_mask(shape: Shape, arch: Arch, step: StepSizes) -> int:
     return heads * step.seq_len * (step.tokens if step.masks_documents else step.seq_len)
 
 
-def masks_alive(shape: Shape, arch: Arch, step: StepSizes) -> int:
+def mask_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """The mask and the positions, which a checkpointed block keeps."""
     size = FP32 if positions_of(arch) == "alibi" else 1
-    return size * _numbers_of_mask(shape, arch, step) + (INT64 * step.tokens if step.masks_documents else 0)
+    return size * _mask_numbers(shape, arch, step) + (INT64 * step.tokens if step.masks_documents else 0)

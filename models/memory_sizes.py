@@ -42,7 +42,7 @@ class StepSizes:
         return FP32 if self.precision == "fp32" else BF16
 
 
-def saved_of_norm(width: int, kind: str, step: StepSizes) -> int:
+def norm_saved_bytes(width: int, kind: str, step: StepSizes) -> int:
     """Bytes of its input and, for RMS on a CPU, the input over its root; and a scalar or two a token."""
     if kind == "none":
         return 0

@@ -33,8 +33,8 @@ from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import ALLOCATOR, StepSizes, model_parts
 from models.shape import resolve_shape
 from training.device import GPU_MATRIX
-from training.distributed.memory_parts import of_ranks
-from training.evaluation_batch import evaluated, evaluation_step
+from training.distributed.memory_parts import parts_of_ranks
+from training.evaluation_batch import evaluation_parts, evaluation_step
 from training.gpu_check import cuda_is_available, may_have_gpu
 from training.optimizer_state import (
     averages,
@@ -51,7 +51,7 @@ COPY_SHARE = 1 / 16
 
 _INT64 = 8
 _GRAPHS = "CUDA graphs"
-_OF_PROCESS = ("page tables", "tokens in memory")
+_HELD_ONCE = ("page tables", "tokens in memory")
 _ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
 """Phases in which the runs of an ensemble follow each other, or need less together than in a step."""
 
@@ -86,22 +86,24 @@ def estimate_run(
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
-    of_model = _of_members(_of_model(config, vocab_size, positions, step), together)
-    if step.on_gpu and ranks == 1 and _may_be_graphed(config, kept):
-        of_model.append(_of_graphs(of_model))
+    model = _ensemble_parts(_model_parts(config, vocab_size, positions, step), together)
+    if step.on_gpu and ranks == 1 and _may_use_graphs(config, kept):
+        model.append(_graph_part(model))
     state = checkpoint_bytes(config, vocab_size, positions)
     pinned = staged_bytes(config, vocab_size, positions) if step.on_gpu else 0
-    of_run = [
-        *_of_optimizer(config, parameters, moments, step),
-        *_of_checkpoints(state, pinned, step, training, kept),
-        *_of_data(config, data, step, batch_of_rank(training, ranks)),
+    run = [
+        *_optimizer_parts(config, parameters, moments, step),
+        *_checkpoint_parts(state, pinned, step, training, kept),
+        *_data_parts(config, data, step, batch_of_rank(training, ranks)),
     ]
-    parts = [*of_model, *_of_members(of_run, together), *_of_process(of_model, step, config.arch.family)]
+    parts = [*model, *_ensemble_parts(run, together), *_process_parts(model, step, config.arch.family)]
     if ranks > 1:
         layers = max(1, resolve_shape(config.model, config.arch).n_layers)
         block = 4 * count.non_embedding // layers
         parts = list(
-            of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
+            parts_of_ranks(
+                parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step
+            )
         )
     elif step.on_gpu:  # a matrix and its product, before the first step: the peak of a small model of bytes
         parts.append(Part("peak FLOP/s measured", 0, 2 * GPU_MATRIX**2 * step.product_bytes, when=("build",)))
@@ -150,12 +152,12 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
     return device, precision
 
 
-def _of_model(config: Config, vocab_size: int, positions: int, step: StepSizes) -> list[Part]:
+def _model_parts(config: Config, vocab_size: int, positions: int, step: StepSizes) -> list[Part]:
     """Parts of a model: those of steps, and those of evaluations, which may compute more windows at once."""
     sizes = config.model, config.arch, vocab_size, positions
-    of_evaluation = evaluated(model_parts(*sizes, evaluation_step(config, vocab_size, step)))
-    of_steps = [part for part in model_parts(*sizes, step) if part.when != ("evaluate",)]
-    return [_while_compiling(part) if step.compiled else part for part in (*of_steps, *of_evaluation)]
+    evaluations = evaluation_parts(model_parts(*sizes, evaluation_step(config, vocab_size, step)))
+    steps = [part for part in model_parts(*sizes, step) if part.when != ("evaluate",)]
+    return [_while_compiling(part) if step.compiled else part for part in (*steps, *evaluations)]
 
 
 def _while_compiling(part: Part) -> Part:
@@ -164,41 +166,41 @@ def _while_compiling(part: Part) -> Part:
     return replace(part, when=(*part.when, COMPILE_BACKWARD)) if waits else part
 
 
-def _of_members(parts: Iterable[Part], members: int) -> list[Part]:
+def _ensemble_parts(parts: Iterable[Part], members: int) -> list[Part]:
     """The parts of one run as those of an ensemble: each member has all of them but those held in turn."""
     return [
         part
-        if part.in_turn or part.name in _OF_PROCESS or set(part.when) <= _ONE_BY_ONE
+        if part.in_turn or part.name in _HELD_ONCE or set(part.when) <= _ONE_BY_ONE
         else replace(part, host_bytes=members * part.host_bytes, gpu_bytes=members * part.gpu_bytes)
         for part in parts
     ]
 
 
-def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
+def _may_use_graphs(config: Config, kept: Mapping[str, Any]) -> bool:
     is_wanted = config.training.cuda_graph is not False and kept.get("cuda_graph") is not False
     return is_wanted and graph_obstacle(config) is None
 
 
-def _of_graphs(of_model: Iterable[Part]) -> Part:
+def _graph_part(model: Iterable[Part]) -> Part:
     """Memory that CUDA graphs of a step keep during checkpoints and evaluations: all that a step makes."""
-    of_model = [part for part in of_model if part.when != ALWAYS]
-    made = Estimate.of(of_model)
-    most = max(made.gpu_at(phase) + _split_block(of_model, phase) for phase in STEP)
+    model = [part for part in model if part.when != ALWAYS]
+    made = Estimate.of(model)
+    most = max(made.gpu_at(phase) + _split_block(model, phase) for phase in STEP)
     return Part(_GRAPHS, 0, most, when=("checkpoint", "evaluate"))
 
 
-def _split_block(of_model: Iterable[Part], phase: str) -> int:
+def _split_block(model: Iterable[Part], phase: str) -> int:
     """Memory of a second block for logits, which torch's allocator takes once small tensors are in the first.
 
     What else a step has computed and freed leaves room for those. Measured on an H100 with 50,257 ids:
     876 MB reserved for 506 MB of tensors at 32d, 938 for 586 at 64d, 6,592 for 6,575 at 512d.
     """
-    parts = [part for part in of_model if part.when != ALWAYS and phase in part.when and part.name != _GRAPHS]
+    parts = [part for part in model if part.when != ALWAYS and phase in part.when and part.name != _GRAPHS]
     logits = sum(part.gpu_bytes for part in parts if part.name == "logits and loss")
     return max(0, 2 * logits - sum(part.gpu_bytes for part in parts))
 
 
-def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
+def _optimizer_parts(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
     """Moments, averaged weights, and temporaries of a step."""
     part = partial(Part.on, step.on_gpu)
     yield part("optimizer state", moments, *AFTER_FIRST_STEP, COMPILE_EVALUATION)
@@ -224,7 +226,7 @@ def writing_of(
     return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
 
 
-def _of_checkpoints(
+def _checkpoint_parts(
     state: int, pinned: int, step: StepSizes, training: Training, kept: Mapping[str, Any]
 ) -> Iterator[Part]:
     """Host memory of saving a checkpoint and reading it.
@@ -240,7 +242,9 @@ def _of_checkpoints(
     yield Part("checkpoint read back", state, when=when)
 
 
-def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:
+def _data_parts(
+    config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int
+) -> Iterator[Part]:
     dataset = config.dataset
     windows = batch if step.masks_documents else step.micro_batch
     one_batch = 2 * _INT64 * windows * step.seq_len
@@ -262,7 +266,7 @@ def compilers_at_once() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) else constants.COMPILERS_AT_ONCE
 
 
-def _of_compilers(step: StepSizes) -> Iterator[Part]:
+def _compiler_parts(step: StepSizes) -> Iterator[Part]:
     """Memory of torch.compile in the run's process and in the compilers that it starts."""
     yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=(*COMPILES, *AFTER_FIRST_STEP))
     if step.on_gpu:
@@ -276,28 +280,28 @@ def _of_compilers(step: StepSizes) -> Iterator[Part]:
     yield Part("C++ compilers", kernels, when=(COMPILE_BACKWARD, COMPILE_EVALUATION), in_other_process=True)
 
 
-def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
+def _gpu_parts(model: list[Part]) -> Iterator[Part]:
     """Memory of CUDA and its libraries besides tensors, on the host and on the GPU."""
     yield Part("CUDA", constants.CUDA_HOST.in_bytes)
     yield Part("CUDA context", 0, constants.CUDA_CONTEXT.in_bytes)
     yield Part("cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes)
     for phase in PHASES:
-        held = sum(part.gpu_bytes for part in of_model if phase in part.when)
-        cache = int(constants.CUDA_CACHE_SHARE.value * held) + _split_block(of_model, phase)
+        held = sum(part.gpu_bytes for part in model if phase in part.when)
+        cache = int(constants.CUDA_CACHE_SHARE.value * held) + _split_block(model, phase)
         yield Part("allocator's cache", 0, cache, when=(phase,))
 
 
-def _of_process(of_model: list[Part], step: StepSizes, family: str) -> Iterator[Part]:
+def _process_parts(model: list[Part], step: StepSizes, family: str) -> Iterator[Part]:
     """Memory of Python, torch, its compilers and the allocator besides tensors."""
     unmeasured = " (ROCm: not measured)" if torch_build() == ROCM else ""
     yield Part(f"python and torch{unmeasured}", constants.FRAMEWORK_BASE.in_bytes)
     yield Part("experiments.py", constants.ENTRY.in_bytes, in_other_process=True)
     if step.compiled:
-        yield from _of_compilers(step)
+        yield from _compiler_parts(step)
     if step.on_gpu:
-        yield from _of_gpu(of_model)
+        yield from _gpu_parts(model)
     elif family != "lstm":  # the buffers of its products are in the workspaces
         fixed = constants.HEAP_FIXED_TOGETHER if step.members > 1 else constants.HEAP_FIXED
         # buffers are of the size of what comes and goes: a model of bytes has few
-        buffers = min(fixed.in_bytes, Estimate.of(of_model).own_bytes)
+        buffers = min(fixed.in_bytes, Estimate.of(model).own_bytes)
         yield Part(ALLOCATOR, buffers, when=(*AFTER_FIRST_STEP, COMPILE_EVALUATION))

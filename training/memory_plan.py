@@ -6,6 +6,7 @@ import dataclasses
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from conf import AUTO, Config
@@ -165,7 +166,7 @@ class MemoryNeeds:
         together: int = 1,
     ) -> None:
         self.config, self.room, self._vocab_size, self._data = config, room, vocab_size, data
-        self._ranks, self._ranks_here, self._together = ranks, ranks_here, together
+        self._ranks = ranks
         positions = config.arch.max_positions or config.training.seq_len
         state = checkpoint_bytes(config, vocab_size, positions)
         self.checkpoint_writing = writing_of(config.training, kept or {}, room.free_bytes, state)
@@ -175,6 +176,14 @@ class MemoryNeeds:
             gpu = room.gpu_share_bytes or room.gpu_total_bytes
             self._kept["loss_chunk"] = resolve_loss_chunk(AUTO, vocab_size, self._device, gpu)
         self._sizes = divisors(config.training, ranks)
+        self._estimate = partial(
+            estimate_run,
+            vocab_size=vocab_size,
+            data=data,
+            ranks=ranks,
+            ranks_here=ranks_here,
+            together=together,
+        )
         self._known: dict[tuple[Any, ...], Estimate] = {}
 
     def at(self, micro_batch: int, config: Config | None = None) -> Estimate:
@@ -184,24 +193,13 @@ class MemoryNeeds:
         again = str(training.activation_checkpointing)  # as a key of a dict true and 1 are equal
         key = (micro_batch, again, training.loss_chunk, dataset.reader)
         if key not in self._known:
-            self._known[key] = self._estimate(config, micro_batch, self._kept)
+            self._known[key] = self._estimate(config, micro_batch=micro_batch, kept=self._kept)
             gpu = self.room.gpu_choice_bytes
             too_much = gpu is not None and self._known[key].gpu_bytes * (1 + self.config.memory.margin) > gpu
             if too_much and training.cuda_graph == AUTO:  # the run leaves graphs out that have no room
-                self._known[key] = self._estimate(config, micro_batch, {**self._kept, "cuda_graph": False})
+                kept = {**self._kept, "cuda_graph": False}
+                self._known[key] = self._estimate(config, micro_batch=micro_batch, kept=kept)
         return self._known[key]
-
-    def _estimate(self, config: Config, micro_batch: int, kept: Mapping[str, Any]) -> Estimate:
-        return estimate_run(
-            config,
-            vocab_size=self._vocab_size,
-            micro_batch=micro_batch,
-            data=self._data,
-            kept=kept,
-            ranks=self._ranks,
-            ranks_here=self._ranks_here,
-            together=self._together,
-        )
 
     def fits(self, estimate: Estimate, margin: float = 0.0) -> bool:
         """Whether host and GPU have room for it and a margin. Unknown memory never refuses."""

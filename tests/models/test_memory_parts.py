@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 from conf.schema import Arch, Model
 from memory.estimate.estimate import STEP, Estimate
 from models import LossModel, build_model, device_loss, lm_loss, memory_loss
-from models.memory_loss import loss_of_evaluation, loss_peak
+from models.memory_loss import evaluation_loss_bytes, loss_peak_bytes
 from models.memory_parts import ALLOCATOR, StepSizes, model_parts, saved_bytes
-from models.memory_saved import masks_alive
+from models.memory_saved import mask_bytes
 from models.shape import resolve_shape, shape_problems
 from models.transformer import LanguageModel
 from tests.searched import examples
@@ -185,7 +185,7 @@ def test_what_autograd_saves(arch: Arch, step: StepSizes) -> None:
     )
     is_partly = step.activation_checkpointing is not True and kernel_saves_mask
     if step.activation_checkpointing and not is_partly:  # a mask that checkpointing holds is no saved tensor
-        told -= masks_alive(resolve_shape(SIZE, arch), arch, step)
+        told -= mask_bytes(resolve_shape(SIZE, arch), arch, step)
     # The ids of the embedding are an input.
     assert told == pytest.approx(found, rel=0.02)
 
@@ -281,5 +281,5 @@ def test_peak_of_the_loss_on_a_gpu(
             loss = lm_loss(hidden, weight, labels, chunk, bias=bias, softcap=arch.logit_softcap)
         peaks[with_gradients] = live.peak - before
         del loss
-    assert 0.94 * peaks[True] < loss_peak(shape, arch, VOCAB, step) < 1.15 * peaks[True]
-    assert 0.94 * peaks[False] < loss_of_evaluation(shape, arch, VOCAB, step) < 1.15 * peaks[False]
+    assert 0.94 * peaks[True] < loss_peak_bytes(shape, arch, VOCAB, step) < 1.15 * peaks[True]
+    assert 0.94 * peaks[False] < evaluation_loss_bytes(shape, arch, VOCAB, step) < 1.15 * peaks[False]

@@ -20,7 +20,7 @@ _GATHERED_AT_ONCE = 2
 """Blocks: the next one is gathered while one computes."""
 
 
-def of_ranks(
+def parts_of_ranks(
     parts: Iterable[Part],
     parallel: str,
     ranks: int,
