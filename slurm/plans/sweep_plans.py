@@ -76,7 +76,7 @@ class EnsemblePlan:
     """Number that run at a time here, as text."""
     together: int
     memory: MemoryPlan
-    """Memory of the process that runs these together."""
+    """Memory of the process that runs these together, and of its probe."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """The plan of each run, with the memory of the process that it is a part of."""
@@ -106,7 +106,8 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
         choice = (
             probe(members[0], len(members)) if asked == AUTO else Choice(min(int(asked), len(members)), {})
         )
-        memory = make_plan(members[0], tokenize=False, together=choice.together).memory
+        held = max([choice.together, *choice.speedups])  # the run probes again, and holds the largest size
+        memory = make_plan(members[0], tokenize=False, together=held).memory
         found.append(EnsemblePlan(plans, choice.words(len(members)), choice.together, memory))
     return found
 

@@ -28,6 +28,7 @@ from slurm.submit.request_checks import check_swept
 from tests.golden_text import Golden
 from training.attempt.begin import create_run
 from training.attempt.run_files import Status, record_attempt
+from training.ensemble.probe import Choice
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
@@ -51,6 +52,20 @@ def test_json_of_an_ensemble_has_the_memory_of_its_process(tmp_path: Path) -> No
     memory = [plan["memory"]["host_bytes"] for plan in ensemble.to_json()]
     assert memory == [ensemble.memory.estimate.host_bytes] * 3
     assert memory[0] > alone
+
+
+def test_memory_of_an_ensemble_includes_the_largest_probed_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(tmp_path)
+    needs = {}
+    for sizes in ({}, {2: 0.9, 3: 1.0}):
+        choice = Choice(1, sizes)
+        monkeypatch.setattr("training.ensemble.probe.probe", lambda *_, choice=choice: choice)
+        (ensemble,) = plan_ensembles([dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"]))])
+        needs[len(sizes)] = ensemble.memory.estimate.host_bytes
+    together = dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"], together=3))
+    assert needs[2] == plan_ensembles([together])[0].memory.estimate.host_bytes > needs[0]
 
 
 def test_runs_side_by_side_have_to_fit_together(tmp_path: Path, golden: Golden) -> None:
