@@ -25,7 +25,7 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from experiment_utils.typed_here import print_as_typed_here
-from memory import black_box, polled_limit_is, record_to, stage
+from memory import black_box, record_to, stage
 from memory.attribute.attribution import largest
 from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
@@ -287,12 +287,7 @@ def _start(
     device = resolve_device(config.training, settled.auto)
     device.take()
     watch_cores(device)
-    # Slurm counts all ranks of a node together: of each its share is told, as what is told is of one
-    polled = (plan.memory.room.polled_bytes or 0) // ranks.place.local_world_size or None
-    polled_limit_is(polled)
-    status.update(
-        stage="start", total_steps=plan.budget.steps, **({"polled_limit_bytes": polled} if polled else {})
-    )
+    status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     run = Run(
         folder,

@@ -1,10 +1,9 @@
 """Measure the constants of a process in memory/estimate/constants.py with the build of torch that runs this.
 
-A run of a tiny model gives the base. Runs with loader workers and with memory.attribute=true show what
-those add. What runs of other sizes hold beyond the base and their tensors belongs to the allocator: a fixed
-part, and a share of what goes through its heap. The constants in the table are chosen so that no run here
-is estimated more than 5% too low. On a GPU the context, cuBLAS's workspaces and what CUDA holds on the host
-are measured too.
+A run of a tiny model gives the base. Runs of other sizes hold more beyond their tensors, which belongs to the
+allocator: a fixed part, and a share of what goes through its heap. The constants in the table are chosen so
+that no run here is estimated more than 5% too low. On a GPU the context, cuBLAS's workspaces and what CUDA
+holds on the host are measured too.
 
     python benchmarks/memory_constants.py    # benchmarks/results/memory_constants_BUILD.json
 """
@@ -66,7 +65,7 @@ def row(folder: Path, width: int, batch: int, training: dict[str, Any]) -> dict[
     # A checkpoint after the second step, so that later ones meet its copy.
     config = run_config(place, width, batch, steps=4, checkpoint_every=2, **training)
     estimate = estimate_run(config, vocab_size=VOCAB, micro_batch=batch)
-    parts = [part for part in estimate.parts if part.name not in FROM_TABLE and not part.beside]
+    parts = [part for part in estimate.parts if part.name not in FROM_TABLE and not part.in_other_process]
     tensors, peak = Estimate.of(parts).own_bytes, measure(config).peak_bytes
     found = {
         "width": width, "batch": batch, **training, "measured_mb": round(peak / MB),

@@ -111,16 +111,12 @@ def _typed(value: float | bool | str) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
-def experts_are_not_traced(config: Config) -> list[Problem]:
-    """On shapes alone, and compiled, it is not known how many tokens each expert gets."""
-    if config.arch.n_experts is None:
+def experts_are_not_compiled(config: Config) -> list[Problem]:
+    """Refuse training.compile with experts: the number of tokens of each depends on the data."""
+    if config.arch.n_experts is None or not config.training.compile:
         return []
-    asked = [("memory.trace", config.memory.trace), ("training.compile", config.training.compile)]
-    return [
-        Problem(key, "true: how many tokens each expert (arch.n_experts) gets depends on the data. Use false")
-        for key, is_on in asked
-        if is_on
-    ]
+    why = "true: how many tokens each expert (arch.n_experts) gets depends on the data. Use false"
+    return [Problem("training.compile", why)]
 
 
 def rows_that_go_on(config: Config) -> list[Problem]:
@@ -150,7 +146,6 @@ def kernel_of_an_lstm(config: Config) -> list[Problem]:
     problems = [
         Problem(key, f"true: an LSTM (arch.family=lstm) {why}. Use false")
         for key, is_on, why in (
-            ("memory.trace", config.memory.trace, "keeps a workspace that shapes do not tell"),
             ("training.compile", config.training.compile, "is one kernel that is not compiled"),
             ("training.dead_units", config.training.dead_units, "has no feed-forward part to look at"),
         )

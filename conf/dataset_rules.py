@@ -206,16 +206,3 @@ def one_line_separator(config: Config) -> list[Problem]:
             "dataset.document_separator", "expected the one line that stands between two documents, or null"
         )
     ]
-
-
-def documents_are_not_traced(config: Config) -> list[Problem]:
-    """Where labels are left out across their borders, a step is divided by how many are left."""
-    if config.dataset.documents == "across" or not config.memory.trace:
-        return []
-    return [
-        Problem(
-            "memory.trace",
-            f"true: with dataset.documents={config.dataset.documents} how many labels a step has depends on "
-            "the data. Use false",
-        )
-    ]

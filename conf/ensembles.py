@@ -165,7 +165,6 @@ def _not_together(config: Config) -> list[Problem]:
             f"{training.on_spike}: the steps of an ensemble go forward together. Use skip, or none",
         ),
         ("memory.attribute", config.memory.attribute, "true: it tells of one run. Take it away"),
-        ("memory.trace", config.memory.trace, "true: the batched form is not traced. Take it away"),
         (
             "slurm.nodes",
             slurm.nodes > 1,

@@ -76,15 +76,6 @@ def factor_of_a_parameter_there_is(config: Config) -> list[Problem]:
     ]
 
 
-def step_that_is_traced(config: Config) -> list[Problem]:
-    """On shapes alone its tensors have no numbers."""
-    if config.optimizer.name != "adafactor" or not config.memory.trace:
-        return []
-    return [
-        Problem("memory.trace", "true: optimizer=adafactor steps by the size of each parameter. Use false")
-    ]
-
-
 def free_of_a_schedule(config: Config) -> list[Problem]:
     """Schedule-free's average stands for the decay; two of them would work against each other."""
     schedule = config.schedule

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf.arch_rules import (
-    experts_are_not_traced,
+    experts_are_not_compiled,
     kernel_of_an_lstm,
     numbers_that_count,
     rows_that_go_on,
@@ -20,7 +20,6 @@ from conf.arch_rules import (
 from conf.dataset_rules import (
     OF_THE_HUB,
     bound_of_a_map,
-    documents_are_not_traced,
     files_of_computed_tokens,
     known_encoding,
     one_held_out_share,
@@ -41,7 +40,6 @@ from conf.optimizer_rules import (
     no_stacked_matrices,
     one_average,
     only_what_it_has,
-    step_that_is_traced,
 )
 from conf.precision_rules import fp16_that_can_be
 from conf.restore_rules import (
@@ -267,16 +265,11 @@ OF_ONE = (
     Rule(("optimizer", "arch.tied_head"), factor_of_a_parameter_there_is),
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
-    Rule(("optimizer.name", "memory.trace"), step_that_is_traced),
-    Rule(("dataset.documents", "memory.trace"), documents_are_not_traced),
     Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
     Rule(("arch",), numbers_that_count),
     Rule(("arch.init", "optimizer", "schedule"), settings_of_a_parametrization),
-    Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
-    Rule(
-        ("arch.family", "memory.trace", "training.compile", "training.dead_units", "dataset.documents"),
-        kernel_of_an_lstm,
-    ),
+    Rule(("arch.n_experts", "training.compile"), experts_are_not_compiled),
+    Rule(("arch.family", "training.compile", "training.dead_units", "dataset.documents"), kernel_of_an_lstm),
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
     Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
     Rule(("training", "optimizer", "arch", "dataset.documents"), graph_that_can_be),

@@ -47,6 +47,8 @@ DEFAULT_EFFECTIVE_BATCH = 32
 REMOVED_KEYS = {
     "dataset.num_workers": "was removed: worker processes only made reading slower (385 million tokens/s "
     "without, 78 with two). Remove it; a torch DataLoader over the dataset still works",
+    "memory.trace": "was removed: the estimate has one mechanism, formulas within 15% of measured runs "
+    "(benchmarks/memory_estimate.py). Remove it",
 }
 """Config paths of earlier versions: refused with this line if a user sets one, ignored in saved runs."""
 _LARGEST_SEED = 2**63 - 1
@@ -220,9 +222,6 @@ class Memory:
     refuse: bool = key(True, "do not start a run that cannot fit; false: start it with a warning")
     margin: float = key(
         0.1, "of the estimate, that is left free where a size is chosen: micro_batch=auto", at_least=0
-    )
-    trace: bool = key(
-        False, "plan: run the step once on shapes alone (4-6 s, kept) instead of the formula for the model"
     )
     attribute: bool = key(False, "tell who holds the memory after the first step, at the peak, at the end")
 

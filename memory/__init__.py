@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from memory.measure.snapshot import snapshot as snapshot
     from memory.record.stage_line import fitted as fitted
     from memory.record.stages import Stage as Stage
-    from memory.record.stages import polled_limit_is as polled_limit_is
     from memory.record.stages import record_to as record_to
     from memory.record.stages import stage as stage
 
@@ -54,7 +53,6 @@ _PLACES = {
     "find_leak": "leaks.detector",
     "fitted": "record.stage_line",
     "format_bytes": "record.stage_line",
-    "polled_limit_is": "record.stages",
     "record_to": "record.stages",
     "snapshot": "measure.snapshot",
     "stage": "record.stages",

@@ -1,4 +1,4 @@
-"""What a recurrent model takes from one window of a row to the next."""
+"""Recurrent state that a row carries from one window to the next."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 STATES_OF_LAYER = {"lstm": 2, "mingru": 1}
-"""By family: of an LSTM outputs and cells, of a minGRU its states."""
+"""By family: outputs and cells of an LSTM, states of a minGRU."""
 
 
 @dataclass(frozen=True)
 class RowMemory:
-    """before: states (layers, kinds, batch, width) that the windows begin with. behind: where those they end
-    with are written, without their gradients; not read in the pass.
-    """
+    """States of shape (layers, kinds, batch, width)."""
 
     before: Tensor
+    """States that the windows start with."""
     behind: Tensor
+    """Receives the states that they end with, without gradients; not read in the pass."""

@@ -1,4 +1,4 @@
-"""How a step is computed, as far as that decides what it holds, and what a norm saves. No torch."""
+"""Options of a step that decide what it holds, and the bytes that a norm saves. No torch."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ FP32, BF16, INT64 = 4, 2, 8
 
 @dataclass(frozen=True)
 class StepSizes:
-    """How a step is computed.
-
-    micro_batch: windows at once. precision: fp32, or bf16 for products under autocast. loss_chunk: tokens
-    whose logits exist at once. activation_checkpointing: of all blocks, or of the first so many. accumulates:
-    a step has several micro-batches. keeps_gradients: they are there from step to step. masks_documents:
-    windows come with positions that begin anew. by_source: losses of a mixture are wanted token by token.
-    on_gpu: parameters and activations are there, not on the host. members: runs that are one program.
-    """
+    """Options of a step as far as they decide what it holds."""
 
     micro_batch: int
+    """Windows at once."""
     seq_len: int
     precision: str
+    """`fp32`, or `bf16` for products under autocast."""
     loss_chunk: int
+    """Tokens whose logits exist at once."""
     activation_checkpointing: bool | int = False
+    """True: of all blocks; a number: of this many first ones."""
     compiled: bool = False
     accumulates: bool = False
+    """A step has several micro-batches."""
     keeps_gradients: bool = False
+    """Gradients are kept from step to step."""
     masks_documents: bool = False
-    by_source: bool = False
+    """Windows come with positions that start at 0 in each document."""
     on_gpu: bool = False
+    """Parameters and activations are on the GPU, not on the host."""
     members: int = 1
+    """Runs that are one program."""
 
     @property
     def tokens(self) -> int:
@@ -37,12 +38,12 @@ class StepSizes:
 
     @property
     def product_bytes(self) -> int:
-        """Of one number that comes out of a matrix product."""
+        """Bytes of one number that a matrix product returns."""
         return FP32 if self.precision == "fp32" else BF16
 
 
-def saved_of_norm(width: int, kind: str, step: StepSizes) -> int:
-    """Its input and, of RMS on a CPU, the input over its root; and a scalar or two a token."""
+def norm_saved_bytes(width: int, kind: str, step: StepSizes) -> int:
+    """Bytes of its input and, for RMS on a CPU, the input over its root; and a scalar or two a token."""
     if kind == "none":
         return 0
     if kind == "layer":

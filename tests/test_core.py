@@ -78,23 +78,6 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert sorted(path.name for path in (finished / "checkpoints").iterdir())[0] == "best"
 
 
-@pytest.mark.slow
-def test_where_slurm_polls_rss_stages_and_status_tell_it_against_mem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No cgroup has the limit there: of the machine's memory the run holds next to nothing."""
-    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'JobAcctGatherParams     = OverMemoryKill'\n")
-    (tmp_path / "scontrol").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1000")
-    folder = make_run(tiny_config(tmp_path, max_steps=2))
-    assert run_core(folder).returncode == 0
-    assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
-    lines = [line for line in (folder / "log.txt").read_text().splitlines() if "[mem] first_step" in line]
-    assert re.search(r"\d MB .*--mem 1.0 GB.*\(\d+%\)", lines[0])
-
-
 def test_every_stage_is_told_with_its_memory(finished: Path) -> None:
     records = [json.loads(line) for line in (finished / "memory.jsonl").read_text().splitlines()]
     begun = list(dict.fromkeys(record["stage"] for record in records if record["event"] == "begin"))

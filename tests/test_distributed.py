@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,20 +63,6 @@ def state_of_checkpoint(folder: Path) -> dict[str, Any]:
     newest = max((folder / "checkpoints").glob("step-*"))
     state: dict[str, Any] = json.loads((newest / "state.json").read_text())
     return state
-
-
-def test_where_slurm_polls_rss_each_rank_tells_it_of_its_share(ranks: RankProcesses, tmp_path: Path) -> None:
-    """Slurm counts those of a node together: at half of --mem, as each told, both were killed."""
-    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'JobAcctGatherParams     = OverMemoryKill'\n")
-    (tmp_path / "scontrol").chmod(0o755)
-    job = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "2000",
-    }  # fmt: skip
-    folder = make_run(config_in(tmp_path, max_steps=2))
-    assert ranks.run(folder, 2, **job) == [0, 0]
-    assert read_status(folder)["polled_limit_bytes"] == 1000 << 20
-    for name in ("log.txt", "log.rank1.txt"):
-        assert "--mem 1.0 GB" in (folder / name).read_text()
 
 
 @pytest.mark.parametrize(("count", "parallel"), [(2, "ddp"), (3, "fsdp")])

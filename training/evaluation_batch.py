@@ -1,4 +1,4 @@
-"""How many windows of an evaluation are computed at once. No torch: the memory estimate counts them."""
+"""Number of windows of an evaluation that are computed at once. No torch: the memory estimate counts them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def evaluation_step(config: Config, vocab_size: int, step: StepSizes) -> StepSiz
     if not step.on_gpu or step.compiled or step.members > 1:
         return step
     found = larger = replace(step, loss_chunk=min(step.loss_chunk, step.tokens))
-    room = max(LEAST_ROOM_BYTES, MORE_ROOM * evaluated_bytes(config, vocab_size, step))
-    while larger.tokens <= TOKENS_AT_ONCE and evaluated_bytes(config, vocab_size, larger) <= room:
+    room = max(LEAST_ROOM_BYTES, MORE_ROOM * evaluation_bytes(config, vocab_size, step))
+    while larger.tokens <= TOKENS_AT_ONCE and evaluation_bytes(config, vocab_size, larger) <= room:
         found, larger = larger, replace(larger, micro_batch=2 * larger.micro_batch)
     return found
 
 
-def evaluated_bytes(config: Config, vocab_size: int, step: StepSizes) -> int:
+def evaluation_bytes(config: Config, vocab_size: int, step: StepSizes) -> int:
     """Bytes that a forward pass without gradients makes on a GPU."""
     positions = config.arch.max_positions or config.training.seq_len
     parts = model_parts(config.model, config.arch, vocab_size, positions, step)
-    return sum(part.gpu_bytes for part in evaluated(parts))
+    return sum(part.gpu_bytes for part in evaluation_parts(parts))
 
 
-def evaluated(parts: Iterator[Part]) -> Iterator[Part]:
+def evaluation_parts(parts: Iterator[Part]) -> Iterator[Part]:
     """The parts of a model that exist in evaluations alone."""
     return (part for part in parts if part.when == ("evaluate",))

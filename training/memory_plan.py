@@ -1,10 +1,12 @@
-"""Whether a run fits, the largest micro-batch that does, and what to type where it does not. No torch."""
+"""Whether a run fits, the largest micro-batch that does, and what to type if it does not. No torch."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from conf import AUTO, Config
@@ -15,49 +17,49 @@ from conf.sizes import size_name
 from experiment_utils.errors import Problem, UserError
 from memory import format_bytes
 from memory.estimate.available import Room
-from memory.estimate.estimate import Estimate, recommended_mem, told
+from memory.estimate.estimate import Estimate, largest_parts, recommended_mem
 from memory.estimate.setup_warnings import Setup, advise
 from memory.estimate.step_reduction import WORTH, smaller_chunk, smaller_micro_batch
 from memory.estimate.torch_build import torch_build
 from models.loss_chunk import resolve_loss_chunk
-from models.memory_loss import is_whole
-from models.memory_sizes import StepSizes
 from models.recomputed import recomputed_blocks
 from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
 from training.optimizer_state import checkpoint_bytes
 
+_PAGE_COLUMNS = 72
+"""Width of the text of a plan's page, behind a label of 8."""
 _TIGHT = 0.9
-"""Of what is free: a run that needs more is told that it is close."""
-_DEAREST = "training.activation_checkpointing="
-"""A third more time a step."""
+"""Share of what is free above which a run is reported as close."""
+_CHECKPOINTED = "training.activation_checkpointing=true"
+"""The override that costs most: a third more time a step."""
 DOES_NOT_FIT = "It does not fit here, and would not be started"
-"""So begins what a plan says of a run that `memory.refuse` would refuse."""
+"""Beginning of a plan's message about a run that `memory.refuse` would refuse."""
 ALL_THE_SAME = "To start it all the same: memory.refuse=false"
-"""So ends what is told of it to who has not yet typed that."""
+"""End of that message."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a run needs, against what is to be had.
-
-    largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
-    margin: that one, in words, without which a smaller one may still start. problem: why it cannot fit, with
-    the nearest that can. advice: set-ups known to hurt, a line each.
-    checkpoint_writing: in the background, or in the foreground. loss_chunk: tokens whose logits exist
-    at once. savings: by override, what it would need with it.
-    """
+    """Needs of a run, compared with what is available."""
 
     estimate: Estimate
     room: Room
     largest_micro_batch: int | None
+    """The largest divisor of the step that fits with the margin; None: none does."""
     margin: str
+    """That margin as text; without it a smaller one may still start."""
     effective_batch: int
     problem: Problem | None
+    """Why it cannot fit, with the nearest that can."""
     advice: tuple[str, ...]
+    """Set-ups known to hurt, a line each."""
     checkpoint_writing: str
+    """`background` or `foreground`."""
     loss_chunk: int
+    """Tokens whose logits exist at once."""
     savings: Mapping[str, Estimate]
+    """By override, the needs with it."""
 
     @property
     def fits(self) -> bool:
@@ -80,27 +82,30 @@ class MemoryPlan:
 
     def summary(self) -> str:
         """`needs 2.9 GB of the host's 23.5 GB (12%), 21.8 GB free`."""
-        room, free = self.room, self.free_words()
-        return f"needs {_of(self.estimate.host_bytes, room.limit_bytes, room.limit_at)}{free}"
+        room = self.room
+        return f"needs {_share(self.estimate.host_bytes, room.limit_bytes, room.limit_at)}{self.free_words()}"
 
     def free_words(self) -> str:
-        """`, 21.8 GB free`; empty where that is not known."""
+        """`, 21.8 GB free`; empty if it is not known."""
         free = self.room.free_bytes
         return "" if free is None else f", {format_bytes(free)} free"
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """For the page of a plan: (label, text)."""
-        room, estimate = self.room, self.estimate
+        """Rows of the page of a plan: (label, text), wrapped to its width."""
+        for label, text in self._rows():
+            lines = textwrap.wrap(text, _PAGE_COLUMNS, break_long_words=False, break_on_hyphens=False)
+            yield from ((label if line is lines[0] else "", line.replace("\xa0", " ")) for line in lines)
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        estimate, largest = self.estimate, self.largest_micro_batch
         yield "memory", self.summary()
-        yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in told(estimate.at_host_peak()).items())
+        yield "", _list(estimate.at_host_peak())
         if estimate.warm_bytes < estimate.host_bytes:
             warm = format_bytes(estimate.warm_bytes)
-            yield "", f"while torch.compile's cache is empty, as on a new node; {warm} where it is filled"
+            yield "", f"while torch.compile's cache is empty, as on a new node; {warm} if it is filled"
         if estimate.gpu_bytes:
-            yield "", f"needs {_of(estimate.gpu_bytes, room.gpu_total_bytes, 'GPU')}"
-            parts = told(estimate.at_gpu_peak())
-            yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items())
-        largest = self.largest_micro_batch
+            yield "", f"needs {_share(estimate.gpu_bytes, self.room.gpu_total_bytes, 'GPU')}"
+            yield "", _list(estimate.at_gpu_peak())
         if largest is None:
             yield "", f"no micro-batch fits with {self.margin}"
         else:
@@ -108,11 +113,11 @@ class MemoryPlan:
             yield "", f"largest micro-batch that fits: {largest}{whole}"
         wanted = recommended_mem(estimate)
         amount = f"{wanted >> 30}G" if wanted % (1 << 30) == 0 else f"{wanted >> 20}M"
-        yield "", f"of Slurm ask for --mem={amount}: what it needs, also when it goes on, with a margin"
+        yield "", f"request --mem={amount} from Slurm (covers resuming, with a margin)"
         yield from (("advice", line) for line in self.advice)
 
     def check(self, *, refuse: bool) -> list[str]:
-        """What to warn of.
+        """Return the warnings.
 
         Raises:
             UserError: it cannot fit, and such runs are refused.
@@ -124,7 +129,13 @@ class MemoryPlan:
         return [f"started all the same (memory.refuse=false), but {self.problem.what}", *self.advice]
 
 
-def _of(needed: int, limit: int | None, where: str | None) -> str:
+def _list(parts: Mapping[str, int]) -> str:
+    """Parts with their sizes, which are not divided when the line is wrapped."""
+    found = (f"{name} {format_bytes(amount)}" for name, amount in largest_parts(parts).items())
+    return ", ".join(part.replace(" ", "\xa0") for part in found)
+
+
+def _share(needed: int, limit: int | None, where: str | None) -> str:
     if limit is None:
         return format_bytes(needed) + (" of the GPU's memory" if where == "GPU" else "")
     whose = {"host": "the host's ", "GPU": "the GPU's "}.get(where or "", "")
@@ -133,10 +144,13 @@ def _of(needed: int, limit: int | None, where: str | None) -> str:
 
 
 class MemoryNeeds:
-    """The needs of one resolved configuration, asked for at several micro-batches.
+    """The needs of one resolved configuration at several micro-batches.
 
-    data: facts of the plan, or None. kept: what `auto` became in the earlier attempts of the run. ranks:
-    processes of the run, ranks_here of them on one node. together: runs of this shape in one process.
+    Args:
+        data: facts of the plan, or None.
+        kept: what `auto` became in the earlier attempts of the run.
+        ranks: processes of the run, ranks_here of them on one node.
+        together: runs of this shape in one process.
     """
 
     def __init__(
@@ -151,57 +165,44 @@ class MemoryNeeds:
         ranks_here: int = 1,
         together: int = 1,
     ) -> None:
-        self.config, self.room = config, room
-        self._ranks, self._ranks_here = ranks, ranks_here
-        self._together = together
-        self._vocab_size, self._data = vocab_size, data
+        self.config, self.room, self._vocab_size, self._data = config, room, vocab_size, data
+        self._ranks = ranks
         positions = config.arch.max_positions or config.training.seq_len
         state = checkpoint_bytes(config, vocab_size, positions)
         self.checkpoint_writing = writing_of(config.training, kept or {}, room.free_bytes, state)
         self._kept = {**(kept or {}), "checkpoint_writing": self.checkpoint_writing}
+        self._device, _ = expected_device(config.training, self._kept)
         if "loss_chunk" not in self._kept:
-            device, _ = expected_device(config.training, self._kept)
-            self._kept["loss_chunk"] = resolve_loss_chunk(
-                AUTO, vocab_size, device, room.gpu_share_bytes or room.gpu_total_bytes
-            )
-        self._asked: dict[tuple[Any, ...], Estimate] = {}
+            gpu = room.gpu_share_bytes or room.gpu_total_bytes
+            self._kept["loss_chunk"] = resolve_loss_chunk(AUTO, vocab_size, self._device, gpu)
+        self._sizes = divisors(config.training, ranks)
+        self._estimate = partial(
+            estimate_run,
+            vocab_size=vocab_size,
+            data=data,
+            ranks=ranks,
+            ranks_here=ranks_here,
+            together=together,
+        )
+        self._known: dict[tuple[Any, ...], Estimate] = {}
 
     def at(self, micro_batch: int, config: Config | None = None) -> Estimate:
         """The estimate at this micro-batch, of the configuration or of a variant of it."""
         config = self.config if config is None else config
         training, dataset = config.training, config.dataset
-        again = str(training.activation_checkpointing)  # to a dict true and 1 are one
+        again = str(training.activation_checkpointing)  # as a key of a dict true and 1 are equal
         key = (micro_batch, again, training.loss_chunk, dataset.reader)
-        if key not in self._asked:
-            self._asked[key] = self._estimate(config, micro_batch, self._kept)
+        if key not in self._known:
+            self._known[key] = self._estimate(config, micro_batch=micro_batch, kept=self._kept)
             gpu = self.room.gpu_choice_bytes
-            too_much = gpu is not None and self._asked[key].gpu_bytes * (1 + self.config.memory.margin) > gpu
+            too_much = gpu is not None and self._known[key].gpu_bytes * (1 + self.config.memory.margin) > gpu
             if too_much and training.cuda_graph == AUTO:  # the run leaves graphs out that have no room
                 kept = {**self._kept, "cuda_graph": False}
-                self._asked[key] = self._estimate(config, micro_batch, kept)
-        return self._asked[key]
-
-    def _estimate(self, config: Config, micro_batch: int, kept: Mapping[str, Any]) -> Estimate:
-        return estimate_run(
-            config,
-            vocab_size=self._vocab_size,
-            micro_batch=micro_batch,
-            data=self._data,
-            kept=kept,
-            ranks=self._ranks,
-            ranks_here=self._ranks_here,
-            together=self._together,
-            counts_rss=self.room.counts_rss,
-        )
-
-    def _step(self, micro_batch: int) -> StepSizes:
-        return step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)
-
-    def _sizes(self) -> list[int]:
-        return divisors(self.config.training, self._ranks)
+                self._known[key] = self._estimate(config, micro_batch=micro_batch, kept=kept)
+        return self._known[key]
 
     def fits(self, estimate: Estimate, margin: float = 0.0) -> bool:
-        """Whether host and GPU have room for it and a margin; what is not known does not refuse."""
+        """Whether host and GPU have room for it and a margin. Unknown memory never refuses."""
         return self._is_within(estimate, margin, self.room.gpu_free_bytes)
 
     def _is_within(self, estimate: Estimate, margin: float, gpu_bytes: int | None) -> bool:
@@ -209,114 +210,126 @@ class MemoryNeeds:
         on_host = free is None or estimate.host_bytes * (1 + margin) <= free
         return on_host and (gpu_bytes is None or estimate.gpu_bytes * (1 + margin) <= gpu_bytes)
 
-    def fits_limit(self, estimate: Estimate) -> bool:
-        """The same were this machine's limit all for itself."""
-        limit, gpu = self.room.limit_bytes, self.room.gpu_total_bytes
-        return (limit is None or estimate.host_bytes <= limit) and (gpu is None or estimate.gpu_bytes <= gpu)
-
     def micro_batch(self, *, pinned: int | None = None, after_oom: bool = False) -> int:
-        """What the configuration asks for; `auto`: the largest that is no slower and fits with the margin.
+        """The configured micro-batch; for `auto` the largest that is no slower and fits with the margin.
 
-        pinned: what `auto` became before. It is kept, never exceeded, and lowered when the run died for
-        memory, or can no longer fit at all: to one that takes less, which not every smaller one does (few
-        tokens have their loss whole). Where nothing fits it is the one that takes least.
+        Args:
+            pinned: what `auto` became before. It is kept, never exceeded, and lowered when the run died for
+                memory or can no longer fit at all: to one that takes less, which not every smaller one does
+                (few tokens have their loss whole). If nothing fits it is the one that takes least.
         """
         training = self.config.training
         if training.micro_batch != AUTO:
             return int(training.micro_batch)
-        device, _ = expected_device(training, self._kept)
-        largest = micro_batch_of(training, self._ranks, device)
-        sizes = [size for size in self._sizes() if size <= largest]
+        largest = micro_batch_of(training, self._ranks, self._device)
+        sizes = [size for size in self._sizes if size <= largest]
         if pinned is not None:
-            if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
+            if not after_oom and pinned in self._sizes and self._fits_limit(self.at(pinned)):
                 return pinned
             less = [size for size in sizes if size < pinned and self._takes(size) < self._takes(pinned)]
             sizes = less or [pinned if pinned in sizes else sizes[-1]]
         return self.largest(sizes) or min(sizes, key=self._takes)
 
+    def _fits_limit(self, estimate: Estimate) -> bool:
+        """Whether it fits if no other process holds memory here."""
+        limit, gpu = self.room.limit_bytes, self.room.gpu_total_bytes
+        return (limit is None or estimate.host_bytes <= limit) and (gpu is None or estimate.gpu_bytes <= gpu)
+
     def _takes(self, micro_batch: int) -> float:
-        """The share of the host's limit, or of the GPU's if that is larger; bytes, where none is known."""
+        """The share of the host's limit, or of the GPU's if that is larger; bytes if none is known."""
         found, room = self.at(micro_batch), self.room
         needs = (found.host_bytes, room.limit_bytes), (found.gpu_bytes, room.gpu_total_bytes)
         return max(
             (needed / limit for needed, limit in needs if limit), default=sum(need for need, _ in needs)
         )
 
-    def largest(self, sizes: list[int], config: Config | None = None) -> int | None:
+    def largest(self, sizes: Sequence[int], config: Config | None = None) -> int | None:
         """The first of these sizes, descending, that fits with the margin."""
         margin, gpu = self.config.memory.margin, self.room.gpu_choice_bytes
         return next((size for size in sizes if self._is_within(self.at(size, config), margin, gpu)), None)
 
     def plan(self, micro_batch: int) -> MemoryPlan:
-        """All that is told of the run at this micro-batch."""
-        estimate = self._traced(micro_batch) if self.config.memory.trace else self.at(micro_batch)
-        sizes = self._sizes()
-        savings = {} if self.config.memory.trace else dict(self._savings_told(estimate, micro_batch))
+        """Compare the needs at this micro-batch with the room."""
+        estimate = self.at(micro_batch)
+        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)
+        savings = dict(self._single_savings(micro_batch, min(step.loss_chunk, step.tokens)))
+        problem = None
+        if not self.fits(estimate):
+            problem = self._problem(estimate, micro_batch)
+            if nearest := self.nearest(micro_batch):
+                savings[nearest[0]] = nearest[1]
         return MemoryPlan(
             estimate=estimate,
             room=self.room,
-            largest_micro_batch=self.largest(sizes),
+            largest_micro_batch=self.largest(self._sizes),
             margin=_margin_words(self.config),
-            effective_batch=sizes[0],
-            problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
-            advice=tuple(self._advice(estimate, micro_batch, savings)),
+            effective_batch=self._sizes[0],
+            problem=problem,
+            advice=tuple(self._advice(estimate, savings)),
             checkpoint_writing=self.checkpoint_writing,
-            loss_chunk=self._step(micro_batch).loss_chunk,
+            loss_chunk=step.loss_chunk,
             savings=savings,
         )
 
-    def _savings_told(self, estimate: Estimate, micro_batch: int) -> Iterator[tuple[str, Estimate]]:
-        """What `explain` may advise when the run has died; the nearest that fits, where it does not."""
-        yield from self._with_one_override(micro_batch)
-        if not self.fits(estimate) and (nearest := self._nearest(micro_batch)):
-            yield nearest
-
-    def _with_one_override(self, micro_batch: int) -> Iterator[tuple[str, Estimate]]:
-        config, training = self.config, self.config.training
+    def _single_savings(self, micro_batch: int, chunk_tokens: int) -> Iterator[tuple[str, Estimate]]:
+        """Needs with one override each; `explain` advises them when the run has died."""
         if micro_batch > 1:
             size = smaller_micro_batch(micro_batch)
             yield f"training.micro_batch={size}", self.at(size)
-        step = self._step(micro_batch)
-        chunk = smaller_chunk(min(step.loss_chunk, step.tokens))
-        changes: dict[str, Config] = {}
         if self._has_plain_blocks():
-            again = dataclasses.replace(training, activation_checkpointing=True)
-            changes["training.activation_checkpointing=true"] = dataclasses.replace(config, training=again)
+            changed = _with(self.config, training={"activation_checkpointing": True})
+            yield _CHECKPOINTED, self.at(micro_batch, changed)
+        chunk = smaller_chunk(chunk_tokens)
         if chunk is not None:
-            fewer = dataclasses.replace(training, loss_chunk=chunk)
-            changes[f"training.loss_chunk={chunk}"] = dataclasses.replace(config, training=fewer)
-        for words, changed in changes.items():
-            yield words, self.at(micro_batch, changed)
+            changed = _with(self.config, training={"loss_chunk": chunk})
+            yield f"training.loss_chunk={chunk}", self.at(micro_batch, changed)
 
-    def _traced(self, micro_batch: int) -> Estimate:
-        from training.memory_trace import trace_run, with_trace
+    def nearest(self, micro_batch: int) -> tuple[str, Estimate] | None:
+        """Override for the least change that fits with the margin, and the needs with it."""
+        sizes = [size for size in self._sizes if size <= micro_batch]
+        for words, config in self._cumulative_savings():
+            size = self.largest(sizes, config)
+            if size is not None:
+                typed = [f"training.micro_batch={size}"] if size != micro_batch else []
+                return " ".join([*typed, *words]), self.at(size, config)
+        return None
 
-        step = self._step(micro_batch)
-        found = trace_run(self.config, step, self._vocab_size)
-        return with_trace(self.at(micro_batch), found, sees_loss=is_whole(step))
+    def _cumulative_savings(self) -> Iterator[tuple[list[str], Config]]:
+        """Overrides that need less, the cheapest for the user first, each added to those before."""
+        config, words = self.config, list[str]()
+        yield words, config
+        if config.training.loss_chunk != AUTO:
+            config, words = _with(config, training={"loss_chunk": AUTO}), [*words, "training.loss_chunk=auto"]
+            yield words, config
+        if config.dataset.reader == "memory":
+            config, words = _with(config, dataset={"reader": AUTO}), [*words, "dataset.reader=auto"]
+            yield words, config
+        if self._has_plain_blocks():
+            yield [*words, _CHECKPOINTED], _with(config, training={"activation_checkpointing": True})
+
+    def _has_plain_blocks(self) -> bool:
+        """Whether there are blocks that are not computed again."""
+        layers = resolve_shape(self.config.model, self.config.arch).n_layers
+        return recomputed_blocks(self.config.training.activation_checkpointing, layers) < layers
 
     def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
-        room, raised, of_gpu = self.room, None, False
-        if room.free_bytes is not None and estimate.host_bytes > room.free_bytes:
+        room, raised, margin = self.room, None, _margin_words(self.config)
+        on_host = room.free_bytes is not None and estimate.host_bytes > room.free_bytes
+        if on_host:
             needed, limit, used = estimate.host_bytes, room.limit_bytes or 0, room.used_bytes
             where = "of this machine" if room.limit_at == "host" else f"that {room.limit_at} allows"
             raised = room.raised and room.raised(estimate)
         else:
-            of_gpu = True
             needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
             where = f"of {room.gpu_at}"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
-        nearest = self._nearest(micro_batch)
-        if nearest:
-            less = nearest[1].gpu_bytes if of_gpu else nearest[1].host_bytes
+        if nearest := self.nearest(micro_batch):
+            less = nearest[1].host_bytes if on_host else nearest[1].gpu_bytes
             remedy = f"The nearest that fits: {nearest[0]} ({format_bytes(less)})"
             remedy += f"; as it is it fits in {raised}" if raised else ""
         else:
-            remedy = (
-                f"Not even one window at a time with every saving fits with {_margin_words(self.config)}: "
-                "take a smaller model=, a shorter training.seq_len, or more memory"
-                f"{f': {raised}' if raised else ''}"
-            )
+            remedy = f"Not even one window at a time with every saving fits with {margin}: take a smaller "
+            remedy += f"model=, a shorter training.seq_len, or more memory{f': {raised}' if raised else ''}"
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
@@ -324,80 +337,26 @@ class MemoryNeeds:
             code="needs-more-memory",
         )
 
-    def nearest(self, micro_batch: int) -> tuple[str, int] | None:
-        """What to type for the least change that fits with the margin, and the bytes it then needs."""
-        found = self._nearest(micro_batch)
-        return None if found is None else (found[0], found[1].host_bytes)
-
-    def _nearest(self, micro_batch: int) -> tuple[str, Estimate] | None:
-        sizes = [size for size in self._sizes() if size <= micro_batch]
-        for words, config in self._savings():
-            size = self.largest(sizes, config)
-            if size is not None:
-                typed = [f"training.micro_batch={size}"] if size != micro_batch else []
-                return " ".join([*typed, *words]), self.at(size, config)
-        return None
-
-    def _savings(self) -> Iterator[tuple[list[str], Config]]:
-        """Ways to need less, the cheapest for the user first, each on top of those before."""
-        config, words = self.config, list[str]()
-        yield words, config
-        training, dataset = config.training, config.dataset
-        if training.loss_chunk != AUTO:
-            config = dataclasses.replace(config, training=dataclasses.replace(training, loss_chunk=AUTO))
-            words = [*words, "training.loss_chunk=auto"]
-            yield words, config
-        if dataset.reader == "memory" or (dataset.reader == "mmap" and self.room.counts_rss):
-            config = dataclasses.replace(config, dataset=dataclasses.replace(dataset, reader=AUTO))
-            words = [*words, "dataset.reader=auto"]
-            yield words, config
-        if self._has_plain_blocks():
-            for blocks in self._more_blocks():
-                again = dataclasses.replace(config.training, activation_checkpointing=blocks)
-                config = dataclasses.replace(config, training=again)
-                yield [*words, f"training.activation_checkpointing={str(blocks).lower()}"], config
-
-    def _has_plain_blocks(self) -> bool:
-        """Whether there are blocks that are not computed again."""
-        layers = resolve_shape(self.config.model, self.config.arch).n_layers
-        return recomputed_blocks(self.config.training.activation_checkpointing, layers) < layers
-
-    def _more_blocks(self) -> Iterator[bool | int]:
-        """Half of the blocks that are not computed again as well, then all."""
-        layers = resolve_shape(self.config.model, self.config.arch).n_layers
-        now = recomputed_blocks(self.config.training.activation_checkpointing, layers)
-        if 0 < (half := (now + layers) // 2) < layers and half > now:
-            yield half
-        yield True
-
-    def _less(self, estimate: Estimate, micro_batch: int, savings: dict[str, Estimate]) -> str:
-        """What to type to need less: what costs least, of what saves a good part."""
-        if not savings:  # of a trace
-            half = f"training.micro_batch={smaller_micro_batch(micro_batch)}"
-            return half if micro_batch > 1 else _DEAREST + "true"
-        worth = [words for words, less in savings.items() if less.host_bytes <= WORTH * estimate.host_bytes]
-        if worth:
-            return min(worth, key=lambda words: (" " in words, words.startswith(_DEAREST)))
-        raised = self.room.raised and self.room.raised(estimate)
-        return f"more memory{f', {raised}' if raised else ''}, or a smaller model="
-
-    def _advice(self, estimate: Estimate, micro_batch: int, savings: dict[str, Estimate]) -> Iterator[str]:
-        dataset, data = self.config.dataset, self._data or {}
+    def _advice(self, estimate: Estimate, savings: Mapping[str, Estimate]) -> Iterator[str]:
+        dataset, room, needed = self.config.dataset, self.room, estimate.host_bytes
         is_mapped = dataset.reader == "mmap" and dataset.max_resident is None
-        mapped = int(data.get("file_bytes") or 0) if is_mapped else 0
-        setup = Setup(
-            host_bytes=estimate.host_bytes,
-            mapped_bytes=mapped,
-            gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
-            smaller=self._less(estimate, micro_batch, savings),
-        )
-        yield from map(str, advise(setup, self.room))
-        free = self.room.free_bytes
-        if free is not None and _TIGHT * free < estimate.host_bytes <= free:
-            yield (
-                f"it needs {format_bytes(estimate.host_bytes)} of the {format_bytes(free)} that are free, "
-                f"which is close: {setup.smaller}"
-            )
+        mapped = int((self._data or {}).get("file_bytes") or 0) if is_mapped else 0
+        worth = [words for words, less in savings.items() if less.host_bytes <= WORTH * needed]
+        raised = room.raised and room.raised(estimate)
+        more = f"more memory{f', {raised}' if raised else ''}, or a smaller model="
+        # The cheapest override of those that save a good part.
+        smaller = min(worth, key=lambda words: (" " in words, words == _CHECKPOINTED), default=more)
+        yield from map(str, advise(Setup(needed, mapped, self._device == "cuda", smaller), room))
+        free = room.free_bytes
+        if free is not None and _TIGHT * free < needed <= free:
+            share = f"{format_bytes(needed)} of the {format_bytes(free)} that are free"
+            yield f"it needs {share}, which is close: {smaller}"
+
+
+def _with(config: Config, **groups: dict[str, Any]) -> Config:
+    """The configuration with these keys of its groups changed."""
+    changed = {name: dataclasses.replace(getattr(config, name), **keys) for name, keys in groups.items()}
+    return dataclasses.replace(config, **changed)
 
 
 def _margin_words(config: Config) -> str:
@@ -405,6 +364,6 @@ def _margin_words(config: Config) -> str:
 
 
 def divisors(training: Training, ranks: int = 1) -> list[int]:
-    """Sizes a micro-batch may have, descending."""
+    """Allowed sizes of a micro-batch, descending."""
     batch = batch_of_rank(training, ranks)
     return [size for size in range(batch, 0, -1) if batch % size == 0]

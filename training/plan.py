@@ -320,7 +320,6 @@ def _plan(
     together: int,
 ) -> Plan:
     """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
-    from data_loading.readers.choose_reader import slurm_counts_page_cache
     from models import counts
 
     training = config.training
@@ -336,7 +335,7 @@ def _plan(
         with_gpu = expected_device(training, kept or {})[0] == "cuda"
         # Of what others hold: the entry that waits, and the other ranks, which have loaded torch by now.
         waiting = 0 if kept is None else ENTRY.in_bytes + (ranks[1] - 1) * FRAMEWORK_BASE.in_bytes
-        room = room_here(own=True, gpu=with_gpu, waiting_bytes=waiting, counts_rss=slurm_counts_page_cache())
+        room = room_here(own=True, gpu=with_gpu, waiting_bytes=waiting)
     kept = kept or {}
     needs = MemoryNeeds(
         config,

@@ -1,8 +1,8 @@
-"""What Slurm's accounting knows of a job: its row *and* those of its steps.
+"""Slurm's accounting of a job: the job's row and the rows of its steps.
 
-An OOM kill under `srun` leaves the job FAILED 1:0, and only the step's row says OUT_OF_MEMORY 0:125; in a
-script that goes on after it the job's row even says COMPLETED 0:0. Where sacct is missing, slow or empty,
-`scontrol show job` answers while slurmctld still remembers the job (MinJobAge, five minutes by default).
+An OOM kill under `srun` leaves the job FAILED 1:0, and only the step's row says OUT_OF_MEMORY 0:125. If the
+script continues after it, the job's row even says COMPLETED 0:0. If sacct is missing, slow or empty,
+`scontrol show job` answers while slurmctld remembers the job (MinJobAge, five minutes by default).
 
 Sources: sacct(1), scontrol(1), of 22.05 to 25.11.
 """
@@ -14,7 +14,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,14 @@ FIELDS = (
     "JobID", "JobIDRaw", "JobName", "State", "ExitCode", "DerivedExitCode", "MaxRSS", "ReqMem", "AllocTRES",
     "Elapsed", "Timelimit", "Start", "End", "NodeList", "Reason", "Restarts",
 )  # fmt: skip
-"""What sacct is asked for; a version that lacks one is asked again without it."""
+"""Columns requested from sacct; a version that lacks one is asked again without it."""
+_SCONTROL_NAMES = {
+    "JobIDRaw": "JobId", "State": "JobState", "Elapsed": "RunTime", "Timelimit": "TimeLimit",
+    "Start": "StartTime", "End": "EndTime",
+}  # fmt: skip
+"""Names of sacct's columns in `scontrol show job`, where they differ."""
 TIMEOUT_S = 10.0
-_JOB = re.compile(r"^(?P<job>\d+)(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<component>\d+))?(?:\.(?P<step>.+))?$")
+_JOB = re.compile(r"^(?P<job>\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?)(?:\.(?P<step>.+))?$")
 _INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _YEAR_S = 365 * 86400.0
@@ -37,11 +43,12 @@ _NOT_OVER = (
 )  # fmt: skip
 
 Ask = Callable[[list[str], float], "Answer"]
+"""Runs a command within this many seconds."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Of a command: code 127 where there is none of that name, 124 where it took too long."""
+    """Result of a command: code 127 if it does not exist, 124 if it took too long."""
 
     code: int
     out: str = ""
@@ -50,32 +57,34 @@ class Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of sacct. In bytes and seconds; None where it is blank.
-
-    job: `123`, `123_4`, `123+1`. step: `batch`, `extern`, `0`, `0+1`; None on the job's own row. state: one
-    word, such as OUT_OF_MEMORY. cancelled_by: a user's number. exit_code, exit_signal: of `0:125`.
-    max_rss_bytes: see `maxrss`. requested_bytes: --mem, of a node; of a step its srun's. start, end: printed.
-    raw: Slurm's own number of the job, which a task of an array has beside `ARRAY_TASK`.
-    restarts: how often it was requeued before.
-    """
+    """One row of sacct, in bytes and seconds; None where it is blank."""
 
     job: str
+    """`123`, `123_4`, `123+1`."""
     step: str | None
+    """`batch`, `extern`, `0`, `0+1`; None on the job's own row."""
     state: str
+    """One word, such as OUT_OF_MEMORY."""
     name: str = ""
     cancelled_by: str | None = None
+    """A user's number."""
     exit_code: int | None = None
     exit_signal: int | None = None
     max_rss_bytes: int | None = None
+    """Its meaning depends on the cluster (`memory.accounting.maxrss`)."""
     requested_bytes: int | None = None
+    """--mem, of a node; of a step that of its srun."""
     elapsed_s: float | None = None
     timelimit_s: float | None = None
     start: str = ""
+    """Text as printed; `moment` reads it."""
     end: str = ""
     nodes: str = ""
     reason: str = ""
     raw: str = ""
+    """Slurm's own number of the job, which differs from `ARRAY_TASK`."""
     restarts: int | None = None
+    """Number of requeues before."""
 
     @property
     def id(self) -> str:
@@ -83,7 +92,7 @@ class Row:
 
     @property
     def was_out_of_memory(self) -> bool:
-        """Slurm's word for an OOM kill in the cgroup: the state, or signal 125 (SIG_OOM of its own)."""
+        """Whether Slurm saw an OOM kill in the cgroup: the state, or its own signal 125 (SIG_OOM)."""
         return self.state == "OUT_OF_MEMORY" or self.exit_signal == 125
 
     def __str__(self) -> str:
@@ -93,7 +102,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Job:
-    """One start of a job: its row and its steps. A requeued one has several, the oldest first."""
+    """One start of a job: its row and its steps. A requeued job has several, the oldest first."""
 
     row: Row
     steps: tuple[Row, ...] = ()
@@ -104,12 +113,12 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """By its own row."""
+        """Whether its own row says that it has ended."""
         return self.row.state not in _NOT_OVER
 
     @property
     def badness(self) -> int:
-        """0: ended for memory, in whatever step; then other bad ends, what has not ended, what ended well."""
+        """0: out of memory, in any step; 1: other bad ends; 2: not over; 3: completed."""
         if any(row.was_out_of_memory for row in self.rows):
             return 0
         return 3 if self.row.state == "COMPLETED" else 1 if self.is_over else NOT_OVER
@@ -117,21 +126,24 @@ class Job:
 
 @dataclass(frozen=True)
 class SlurmFacts:
-    """jobs: every task and every start, as told. source: `sacct`, `scontrol show job`, or empty. version:
-    `22.05.8`. gather: JobAcctGatherType. gather_params, gather_every_s: of slurm.conf. notes: what could not
-    be had. step: the one of it that was asked for, if any.
-    """
+    """Answers of Slurm about one job id."""
 
     job_id: str
     jobs: tuple[Job, ...] = ()
+    """Every task and every start."""
     source: str = ""
+    """`sacct`, `scontrol show job`, or empty."""
     version: str = ""
+    """`22.05.8`."""
     gather: str = ""
+    """JobAcctGatherType; the next two are of slurm.conf as well."""
     gather_params: str = ""
     gather_every_s: float | None = None
     cgroup_plugin: str = ""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    """Answers that are missing, and why."""
     step: str = ""
+    """The step that was asked for, if any."""
 
     @property
     def job(self) -> Job | None:
@@ -143,24 +155,24 @@ class SlurmFacts:
 
     @property
     def last_starts(self) -> tuple[Job, ...]:
-        """Of each task or component, in their order."""
+        """The last start of each task or component, in their order."""
         return tuple({job.row.job: job for job in self.jobs}.values())
 
     @property
     def earlier(self) -> tuple[Job, ...]:
-        """Starts of the same job before the last: it was requeued."""
+        """Starts of the same job before the last, after which it was requeued."""
         last = self.job
-        return tuple(
-            job for job in self.jobs if last is not None and job is not last and job.row.job == last.row.job
-        )
+        if last is None:
+            return ()
+        return tuple(job for job in self.jobs if job is not last and job.row.job == last.row.job)
 
 
 def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOUT_S) -> SlurmFacts:
-    """Ask sacct, then scontrol. Never raises: what cannot be had is a note.
+    """Ask sacct, then scontrol. Never raises: an answer that is missing is a note.
 
     Args:
         job_id: `123`, `123_4`, `123+1` or, for one step of it, `123.0`.
-        ask: runs a command within so many seconds; tests hand in recorded answers.
+        ask: runs a command; tests pass recorded answers.
         timeout_s: of each command.
     """
     ask = ask or run_client
@@ -171,18 +183,12 @@ def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOU
     jobs, source = from_sacct(wanted, ask, timeout_s, notes), "sacct"
     if not jobs:
         jobs, source = from_scontrol(wanted, ask, timeout_s, notes), "scontrol show job"
-    return SlurmFacts(
-        job_id=wanted,
-        jobs=tuple(jobs),
-        source=source if jobs else "",
-        notes=tuple(notes),
-        step=step,
-        **read_gathering(ask, timeout_s),
-    )
+    gathering = read_gathering(ask, timeout_s)
+    return SlurmFacts(wanted, tuple(jobs), source if jobs else "", notes=tuple(notes), step=step, **gathering)
 
 
 def read_gathering(ask: Ask, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Fields of SlurmFacts: how this Slurm counts memory, and whether it kills by that; none: not known."""
+    """Fields of SlurmFacts about how this Slurm counts memory, and if it kills by that; {}: unknown."""
     config = ask(["scontrol", "show", "config"], timeout_s)
     if config.code != 0:
         return {}
@@ -198,15 +204,12 @@ def read_gathering(ask: Ask, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
 
 
 def parse_sacct(text: str) -> list[Job]:
-    """Of `--parsable2` with a header, whatever its columns; a line that is no row is passed over."""
-    lines = [line.rstrip("\r\n") for line in text.splitlines() if "|" in line]
-    header = next((at for at, line in enumerate(lines) if "JobID" in line.split("|")), None)
-    if header is None:
-        return []
-    names = lines[header].split("|")
+    """Jobs in the output of `sacct --parsable2`, whatever its columns; other lines are ignored."""
+    lines = [line.rstrip("\r\n").split("|") for line in text.splitlines() if "|" in line]
+    header = next((at for at, line in enumerate(lines) if "JobID" in line), len(lines))
     groups: list[tuple[Row, list[Row]]] = []
     for line in lines[header + 1 :]:
-        row = _row(dict(zip(names, line.split("|"), strict=False)))
+        row = _row(dict(zip(lines[header], line, strict=False)))
         if row is None:
             continue
         if row.step is None:
@@ -219,65 +222,37 @@ def parse_sacct(text: str) -> list[Job]:
 
 
 def parse_scontrol(text: str) -> list[Job]:
-    """Of `scontrol show job`, one job or several; it tells no steps."""
-    found = []
+    """Jobs in the output of `scontrol show job`, which has no steps."""
+    rows = []
     for block in re.split(r"(?=\bJobId=)", text):
         values = dict(re.findall(r"(\w+(?:/\w+)?)=(\S*)", block))
+        found = {name: values.get(_SCONTROL_NAMES.get(name, name), "") for name in FIELDS}
         task, array = values.get("ArrayTaskId", ""), values.get("ArrayJobId", "")
-        job = f"{array}_{task}" if array and task.isdigit() else values.get("JobId", "")
-        row = _row(
-            {
-                "JobID": job,
-                "JobIDRaw": values.get("JobId", ""),
-                "Restarts": values.get("Restarts", ""),
-                "State": values.get("JobState", ""),
-                "JobName": values.get("JobName", ""),
-                "ExitCode": values.get("ExitCode", ""),
-                "DerivedExitCode": values.get("DerivedExitCode", ""),
-                "ReqMem": f"{values.get('MinMemoryNode', values.get('MinMemoryCPU', ''))}n",
-                "Elapsed": values.get("RunTime", ""),
-                "Timelimit": values.get("TimeLimit", ""),
-                "Start": values.get("StartTime", ""),
-                "End": values.get("EndTime", ""),
-                "NodeList": values.get("NodeList", ""),
-                "Reason": values.get("Reason", ""),
-            }
-        )
-        if row is not None:
-            found.append(Job(row))
-    return found
+        found["JobID"] = f"{array}_{task}" if array and task.isdigit() else values.get("JobId", "")
+        found["ReqMem"] = f"{values.get('MinMemoryNode', values.get('MinMemoryCPU', ''))}n"
+        rows.append(_row(found))
+    return [Job(row) for row in rows if row is not None]
 
 
 def from_sacct(job_id: str, ask: Ask, timeout_s: float, notes: list[str]) -> list[Job]:
-    """One call, for one job or for several with commas between; what is wrong is added to `notes`."""
+    """Ask sacct once, for one job or for several with commas between. Failures are added to `notes`."""
     fields = list(FIELDS)
     for _ in FIELDS:
-        command = [
-            "sacct",
-            "--jobs",
-            job_id,
-            "--duplicates",
-            "--parsable2",
-            "--units=K",
-            f"--format={','.join(fields)}",
-        ]
-        answer = ask(command, timeout_s)
+        command = f"sacct --jobs {job_id} --duplicates --parsable2 --units=K --format={','.join(fields)}"
+        answer = ask(command.split(), timeout_s)
         lacks = _INVALID_FIELD.search(answer.error)
         if answer.code == 0 or lacks is None or lacks[1] not in fields:
             break
         fields.remove(lacks[1])
-    if answer.code != 0:
-        notes.append(why_not(answer, "sacct", timeout_s))
-        return []
-    jobs = parse_sacct(answer.out)
+    jobs = parse_sacct(answer.out) if answer.code == 0 else []
     if not jobs:
-        failed = "error:" in answer.error
+        failed = answer.code != 0 or "error:" in answer.error
         notes.append(why_not(answer, "sacct", timeout_s) if failed else f"sacct knows no job {job_id}")
     return jobs
 
 
 def from_scontrol(job_id: str, ask: Ask, timeout_s: float, notes: list[str]) -> list[Job]:
-    """One call, for one job or for the tasks of an array; what is wrong is added to `notes`."""
+    """Ask scontrol once, for one job or for the tasks of an array. Failures are added to `notes`."""
     answer = ask(["scontrol", "show", "job", job_id], timeout_s)
     if answer.code != 0:
         notes.append(why_not(answer, "scontrol", timeout_s))
@@ -295,37 +270,34 @@ def why_not(answer: Answer, name: str, timeout_s: float) -> str:
     if answer.code == 124:
         return f"{name} did not answer within {timeout_s:g} s"
     lines = answer.error.strip().splitlines() or ["it says nothing"]
-    words = next(
-        (line for line in lines if "Parse error" in line), lines[-1]
-    )  # of slurm.conf, with its place
-    return f"{name} failed with exit code {answer.code}: {words}"
+    line = next((line for line in lines if "Parse error" in line), lines[-1])  # of slurm.conf, with its place
+    return f"{name} failed with exit code {answer.code}: {line}"
 
 
-_OF_CLIENTS = ("SQUEUE_", "SACCT_", "SINFO_", "SACCTMGR_", "SCONTROL_", "SCANCEL_")
-_OF_PRINTING = {"SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "SLURM_JSON", "SLURM_YAML"}
+_CLIENT_PREFIXES = ("SQUEUE_", "SACCT_", "SINFO_", "SACCTMGR_", "SCONTROL_", "SCANCEL_")
+_PRINTING = {"SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "SLURM_JSON", "SLURM_YAML"}
 
 
 def client_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of these variables, by default this process's, those that a client command may see.
+    """The variables, by default this process's, without those that change the output of Slurm's clients.
 
-    What a user likes to see of the queue is not asked for here: with SQUEUE_PARTITION, SQUEUE_USERS and their
-    like a job that waits is not told, and looks like one that has ended (squeue(1), ENVIRONMENT VARIABLES).
+    With a user's SQUEUE_PARTITION, SQUEUE_USERS and similar ones a job that waits is not listed, and looks
+    like one that has ended (squeue(1), ENVIRONMENT VARIABLES).
     """
-    variables = os.environ if variables is None else variables
     return {
         name: value
-        for name, value in variables.items()
-        if not name.startswith(_OF_CLIENTS) and name not in _OF_PRINTING
+        for name, value in (os.environ if variables is None else variables).items()
+        if not name.startswith(_CLIENT_PREFIXES) and name not in _PRINTING
     }
 
 
 def lost_settings(variables: Mapping[str, str]) -> str | None:
-    """Words for a SLURM_CONF that leads nowhere: clients look for minutes then, and do not say for what."""
+    """Message for a SLURM_CONF that does not exist: clients search for minutes and do not say for what."""
     path = variables.get("SLURM_CONF")
     try:
         if not path or Path(path).is_file():
             return None
-    except OSError:  # of a folder that is not open to us: Slurm has words of its own
+    except OSError:  # in a folder that is not open to us: Slurm has a message of its own
         return None
     return (
         f"SLURM_CONF={path}: there is no such file. Set it to the cluster's slurm.conf, or: unset SLURM_CONF"
@@ -333,24 +305,18 @@ def lost_settings(variables: Mapping[str, str]) -> str | None:
 
 
 def run_client(command: list[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
-    """A client command of Slurm, with nothing to read; never raises.
+    """Run a client command of Slurm without input. Never raises.
 
-    environment: None: of `client_environment`.
+    Args:
+        environment: by default `client_environment`.
     """
     environment = client_environment() if environment is None else environment
     wrong = lost_settings(environment)
     if wrong is not None and shutil.which(command[0]) is not None:
         return Answer(1, error=wrong)
+    no_input: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "env": environment}
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            env=environment,
-        )
+        done = subprocess.run(command, text=True, errors="replace", timeout=timeout_s, **no_input)
     except subprocess.TimeoutExpired:
         return Answer(124)
     except (OSError, ValueError) as error:
@@ -358,40 +324,44 @@ def run_client(command: list[str], timeout_s: float, environment: Mapping[str, s
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def _row(values: Mapping[str, str | Any]) -> Row | None:
-    match = _JOB.match(values.get("JobID", "").strip())
+def _row(values: Mapping[str, str]) -> Row | None:
+    def text(name: str) -> str:
+        return values.get(name, "").strip()
+
+    match = _JOB.match(text("JobID"))
     if match is None:
         return None
-    state, _, by = values.get("State", "").strip().partition(" by ")
-    words = state.split()
-    code, exit_signal = _exit(values.get("ExitCode", ""))
-    component = f"+{match['component']}" if match["component"] else ""
+    state, _, by = text("State").partition(" by ")
+    code, _, exit_signal = text("ExitCode").partition(":")
+    resources = dict(one.partition("=")[::2] for one in text("AllocTRES").split(","))
+    of_step = match["step"] and resources.get("mem")  # a step's ReqMem is its job's, or blank
     return Row(
-        job=match["job"] + (f"_{match['task']}" if match["task"] else "") + component,
+        job=match["job"],
         step=match["step"],
-        state=words[0].rstrip("+") if words else "",
+        state=(state.split() or [""])[0].rstrip("+"),
         name=values.get("JobName", ""),
         cancelled_by=by.strip() or None,
-        exit_code=code,
-        exit_signal=exit_signal,
-        max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
-        requested_bytes=_of_a_node(
-            (match["step"] and _memory_of(values.get("AllocTRES", ""))) or values.get("ReqMem", ""),
-            values.get("NodeList", ""),
-        ),
-        elapsed_s=to_seconds(values.get("Elapsed", "")),
-        timelimit_s=real_limit(to_seconds(values.get("Timelimit", ""))),
+        exit_code=_number(code),
+        exit_signal=_number(exit_signal),
+        max_rss_bytes=to_bytes(text("MaxRSS")),
+        requested_bytes=_per_node(of_step or text("ReqMem"), text("NodeList")),
+        elapsed_s=to_seconds(text("Elapsed")),
+        timelimit_s=real_limit(to_seconds(text("Timelimit"))),
         start=values.get("Start", ""),
         end=values.get("End", ""),
-        nodes=values.get("NodeList", "").replace("None assigned", ""),
-        reason="" if values.get("Reason", "") in ("None", "(null)") else values.get("Reason", ""),
-        raw=values.get("JobIDRaw", "").partition(".")[0],
-        restarts=int(restarts) if (restarts := values.get("Restarts", "").strip()).isdigit() else None,
+        nodes=text("NodeList").replace("None assigned", ""),
+        reason="" if text("Reason") in ("None", "(null)") else text("Reason"),
+        raw=text("JobIDRaw").partition(".")[0],
+        restarts=_number(text("Restarts")),
     )
 
 
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
 def count_nodes(listed: str) -> int:
-    """Of a list as Slurm writes it: `n1` 1, `n[1-3,07],gpu5` 5; 0 where there is none."""
+    """Number of nodes in a list as Slurm writes it: `n1` 1, `n[1-3,07],gpu5` 5, an empty one 0."""
     count = 0
     for name in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", listed.strip()):
         inside = 1
@@ -403,21 +373,16 @@ def count_nodes(listed: str) -> int:
     return 0 if listed.strip() in ("", "None assigned", "(null)") else count
 
 
-def _of_a_node(text: str, nodes: str) -> int | None:
-    """ReqMem: from 21.08 on it is of all nodes together; before that, and in scontrol's words, of one."""
+def _per_node(text: str, nodes: str) -> int | None:
+    """ReqMem of one node: from 21.08 on it is of all nodes; before that, and in scontrol, of one."""
     found = to_bytes(text)
-    if found is None or text.strip().endswith(("n", "c")):
+    if found is None or text.endswith(("n", "c")):
         return found
     return found // max(1, count_nodes(nodes))
 
 
-def _memory_of(resources: str) -> str:
-    """Of `cpu=1,mem=150M,node=1`; a step's ReqMem is its job's, or blank."""
-    return dict(one.partition("=")[::2] for one in resources.split(",")).get("mem", "")
-
-
 def to_bytes(text: str) -> int | None:
-    """`22528K`, `200M`, `1.50G`; to 20.11 ReqMem ends with `n` (a node) or `c` (a CPU)."""
+    """Bytes of `22528K`, `200M`, `1.50G`; to 20.11 ReqMem ends with `n` (a node) or `c` (a CPU)."""
     match = re.match(r"^([\d.]+)([KMGTP]?)[nc]?$", text.strip())
     try:
         return int(float(match[1]) * _UNITS[match[2]]) if match else None
@@ -426,7 +391,7 @@ def to_bytes(text: str) -> int | None:
 
 
 def to_seconds(text: str) -> float | None:
-    """`1-02:03:04`, `02:03.5`, `30`; None for `UNLIMITED`, `Partition_Limit`, a blank."""
+    """Seconds of `1-02:03:04`, `02:03.5`, `30`; None for `UNLIMITED`, `Partition_Limit`, a blank."""
     days, _, clock = text.strip().rpartition("-")
     try:
         parts = [float(part) for part in clock.split(":")]
@@ -436,17 +401,23 @@ def to_seconds(text: str) -> float | None:
         return None
 
 
+def moment(text: str) -> float | None:
+    """Unix time of `1772445600` or, in local time, `2026-03-02T10:00:00`; None for `N/A`, `Unknown`."""
+    text = text.strip()
+    if text.isdigit():
+        return float(text) or None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def real_limit(limit_s: float | None) -> float | None:
-    """Of a job's time; None of a year, which slurmctld writes where there is no limit (its YEAR_MINUTES)."""
+    """A job's time limit; None for a year, which slurmctld writes where there is none (its YEAR_MINUTES)."""
     return None if limit_s is None or limit_s >= _YEAR_S else limit_s
 
 
-def _exit(text: str) -> tuple[int | None, int | None]:
-    code, _, number = text.strip().partition(":")
-    return (int(code) if code.isdigit() else None, int(number) if number.isdigit() else None)
-
-
 def read_settings(text: str) -> dict[str, str]:
-    """Lines of `Name = value`, as `scontrol show config` prints them."""
+    """Settings in lines of `Name = value`, as `scontrol show config` prints them."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,7 +1,7 @@
-"""What Slurm says of the job in its environment: ids, the memory asked for, when it ends.
+"""Slurm's variables in a job's environment: ids, the requested memory, when it ends.
 
 Source: sbatch(1) and srun(1), "output environment variables": SLURM_MEM_PER_* are in MB (powers of 1024),
-SLURM_JOB_END_TIME (not of 22.05) in Unix time.
+SLURM_JOB_END_TIME (not in 22.05) in Unix time.
 """
 
 from __future__ import annotations
@@ -14,48 +14,45 @@ from dataclasses import dataclass
 from memory.files.procfs import read_long_file, to_number
 
 _MB = 1 << 20
-_OF_PATH = re.compile(r"/job_(\d+)(?:/step_([^/]+))?")
+_PATH_IDS = re.compile(r"/job_(\d+)(?:/step_([^/]+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmWords:
-    """job_id: as typed in `sacct -j`: of an array ARRAY_TASK. requested_bytes: of this node; None: all of it,
-    or not told. from_environment: False where only the cgroup's path tells of the job. node_job_id:
-    SLURM_JOB_ID, which of a task of an array is another number.
-    """
+    """The job that a process belongs to."""
 
     job_id: str
+    """Id for `sacct -j`: ARRAY_TASK for an array."""
     step_id: str | None = None
     requested_bytes: int | None = None
+    """Memory of this node; None: all of it, or not known."""
     requested_as: str | None = None
     end_time_s: float | None = None
     name: str | None = None
     node: str | None = None
     from_environment: bool = True
+    """False if only the cgroup's path names the job."""
     node_job_id: str | None = None
+    """SLURM_JOB_ID, which for a task of an array is another number."""
 
     @property
     def id_on_node(self) -> str:
-        """What the cgroups of this node and `watch --job` call it: each task of an array is a job there."""
+        """Id in the cgroups of this node and for `watch --job`: each task of an array is a job there."""
         return self.node_job_id or self.job_id
 
 
 def read_slurm(environment: Mapping[str, str], cgroup_path: str | None = None) -> SlurmWords | None:
-    """None outside of a job."""
+    """Return the job of a process with this environment and cgroup; None outside of a job."""
     job = environment.get("SLURM_JOB_ID")
-    of_path = _OF_PATH.search(cgroup_path or "")
+    of_path = _PATH_IDS.search(cgroup_path or "")
     if not job:
-        if of_path is None:
-            return None
-        return SlurmWords(of_path[1], of_path[2], from_environment=False)
+        return None if of_path is None else SlurmWords(of_path[1], of_path[2], from_environment=False)
     array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
-    requested, asked_as = requested_memory(environment)
     end = environment.get("SLURM_JOB_END_TIME", "")
     return SlurmWords(
         f"{array}_{task}" if array and task else job,
         environment.get("SLURM_STEP_ID") or (of_path[2] if of_path else None),
-        requested,
-        asked_as,
+        *requested_memory(environment),
         float(end) if end.isdigit() else None,
         environment.get("SLURM_JOB_NAME"),
         environment.get("SLURMD_NODENAME"),
@@ -64,13 +61,13 @@ def read_slurm(environment: Mapping[str, str], cgroup_path: str | None = None) -
 
 
 def step_of_path(cgroup_path: str) -> str | None:
-    """`batch`, `0`: of the step whose cgroup that is, or lies in."""
-    found = _OF_PATH.search(cgroup_path)
+    """Step id, `batch` or `0`, in the path of a cgroup."""
+    found = _PATH_IDS.search(cgroup_path)
     return found[2] if found else None
 
 
 def environment_of(pid: int, root: str = "") -> Mapping[str, str]:
-    """Of a process as it was started; empty where it may not be read."""
+    """Environment with which a process was started; empty if it is not readable."""
     if pid == os.getpid() and not root:
         return os.environ
     entries = os.fsdecode(read_long_file(f"{root}/proc/{pid}/environ") or b"").split("\0")
@@ -78,16 +75,11 @@ def environment_of(pid: int, root: str = "") -> Mapping[str, str]:
 
 
 def requested_memory(environment: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """(bytes of this node, the words for it), of Slurm's variables; None where they do not say."""
-    node = to_number(environment.get("SLURM_MEM_PER_NODE", "").encode())
-    if node:
-        return node * _MB, "--mem"
-    cpu = to_number(environment.get("SLURM_MEM_PER_CPU", "").encode())
-    cpus = to_number(environment.get("SLURM_CPUS_ON_NODE", "").encode())
-    if cpu and cpus:
-        return cpu * cpus * _MB, f"--mem-per-cpu x {cpus}"
-    gpu = to_number(environment.get("SLURM_MEM_PER_GPU", "").encode())
-    gpus = to_number(environment.get("SLURM_GPUS_ON_NODE", "").encode())
-    if gpu and gpus:
-        return gpu * gpus * _MB, f"--mem-per-gpu x {gpus}"
+    """Return (bytes requested of this node, the option that did it); None if Slurm's variables lack them."""
+    for kind, count_name in (("NODE", ""), ("CPU", "SLURM_CPUS_ON_NODE"), ("GPU", "SLURM_GPUS_ON_NODE")):
+        megabytes = to_number(environment.get(f"SLURM_MEM_PER_{kind}", "").encode())
+        count = to_number(environment.get(count_name, "").encode()) if count_name else 1
+        if megabytes and count:
+            option = f"--mem-per-{kind.lower()} x {count}" if count_name else "--mem"
+            return megabytes * count * _MB, option
     return None, None

@@ -1,4 +1,4 @@
-"""What is still to be had: the limit that counts here, less what others hold of it."""
+"""Memory that is available here: the limit that applies to this process, less what others hold of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from memory.accounting.slurm_environment import requested_memory
-from memory.estimate import constants
+from memory.estimate.constants import CUDA_CONTEXT
 from memory.measure.gpus import is_ordered, visible_gpus
 from memory.measure.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from memory.estimate.estimate import Estimate
 
-
-POLLED = "--mem (Slurm polls RSS)"
-"""Where a limit stands that is no cgroup's."""
 GPU_SHARE = "HIGHWATER_GPU_SHARE"
 """Variable: bytes of a GPU that a run can choose to use, if runs in parallel share it (slurm.gpus)."""
 _MOMENT_S = 10.0
@@ -29,31 +26,24 @@ _MOMENT_S = 10.0
 
 @dataclass(frozen=True)
 class Room:
-    """In bytes; None where the system does not tell.
-
-    limit_bytes, limit_at: the smallest limit up the cgroup tree, or the machine's memory (`host`), or what
-    a caller names (`--mem`). counts_rss: what kills is Slurm's poll of RSS, in which mapped files count, and
-    what several processes share counts in each. used_bytes: what others hold of it now, that the kernel
-    cannot take back.
-    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. gpu_share_bytes: this run's share of
-    it, if runs in parallel use it. gpu_at: what has that memory, as text. raised: what one types for a limit
-    with room for what is estimated; None: it cannot be had.
-    """
+    """Available memory in bytes; None: not known."""
 
     limit_bytes: int | None = None
+    """The smallest limit up the cgroup tree, what the job requested from Slurm, or the machine's memory."""
     limit_at: str | None = None
+    """Which of them: a cgroup's path, `--mem`, or `host`."""
     used_bytes: int = 0
+    """Part of the limit that others hold and the kernel cannot reclaim."""
     gpu_total_bytes: int | None = None
     gpu_used_bytes: int = 0
-    counts_rss: bool = False
     gpu_share_bytes: int | None = None
+    """This run's share of the GPU, if runs in parallel use it."""
     gpu_at: str = "the GPU"
+    """Device that has the GPU memory, as text."""
+    swapped_bytes: int = 0
+    """Pages of this job that are in swap."""
     raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
-
-    @property
-    def polled_bytes(self) -> int | None:
-        """The limit, where Slurm's poll of RSS is what keeps it."""
-        return self.limit_bytes if self.limit_at == POLLED else None
+    """Override that raises the limit enough for an estimate; None: it cannot be raised."""
 
     @property
     def free_bytes(self) -> int | None:
@@ -61,9 +51,7 @@ class Room:
 
     @property
     def gpu_free_bytes(self) -> int | None:
-        if self.gpu_total_bytes is None:
-            return None
-        return max(0, self.gpu_total_bytes - self.gpu_used_bytes)
+        return None if self.gpu_total_bytes is None else max(0, self.gpu_total_bytes - self.gpu_used_bytes)
 
     @property
     def gpu_choice_bytes(self) -> int | None:
@@ -75,7 +63,6 @@ class Room:
         return {
             "limit_bytes": self.limit_bytes,
             "limit_at": self.limit_at,
-            "counts_rss": self.counts_rss,
             "used_by_others_bytes": self.used_bytes,
             "free_bytes": self.free_bytes,
             "gpu_total_bytes": self.gpu_total_bytes,
@@ -84,45 +71,36 @@ class Room:
 
 
 def room(
-    found: Snapshot | None = None,
-    *,
-    own: bool = False,
-    gpu: bool = False,
-    waiting_bytes: int = 0,
-    counts_rss: bool = False,
+    found: Snapshot | None = None, *, own: bool = False, gpu: bool = False, waiting_bytes: int = 0
 ) -> Room:
-    """The room here and now.
+    """Return the memory that is available here and now.
 
-    own: this process is the run itself, so that what it holds is not held by others. waiting_bytes: nor is
-    what processes hold that wait for the run, and are a part of its estimate. gpu: ask for the GPU as well:
-    torch in the run itself, else the driver (a tenth of a second). counts_rss: Slurm
-    polls RSS here, so that what the job asked for is its limit: such a cluster sets none of a cgroup.
+    Args:
+        found: what was measured, by default now.
+        own: this process is the run, so that its memory is not held by others.
+        gpu: ask for the GPU as well: torch if this is the run, else the driver (a tenth of a second).
+        waiting_bytes: held by processes that wait for the run and are a part of its estimate.
     """
     found = snapshot() if found is None else found
     mine = (found.main.anon_bytes or 0) + (found.main.shmem_bytes or 0) if own else 0
     mine += waiting_bytes
     total, available = found.host.total_bytes, found.host.available_bytes
     of_host = None if total is None or available is None else max(0, total - available - mine)
-    gpu_total, gpu_used = (
-        ((own and _gpu_by_torch()) or _gpu_by_driver(int(time.monotonic() / _MOMENT_S))) if gpu else (None, 0)
-    )
-    of_gpu = (gpu_total, gpu_used, counts_rss, _gpu_share() if gpu else None)
     limit, at = found.limit_bytes, found.limit_at
     used = max(0, (found.unreclaimable_bytes or 0) - mine) if found.scope == "job" else 0
-    asked = requested_memory(os.environ)[0] if counts_rss else None
-    if asked is not None and (limit is None or asked < limit):
-        limit, at, used = asked, POLLED, 0
+    requested = requested_memory(os.environ)[0]
+    if requested is not None and (limit is None or requested < limit):  # a site that sets no cgroup limit
+        limit, at, used = requested, "--mem", 0
     if limit is None or at is None or at == "host":
-        return Room(limit, at, of_host or 0, *of_gpu)
-    if total is not None and of_host is not None and total - of_host < limit - used:
-        # the machine itself has less to give than the limit would allow
-        limit, at, used = total, "host", of_host
-    return Room(limit, at, used, *of_gpu)
-
-
-def _gpu_share() -> int | None:
+        used = of_host or 0
+    elif total is not None and of_host is not None and total - of_host < limit - used:
+        limit, at, used = total, "host", of_host  # the machine has less to give than the limit would allow
+    swapped = (found.job.swap_bytes if found.job is not None else None) or 0
+    if not gpu:
+        return Room(limit, at, used, swapped_bytes=swapped)
+    of_gpu = (own and _gpu_by_torch()) or _gpu_by_driver(int(time.monotonic() / _MOMENT_S))
     share = os.environ.get(GPU_SHARE, "")
-    return int(share) if share.isdigit() else None
+    return Room(limit, at, used, *of_gpu, int(share) if share.isdigit() else None, swapped_bytes=swapped)
 
 
 def _gpu_by_torch() -> tuple[int, int] | None:
@@ -132,7 +110,7 @@ def _gpu_by_torch() -> tuple[int, int] | None:
         if cuda is None or not cuda.is_available():
             return None
         free, total = cuda.mem_get_info()  # opens this process's context, which is in its estimate
-        return total, max(0, total - free - cuda.memory_reserved() - constants.CUDA_CONTEXT.in_bytes)
+        return total, max(0, total - free - cuda.memory_reserved() - CUDA_CONTEXT.in_bytes)
     except (AttributeError, RuntimeError, AssertionError):
         return None
 

@@ -1,8 +1,7 @@
-"""What a run will need, added up from parts before anything is allocated.
+"""Memory that a run will need, added up from parts before anything is allocated.
 
-Whoever knows a part hands it in as plain numbers: how many bytes, of which kind, and in which phases of a
-run it is there. This room adds them up, adds what the process costs by itself
-(`memory.estimate.constants`), and tells the peak of each phase. Nothing heavy is imported.
+The packages that know a part (model, optimizer, data, process) hand it in as plain numbers: bytes, and the
+phases of a run in which they are held. The peak is the largest sum of a phase. Nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ PHASES = (
     "build", COMPILE_FORWARD, COMPILE_BACKWARD, "forward", "loss", "backward", "backward_end",
     "optimizer_step", "checkpoint", "evaluate", COMPILE_EVALUATION, RESTORE,
 )  # fmt: skip
-"""Moments of a run at which a different set of parts is there; the worst one is its peak.
+"""Moments of a run at which different parts are held.
 
-build: the model and nothing else. compile_*: a compiled model waits for its compiler, whose cache is empty,
-before the first forward pass, the first backward pass and the first evaluation. forward: its end, before the
-loss. loss: the worst moment from the logits to the gradient of the last hidden states. backward: in the last
-block, with all that was saved still there. backward_end: at the embedding, with all gradients there. restore:
-a checkpoint is read back; only a run that goes on has it.
+build: the model alone. compile_*: a compiled model waits for its compiler, whose cache is empty, before the
+first forward pass, backward pass and evaluation. forward: its end, before the loss. loss: the worst moment
+from the logits to the gradient of the last hidden states. backward: in the last block, with everything that
+was saved. backward_end: at the embedding, with all gradients. restore: a checkpoint is read, in a resumed run
+only.
 """
 ALWAYS = PHASES
 STEP = ("forward", "loss", "backward", "backward_end", "optimizer_step")
+AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
 
 _MB = 1 << 20
 _GB = 1 << 30
@@ -36,27 +36,27 @@ _GB = 1 << 30
 
 @dataclass(frozen=True)
 class Part:
-    """Something that takes memory. Amounts in bytes, on the host and on the GPU.
+    """Something that takes memory, in bytes on the host and on the GPU.
 
-    when: the phases in which it is there. A part of different size in different phases is several Parts
-    of one name. heap_bytes: of host_bytes, in pieces so small that the allocator takes them from its heap
-    and leaves holes between them. churned_bytes: of such, taken and given back block by block.
-    displaced_bytes: large ones of such that come and go in a step, each into another's hole. in_turn: of
-    several runs in one process, one holds it at a time. beside: held
-    by other processes of the job, such as workers. is_anon: page tables are not, which the kernel counts, nor
-    mapped files, which count where Slurm polls RSS.
+    A part of different size in different phases is several Parts of one name.
     """
 
     name: str
     host_bytes: int = 0
     gpu_bytes: int = 0
     when: tuple[str, ...] = ALWAYS
-    beside: bool = False
+    """Phases in which it is held."""
+    in_other_process: bool = False
+    """Held by other processes of the job, such as compilers."""
     is_anon: bool = True
-    heap_bytes: int = 0
-    churned_bytes: int = 0
-    displaced_bytes: int = 0
+    """Page tables are not: the kernel counts them apart."""
     in_turn: bool = False
+    """One of several runs in one process holds it at a time."""
+
+    @classmethod
+    def on(cls, on_gpu: bool, name: str, amount: int, *when: str, in_turn: bool = False) -> Part:
+        """Return a part on the GPU, or else on the host."""
+        return cls(name, *((0, amount) if on_gpu else (amount, 0)), when=when, in_turn=in_turn)
 
     def __post_init__(self) -> None:
         unknown = set(self.when) - set(PHASES)
@@ -66,24 +66,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Parts, and what follows from them.
+    """Parts of a run, and the peaks that follow from them.
 
-    host_bytes, gpu_bytes: the peak of a run that begins anew, of all its processes.
+    host_bytes and gpu_bytes are the peaks of a run that starts from step 0, of all its processes.
     """
 
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> Estimate:
-        """Of parts from several places; empty ones are left out."""
+        """Return the estimate of these parts; empty ones are left out."""
         return cls(tuple(part for part in parts if part.host_bytes or part.gpu_bytes))
 
     def host_at(self, phase: str, *, own: bool = False) -> int:
-        """Bytes on the host in a phase. own: of the run's own process alone, anon and shmem."""
+        """Bytes on the host in a phase. own: anon and shmem of the run's own process alone."""
         return sum(
             part.host_bytes
             for part in self.parts
-            if phase in part.when and not (own and (part.beside or not part.is_anon))
+            if phase in part.when and not (own and (part.in_other_process or not part.is_anon))
         )
 
     def gpu_at(self, phase: str) -> int:
@@ -92,12 +92,12 @@ class Estimate:
 
     @property
     def host_phase(self) -> str:
-        """The phase of the host's peak, of a run that begins anew."""
+        """Phase of the host's peak in a run from step 0."""
         return max((phase for phase in PHASES if phase != RESTORE), key=self.host_at)
 
     @property
     def gpu_phase(self) -> str:
-        """The phase of the GPU's peak, of a run that begins anew."""
+        """Phase of the GPU's peak in a run from step 0."""
         return max((phase for phase in PHASES if phase != RESTORE), key=self.gpu_at)
 
     @property
@@ -110,17 +110,17 @@ class Estimate:
 
     @property
     def own_bytes(self) -> int:
-        """Peak of anon and shmem of the run's own process: what its VmHWM less file pages will show."""
+        """Peak of anon and shmem of the run's own process: its VmHWM without mapped files."""
         return max(self.host_at(phase, own=True) for phase in PHASES if phase != RESTORE)
 
     @property
     def warm_bytes(self) -> int:
-        """Peak on the host where the compiler finds all in its cache, and its phases pass."""
+        """Peak on the host when torch.compile finds everything in its cache."""
         return max(self.host_at(phase) for phase in PHASES if phase not in (RESTORE, *COMPILES))
 
     @property
     def resumed_bytes(self) -> int:
-        """Peak on the host when the run goes on from a checkpoint, which is read back first."""
+        """Peak on the host of a resumed run, which first reads its checkpoint."""
         return max(self.host_bytes, self.host_at(RESTORE))
 
     def at_host_peak(self) -> dict[str, int]:
@@ -155,18 +155,17 @@ class Estimate:
 
 
 def recommended_mem(estimate: Estimate, margin: float = 0.15) -> int:
-    """What to ask a scheduler for (Slurm's --mem), in bytes: the peak, resumed or not, with a margin.
+    """Bytes to request from a scheduler (Slurm's --mem): the peak, resumed or not, with a margin.
 
-    Rounded up to 256 MB, from 8 GB on to whole gigabytes: a request reads well, and page cache has some
-    room to live in.
+    Rounded up to 256 MB, from 8 GB on to whole gigabytes, which leaves some room for page cache.
     """
     wanted = estimate.resumed_bytes * (1 + margin)
     unit = 256 * _MB if wanted <= 8 * _GB else _GB
     return -int(-wanted // unit) * unit
 
 
-def told(parts: Mapping[str, int], least: float = 0.02) -> dict[str, int]:
-    """The parts worth a line, those below a share of the whole as one `other`."""
+def largest_parts(parts: Mapping[str, int], least: float = 0.02) -> dict[str, int]:
+    """The parts by name that are at least this share of the whole, and the rest as one `other`."""
     whole = sum(parts.values())
     large = {name: amount for name, amount in parts.items() if amount >= least * whole}
     rest = whole - sum(large.values())

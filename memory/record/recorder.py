@@ -42,8 +42,7 @@ class Recorder:
         rank: of this process.
         echo: takes each stage's line; None prints nothing.
 
-    ring: where the supervisor keeps its samples, if there is one. polled_bytes: the limit of an RSS that
-    Slurm polls.
+    ring: where the supervisor keeps its samples, if there is one.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Recorder:
     ) -> None:
         self.path, self.attempt, self.rank, self.echo = path, attempt, rank, echo
         self.ring = None if path is None else str(path.parent / "memory.ring")
-        self.polled_bytes: int | None = None
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
         self._descriptor: int | None = None
         self._file: tuple[int, int] | None = None

@@ -45,7 +45,6 @@ def stage_line(
     error: str | None = None,
     rise_bytes: int | None = None,
     highest_u_bytes: int | None = None,
-    polled_bytes: int | None = None,
 ) -> str:
     """One stage in one line: where memory stands after it, and what changed while it ran.
 
@@ -53,22 +52,18 @@ def stage_line(
     unit. Parts that do not apply are left out. A number shorter than usual is made up for at the end
     of its part, so that the bars of successive lines stand below each other. rise_bytes: how far resident
     memory went above where the stage began, if it came down again; highest_u_bytes: the highest sample of U,
-    likewise. polled_bytes: the limit that Slurm keeps by polling RSS, which counts there in place of U.
+    likewise.
     """
-    u: int | None = after.rss_bytes
-    if polled_bytes and u is not None:
-        first, of_it = _polled(u, polled_bytes), [_in_rss(after)]
-        highest_u_bytes = None
-    else:
-        u, first, of_it = after.unreclaimable_bytes, _job(after), [_split(after), _rss(after)]
-    parts = [part for part in (*of_it, _workers(after), _gpu(after)) if part is not None]
+    u = after.unreclaimable_bytes
+    found = _split(after), _rss(after), _workers(after), _gpu(after)
+    parts = [part for part in found if part is not None]
     in_gb = (
         u is not None
         and byte_exponent(u) == GB_EXPONENT
         and all(part.exponent == GB_EXPONENT for part in parts)
     )
     columns = [
-        first,
+        _job(after),
         *(part.render(with_unit=not in_gb) for part in parts),
         _change(change, seconds, error, rise_bytes, highest_u_bytes),
     ]
@@ -141,22 +136,6 @@ def _job(after: Snapshot) -> str:
         missing += max(0, 2 - len(percent))
         text = f"{scope} {used} {whose} {of} unreclaimable ({percent}%)"
     return text + " " * missing
-
-
-def _polled(rss_bytes: int, limit_bytes: int) -> str:
-    """Of the run's own processes; the poll counts the small ones beside it too."""
-    used, percent = format_bytes(rss_bytes), f"{100 * rss_bytes / limit_bytes:.0f}"
-    missing = max(0, len("99.9 GB") - len(used)) + max(0, 2 - len(percent))
-    text = f"{used} rss of --mem {format_bytes(limit_bytes)}, polled by Slurm ({percent}%)"
-    return text + " " * missing
-
-
-def _in_rss(after: Snapshot) -> _Part | None:
-    parts = {"anon": after.anon_bytes, "mapped files": after.file_bytes}
-    known = {name: amount for name, amount in parts.items() if amount is not None}
-    return (
-        _Part(" ".join(f"{name} {{}}" for name in known) + "{unit}", tuple(known.values())) if known else None
-    )
 
 
 def _split(after: Snapshot) -> _Part | None:

@@ -134,8 +134,7 @@ class Stage(ContextDecorator):
         of_job = before.get("unreclaimable_bytes"), after.get("unreclaimable_bytes")
         rise = _rise(self.peak.rss_bytes, *mains)
         highest = _highest(self.peak.sampled_unreclaimable_bytes, *of_job)
-        polled = self._recorder.polled_bytes
-        line = stage_line(label, self.after, self.change, self.seconds, told, rise, highest, polled)
+        line = stage_line(label, self.after, self.change, self.seconds, told, rise, highest)
         self._recorder.say(" | ".join([line, *self._words]))
 
     def _record(self, event: str, at: Snapshot, **more: Any) -> None:
@@ -188,11 +187,6 @@ def record_to(
     finally:
         _recorder = outer
         inner.close()
-
-
-def polled_limit_is(limit_bytes: int | None) -> None:
-    """From here on the lines of stages tell RSS against it: Slurm polls that, and no cgroup has the limit."""
-    _recorder.polled_bytes = limit_bytes
 
 
 def note_gpu(gpu: Gpu | None) -> None:

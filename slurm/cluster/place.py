@@ -45,7 +45,6 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
                 limit_at=None if whose is None else f"{whose}{shared}",
                 gpu_total_bytes=None if of_gpu is None else of_gpu // on_a_gpu,
                 gpu_at=f"a GPU that {on_a_gpu} runs share (slurm.pack)" if on_a_gpu > 1 else "the GPU",
-                counts_rss=cluster.counts_rss,
                 raised=partial(_more_mem, config, beside, partitions) if whose == "slurm.mem" else None,
             ),
             "kept": {"device": device_of(config)},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
     from data_loading import Data, MixedData
     from slurm.plans.gpu_slots import GpuSlot
+    from training.memory_plan import MemoryPlan
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
@@ -68,21 +69,24 @@ def plan_all(
 
 @dataclass(frozen=True)
 class EnsemblePlan:
-    """plans: of its runs. words, together: how many go at a time here. memory: of so many."""
+    """Plans of the runs of an ensemble."""
 
     plans: list[Plan]
     words: str
+    """Number that run at a time here, as text."""
     together: int
-    memory: str
+    memory: MemoryPlan
+    """Memory of the process that runs these together, and of its probe."""
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Of each run, which says whose part it is."""
+        """The plan of each run, with the memory of the process that it is a part of."""
         names = [plan.folder.name if plan.folder else None for plan in self.plans]
         ensemble = {"members": names, "together": self.together}
-        return [{**plan.to_json(), "ensemble": ensemble} for plan in self.plans]
+        memory = self.memory.to_json()
+        return [{**plan.to_json(), "ensemble": ensemble, "memory": memory} for plan in self.plans]
 
     def render(self) -> str:
-        return f"{render_plans(self.plans)}\n{self.words}\nmemory {self.memory}"
+        return f"{render_plans(self.plans)}\n{self.words}\nmemory {self.memory.summary()}"
 
 
 def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
@@ -102,7 +106,8 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
         choice = (
             probe(members[0], len(members)) if asked == AUTO else Choice(min(int(asked), len(members)), {})
         )
-        memory = make_plan(members[0], tokenize=False, together=choice.together).memory.summary()
+        held = max([choice.together, *choice.speedups])  # the run probes again, and holds the largest size
+        memory = make_plan(members[0], tokenize=False, together=held).memory
         found.append(EnsemblePlan(plans, choice.words(len(members)), choice.together, memory))
     return found
 

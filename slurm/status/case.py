@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from memory.accounting.sacct import Job, Row
-from memory.accounting.slurm_times import moment
+from memory.accounting.sacct import Job, Row, moment
 from memory.explain import Explanation
 from slurm.states import FROM_SLURM
 from slurm.status.run_evidence import Known

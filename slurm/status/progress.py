@@ -17,8 +17,8 @@ _COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
 @dataclass(frozen=True)
 class Progress:
     """step, total_steps: optimizer steps. tokens_per_s, seconds_per_step: of the last rows of metrics.csv.
-    peak_bytes: the highest U that was seen, what the run held itself where only the machine limits, its RSS
-    where Slurm polls that; limit_bytes: what it stays under, None where there is no limit.
+    peak_bytes: the highest U that was seen, or what the run held itself where only the machine limits;
+    limit_bytes: what it stays under, None where there is no limit.
     """
 
     step: int | None = None
@@ -57,10 +57,6 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     # U of a machine is also that of runs side by side, and of all else that goes on there
     own = highest.own_bytes if highest.limit_at == "host" else None
     peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
-    polled = integer(status.get("polled_limit_bytes"))
-    if polled:  # no cgroup has it, and what is polled is RSS
-        resident = highest.rss_bytes or read_peak(folder / "memory.ring").rss_bytes
-        peak, limit = resident or peak, polled
     return Progress(
         integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
         peak, limit,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from experiment_utils.json_values import seconds
-from memory.accounting.sacct import Row
-from memory.accounting.slurm_times import moment
+from memory.accounting.sacct import Row, moment
 from slurm.records.start_records import ENDED, GAVE_UP, PREEMPTED
 from slurm.records.submissions import LOCAL
 from slurm.records.submitter_liveness import NO_ROOM

@@ -25,12 +25,12 @@ from memory.accounting.sacct import (
     client_environment,
     from_sacct,
     from_scontrol,
+    moment,
     read_gathering,
     run_client,
     to_seconds,
     why_not,
 )
-from memory.accounting.slurm_times import moment
 from slurm.cluster.sbatch_errors import is_unreached
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"

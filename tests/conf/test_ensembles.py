@@ -72,7 +72,6 @@ def test_lists_that_cannot_be_varied_are_refused(golden: Golden) -> None:
         ("training.compile", {"compile": True}),
         ("training.profile", {"profile": "3:4"}),
         ("memory.attribute", {"attribute": True}),
-        ("memory.trace", {"trace": True}),
         ("slurm.nodes", {"nodes": 2}),
         ("slurm.tasks_per_node", {"tasks_per_node": 2}),
         ("slurm.gpus_per_node", {"gpus_per_node": 2}),

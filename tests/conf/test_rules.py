@@ -238,16 +238,12 @@ MASKED = {"documents": "masked"}
     ("plain", "where", "added"),
     [
         ({"arch": {"n_experts": 4}}, "optimizer.name", {"optimizer": {"name": "muon"}}),
-        ({"arch": {"n_experts": 4}}, "memory.trace", {"memory": {"trace": True}}),
         ({"arch": {"n_experts": 4}}, "training.compile", {"training": {"compile": True}}),
-        ({"memory": {"trace": True}}, "memory.trace", {"optimizer": {"name": "adafactor"}}),
-        ({"dataset": MASKED}, "memory.trace", {"memory": {"trace": True}}),
         (
             {"arch": {"family": "mingru"}, "dataset": MASKED},
             "training.compile",
             {"training": {"compile": True}},
         ),
-        ({"arch": {"family": "lstm"}}, "memory.trace", {"memory": {"trace": True}}),
         ({"arch": {"family": "lstm"}}, "training.compile", {"training": {"compile": True}}),
         ({"arch": {"family": "lstm"}}, "training.dead_units", {"training": {"dead_units": True}}),
         ({"arch": {"family": "lstm"}}, "dataset.documents", {"dataset": MASKED}),

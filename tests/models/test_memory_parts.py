@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 from conf.schema import Arch, Model
 from memory.estimate.estimate import STEP, Estimate
 from models import LossModel, build_model, device_loss, lm_loss, memory_loss
-from models.memory_loss import loss_of_evaluation, loss_peak
-from models.memory_parts import StepSizes, model_parts, saved_bytes
-from models.memory_saved import masks_alive
+from models.memory_loss import evaluation_loss_bytes, loss_peak_bytes
+from models.memory_parts import ALLOCATOR, StepSizes, model_parts, saved_bytes
+from models.memory_saved import mask_bytes
 from models.shape import resolve_shape, shape_problems
 from models.transformer import LanguageModel
 from tests.searched import examples
@@ -148,6 +148,12 @@ def built(arch: Arch, step: StepSizes) -> LanguageModel:
     return model
 
 
+def tensors(model: Model, arch: Arch, step: StepSizes, positions: int) -> Estimate:
+    """The estimate of a model without the holes that its tensors leave."""
+    parts = model_parts(model, arch, VOCAB, positions, step)
+    return Estimate.of(part for part in parts if part.name != ALLOCATOR)
+
+
 def batch_of(step: StepSizes) -> tuple[torch.Tensor, torch.Tensor | None]:
     # Many different ids, so that experts get about as many tokens each.
     ids = torch.arange(step.tokens).mul(37).remainder(VOCAB).view(step.micro_batch, step.seq_len)
@@ -179,7 +185,7 @@ def test_what_autograd_saves(arch: Arch, step: StepSizes) -> None:
     )
     is_partly = step.activation_checkpointing is not True and kernel_saves_mask
     if step.activation_checkpointing and not is_partly:  # a mask that checkpointing holds is no saved tensor
-        told -= masks_alive(resolve_shape(SIZE, arch), arch, step)
+        told -= mask_bytes(resolve_shape(SIZE, arch), arch, step)
     # The ids of the embedding are an input.
     assert told == pytest.approx(found, rel=0.02)
 
@@ -197,7 +203,7 @@ def test_the_peak_of_a_step(arch: Arch, step: StepSizes) -> None:
                 loss = LossModel(model)(ids, ids, positions, step.loss_chunk)
             loss.backward()
             del loss
-    estimate = Estimate.of(model_parts(SIZE, arch, VOCAB, step.seq_len, step))
+    estimate = tensors(SIZE, arch, step, step.seq_len)
     inside = 0
     if step.precision == "bf16" and step.loss_chunk == 64:
         inside = 4 * VOCAB * (step.loss_chunk + SIZE.d_model)  # and inside a product of 16 bits
@@ -224,7 +230,7 @@ def test_more_of_anything_needs_no_less(
     step = StepSizes(batch, seq_len, precision, 256, activation_checkpointing=checkpointing)
 
     def peak(model: Model, step: StepSizes) -> int:
-        return Estimate.of(model_parts(model, arch, VOCAB, 1024, step)).host_bytes
+        return tensors(model, arch, step, 1024).host_bytes
 
     least = peak(model, step)
     assert least > 0
@@ -275,5 +281,5 @@ def test_peak_of_the_loss_on_a_gpu(
             loss = lm_loss(hidden, weight, labels, chunk, bias=bias, softcap=arch.logit_softcap)
         peaks[with_gradients] = live.peak - before
         del loss
-    assert 0.94 * peaks[True] < loss_peak(shape, arch, VOCAB, step) < 1.15 * peaks[True]
-    assert 0.94 * peaks[False] < loss_of_evaluation(shape, arch, VOCAB, step) < 1.15 * peaks[False]
+    assert 0.94 * peaks[True] < loss_peak_bytes(shape, arch, VOCAB, step) < 1.15 * peaks[True]
+    assert 0.94 * peaks[False] < evaluation_loss_bytes(shape, arch, VOCAB, step) < 1.15 * peaks[False]

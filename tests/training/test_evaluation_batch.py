@@ -12,7 +12,7 @@ from tiny_run import make_run, run_here, tiny_config
 from conf.schema import Arch, Config, Model
 from models.memory_parts import StepSizes
 from training import evaluation, evaluation_batch
-from training.evaluation_batch import LEAST_ROOM_BYTES, TOKENS_AT_ONCE, evaluated_bytes, evaluation_step
+from training.evaluation_batch import LEAST_ROOM_BYTES, TOKENS_AT_ONCE, evaluation_bytes, evaluation_step
 from training.memory_parts import estimate_run, step_sizes
 
 VOCAB = 50_257
@@ -59,17 +59,17 @@ def test_a_larger_batch_takes_little_more_gpu_memory(micro_batch: int, arch: Arc
     found = evaluation_step(config, vocab_size, step)
     assert found.micro_batch % micro_batch == 0
     assert found.loss_chunk <= step.tokens
-    room = max(LEAST_ROOM_BYTES, 1.25 * evaluated_bytes(config, vocab_size, step))
-    assert evaluated_bytes(config, vocab_size, found) <= room
+    room = max(LEAST_ROOM_BYTES, 1.25 * evaluation_bytes(config, vocab_size, step))
+    assert evaluation_bytes(config, vocab_size, found) <= room
     twice = dataclasses.replace(found, micro_batch=2 * found.micro_batch)
-    assert twice.tokens > TOKENS_AT_ONCE or evaluated_bytes(config, vocab_size, twice) > room
+    assert twice.tokens > TOKENS_AT_ONCE or evaluation_bytes(config, vocab_size, twice) > room
 
 
 def test_the_estimate_counts_the_batch_of_an_evaluation() -> None:
     config = config_of(256, device="cuda", precision="bf16")
     step, estimate = sizes(config, 257), estimate_run(config, vocab_size=257, micro_batch=32)
-    found = evaluated_bytes(config, 257, evaluation_step(config, 257, step))
-    assert found > 2 * evaluated_bytes(config, 257, step)
+    found = evaluation_bytes(config, 257, evaluation_step(config, 257, step))
+    assert found > 2 * evaluation_bytes(config, 257, step)
     more = estimate.gpu_at("evaluate") - estimate.gpu_at("checkpoint")
     assert found <= more <= 1.1 * found
 

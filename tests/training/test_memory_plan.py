@@ -1,4 +1,4 @@
-"""Whether a run fits: what is told, what is refused, what `auto` becomes and stays."""
+"""Whether a run fits: plans, refusals, and the micro-batch of `auto`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,17 @@ from hypothesis import strategies as st
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
 from conf.budget import micro_batch as micro_batch_of
-from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
+from conf.schema import Config, Dataset, Model, Tokenizer, Training
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_bytes
 from memory.estimate import available, constants
 from memory.estimate.available import Room
 from memory.estimate.estimate import STEP, Estimate, Part
-from memory.estimate.trace import Traced
 from models import build_model
-from models.memory_parts import StepSizes
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status, update_run
-from training.memory_parts import _split_block, compilers_at_once, estimate_run, step_sizes
+from training.memory_parts import _split_block, compilers_at_once, estimate_run
 from training.memory_plan import MemoryNeeds, divisors
-from training.memory_trace import code_digest, trace_run
 from training.micro_batch import died_for_memory
 from training.plan import make_plan, resolve
 
@@ -58,7 +55,7 @@ def needs(config: Config, free: int) -> MemoryNeeds:
     return MemoryNeeds(resolve(config), limited(free), vocab_size=VOCAB)
 
 
-def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path, golden: Golden) -> None:
+def test_needs_are_the_sum_of_their_parts(tmp_path: Path, golden: Golden) -> None:
     plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
     told = json.loads(json.dumps(plan.to_json()["memory"]))
     assert told["host_bytes"] == sum(told["host_parts"].values()) == told["host_by_phase"][told["host_phase"]]
@@ -68,35 +65,12 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path, gol
     page = plan.render()
     golden.lines(page, "/job", numbers=False)
     mem_mb = told["recommended_mem_bytes"] >> 20
-    assert f"--mem={mem_mb // 1024}G:" in page or f"--mem={mem_mb}M:" in page
-    assert max(map(len, page.splitlines())) < 200
+    assert f"--mem={mem_mb // 1024}G " in page or f"--mem={mem_mb}M " in page
+    rows = (f"{label:<8}{text}" for label, text in plan.memory.rows())
+    assert max(map(len, rows)) <= 80
 
 
-@pytest.mark.usefixtures("cpu_build")
-def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> None:
-    polled = Room(GB, "--mem (Slurm polls RSS)", counts_rss=True)
-
-    def needed(**options: Any) -> int:
-        config = config_of(tmp_path, 64)
-        config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, **options))
-        data = {"file_bytes": 4 * GB}
-        return MemoryNeeds(config, polled, vocab_size=VOCAB, data=data).at(32).host_bytes
-
-    alone = needed()
-    config = config_of(tmp_path, 64)
-    plain = MemoryNeeds(config, limited(GB), vocab_size=VOCAB, data={"file_bytes": 0}).at(32).host_bytes
-    assert alone - plain >= constants.LIBRARIES_MAPPED.in_bytes
-    assert needed(reader="mmap") > 4 * GB
-    assert needed(max_resident=50 * MB) - alone == 50 * MB
-
-    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, reader="mmap"))
-    found = MemoryNeeds(resolve(config), polled, vocab_size=VOCAB, data={"file_bytes": 4 * GB}).plan(32)
-    assert found.problem is not None
-    assert "dataset.reader=auto" in found.problem.what
-    assert any("dataset.reader=pread" in line for line in found.advice)
-
-
-def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> None:
+def test_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> None:
     """They are gone by the steps that follow: the peak is that of the worst moment, no sum of all."""
     config = config_of(tmp_path, 64, compile=True, micro_batch=1, seq_len=16)
     told = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
@@ -110,21 +84,21 @@ def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> 
     assert format_bytes(told["warm_bytes"]) in page
 
 
-def test_of_a_large_step_the_compilers_are_not_the_peak(tmp_path: Path) -> None:
+def test_compilers_are_not_the_peak_of_a_large_step(tmp_path: Path) -> None:
     config = config_of(tmp_path, compile=True, micro_batch=64, effective_batch=64, seq_len=512)
     told = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
     assert told["host_bytes"] == told["warm_bytes"]
     assert "C++ compilers" not in told["host_parts"]
 
 
-def test_without_a_compiler_nothing_is_told_of_it(tmp_path: Path) -> None:
+def test_plan_without_compile_has_no_compilers(tmp_path: Path) -> None:
     plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
     assert plan.to_json()["memory"]["warm_bytes"] == plan.to_json()["memory"]["host_bytes"]
     assert "torch.compile" not in plan.render()
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_plan_knows_the_builds_of_torch_apart(
+def test_plan_depends_on_the_build_of_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     """A CPU run of the CUDA build was killed in the memory that the plan recommended."""
@@ -143,7 +117,7 @@ def test_plan_knows_the_builds_of_torch_apart(
     assert any("ROCm" in name for name in planned["rocm"]["host_parts"])
 
 
-def test_the_memory_of_a_gpu_includes_what_cuda_and_its_libraries_hold(tmp_path: Path) -> None:
+def test_gpu_memory_includes_cuda_and_its_libraries(tmp_path: Path) -> None:
     found = needs(config_of(tmp_path, 64, device="cuda"), 32 * GB).at(8)
     parts = found.at_gpu_peak()
     assert parts["CUDA context"] == constants.CUDA_CONTEXT.in_bytes
@@ -206,12 +180,12 @@ def test_page_locked_copy_of_a_checkpoint_is_rounded_up_tensor_by_tensor(
 
 
 @pytest.mark.parametrize(("set_to", "run"), [("", 2), ("4", 4), ("0", 2), ("many", 2)])
-def test_how_many_compilers_run_at_once(set_to: str, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_compilers(set_to: str, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", set_to)
     assert compilers_at_once() == run
 
 
-def test_what_each_override_would_save_is_what_its_own_plan_tells(tmp_path: Path) -> None:
+def test_savings_are_those_of_a_plan_with_the_override(tmp_path: Path) -> None:
     """As it stands in run.json, where `explain` finds it when the run has died."""
     now = {"micro_batch": 8, "loss_chunk": 1024}
     config = config_of(tmp_path, **now)
@@ -228,20 +202,20 @@ def test_what_each_override_would_save_is_what_its_own_plan_tells(tmp_path: Path
         assert saved == {"host_bytes": alone.host_bytes, "gpu_bytes": alone.gpu_bytes}
 
 
-def test_the_nearest_that_fits_is_told_among_the_savings(tmp_path: Path) -> None:
+def test_nearest_that_fits_is_among_the_savings(tmp_path: Path) -> None:
     config = config_of(tmp_path, micro_batch=32, seq_len=512)
     fitting = needs(config, 32 * GB).at(1).host_bytes
     plan = needs(config, int(1.2 * fitting)).plan(32)
     assert plan.problem is not None
     nearest = needs(config, int(1.2 * fitting)).nearest(32)
     assert nearest is not None
-    assert plan.to_json()["savings"][nearest[0]]["host_bytes"] == nearest[1]
+    assert plan.to_json()["savings"][nearest[0]]["host_bytes"] == nearest[1].host_bytes
 
 
 @pytest.mark.parametrize(
     ("width", "micro_batch", "typed"), [(256, 8, "training.micro_batch=4"), (64, 1, "model=")]
 )
-def test_what_is_advised_where_it_is_close_saves_a_good_part(
+def test_advice_close_to_the_limit_saves_memory(
     tmp_path: Path, width: int, micro_batch: int, typed: str, golden: Golden
 ) -> None:
     """Recomputing one window's activations takes a third more time, and saves a hundredth."""
@@ -253,7 +227,7 @@ def test_what_is_advised_where_it_is_close_saves_a_good_part(
     golden.text(line, numbers=False)
 
 
-def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
+def test_memory_lowers_the_micro_batch_and_never_raises_it(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     plenty = make_plan(config, tokenize=False, room=Room())
     assert plenty.budget.micro_batch == micro_batch_of(config.training) == 32
@@ -270,7 +244,7 @@ def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("cpu_build")
-def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path, golden: Golden) -> None:
+def test_run_that_cannot_fit_is_refused_with_the_nearest(tmp_path: Path, golden: Golden) -> None:
     asked = needs(config_of(tmp_path, micro_batch=32), int(1.6 * GB))
     found = asked.plan(32)
     assert found.problem is not None
@@ -291,21 +265,21 @@ def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Pa
     assert make_plan(mended, tokenize=False, room=limited(int(1.6 * GB))).memory.fits
 
 
-def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path, golden: Golden) -> None:
+def test_checkpointing_is_the_last_saving(tmp_path: Path, golden: Golden) -> None:
     config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=2, effective_batch=2)
     free = needs(config, GB).at(1).host_bytes
     asked = needs(config, int(0.9 * free))
     nearest = asked.nearest(2)
     assert nearest is not None
     assert "training.activation_checkpointing=true" in nearest[0]
-    assert nearest[1] < 0.9 * free
+    assert nearest[1].host_bytes < 0.9 * free
     assert needs(config, 300 * MB).nearest(2) is None
     problem = needs(config, 300 * MB).plan(2).problem
     assert problem is not None
     golden.text(problem.what, numbers=False)
 
 
-def test_what_fits_without_its_margin_is_not_told_as_what_does_not_fit(tmp_path: Path) -> None:
+def test_run_that_fits_without_its_margin_is_not_refused(tmp_path: Path) -> None:
     """32d in 330 MB: not even one window was to fit, and `auto` started it with one."""
     config = config_of(tmp_path, micro_batch="auto", checkpoint_writing="foreground")
     smallest = min(needs(config, 32 * GB).at(size).host_bytes for size in (1, 2, 4, 8, 16, 32))
@@ -323,34 +297,8 @@ def test_what_fits_without_its_margin_is_not_told_as_what_does_not_fit(tmp_path:
     assert "model=" in problem.what
 
 
-def test_half_of_the_blocks_come_before_all_of_them(tmp_path: Path) -> None:
-    config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1)
-    free = needs(config, GB).at(1).host_bytes
-    partly = config_of(
-        tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1, activation_checkpointing=6
-    )
-    wholly = config_of(
-        tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1, activation_checkpointing=True
-    )
-    half, all_of_them = (needs(one, GB).at(1).host_bytes for one in (partly, wholly))
-    assert all_of_them < half < free
-    assert needs(config, GB).at(1, partly).host_bytes == half
-    nearest = needs(config, int(1.101 * half)).nearest(1)
-    assert nearest == ("training.activation_checkpointing=6", half)
-    assert needs(config, int(1.101 * all_of_them)).nearest(1) == (
-        "training.activation_checkpointing=true",
-        all_of_them,
-    )
-    first = needs(config, GB)
-    one, true = (
-        dataclasses.replace(config, training=dataclasses.replace(config.training, activation_checkpointing=a))
-        for a in (1, True)
-    )
-    assert first.at(1, one).host_bytes > first.at(1, true).host_bytes
-
-
 @given(st.integers(200, 6000), st.sampled_from([1, 6, 30, 64]))
-def test_the_largest_that_fits_is_the_largest(free_mb: int, batch: int) -> None:
+def test_largest_micro_batch_is_the_largest_that_fits(free_mb: int, batch: int) -> None:
     config = config_of(Path("/tmp"), width=64, effective_batch=batch)
     asked = needs(config, free_mb * MB)
     largest = asked.plan(1).largest_micro_batch
@@ -358,7 +306,7 @@ def test_the_largest_that_fits_is_the_largest(free_mb: int, batch: int) -> None:
     assert largest == max(fitting, default=None)
 
 
-def test_auto_is_pinned_and_only_ever_gets_smaller(tmp_path: Path) -> None:
+def test_auto_is_pinned_and_only_gets_smaller(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     asked = needs(config, 32 * GB)
     assert asked.micro_batch() == 32
@@ -371,7 +319,7 @@ def test_auto_is_pinned_and_only_ever_gets_smaller(tmp_path: Path) -> None:
     assert needs(config_of(tmp_path, micro_batch=16), GB).micro_batch(pinned=4) == 16, "as typed"
 
 
-def test_auto_takes_its_share_of_a_gpu(tmp_path: Path) -> None:
+def test_auto_uses_its_share_of_a_gpu(tmp_path: Path) -> None:
     config = config_of(tmp_path, device="cuda", precision="bf16", effective_batch=64, seq_len=256)
 
     def asked(**gpu: int) -> MemoryNeeds:
@@ -425,20 +373,20 @@ def test_micro_batch_and_loss_chunk_of_a_gpu_fill_it(tmp_path: Path) -> None:
     assert MemoryNeeds(on_cpu, Room(), vocab_size=50_257).micro_batch() == 16
 
 
-def test_auto_gets_smaller_in_memory_where_fewer_windows_take_more(tmp_path: Path) -> None:
+def test_auto_gets_smaller_in_memory_not_in_windows(tmp_path: Path) -> None:
     """Of 128 or 256 tokens the logits are whole and there three times; of 512 they are in chunks."""
     config = config_of(tmp_path, width=128, seq_len=128)
     asked = needs(config, 32 * GB)
     host = {size: asked.at(size).host_bytes for size in (1, 2, 4, 8)}
     assert host[4] < min(host[1], host[2])
     assert asked.micro_batch(pinned=8, after_oom=True) == 4
-    assert asked.micro_batch(pinned=4, after_oom=True) == 4, "neither 2 nor 1 would mend it"
+    assert asked.micro_batch(pinned=4, after_oom=True) == 4, "neither 2 nor 1 takes less"
     assert asked.micro_batch(pinned=2, after_oom=True) == 1
     assert needs(config, host[4] // 2).micro_batch() == 4, "where none fits, the one that takes least"
     assert needs(config, host[4] // 2).micro_batch(pinned=8) == 4
 
 
-def test_what_died_for_memory_is_known(tmp_path: Path) -> None:
+def test_death_for_memory_is_recognized(tmp_path: Path) -> None:
     run = {"attempts": [{"attempt": 1}, {"attempt": 2}]}
     assert not died_for_memory(tmp_path, {})
     assert not died_for_memory(tmp_path, run)
@@ -465,7 +413,7 @@ def test_what_died_for_memory_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> None:
+def test_killed_run_keeps_its_micro_batch(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, micro_batch="auto", max_steps=500, checkpoint_every=5))
 
     def killed_in_attempt(number: int) -> dict[str, Any]:
@@ -499,7 +447,7 @@ def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("state", ["refused", "with a warning"])
-def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_refused_or_warned(tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     huge = Estimate.of([Part("all", 1 << 60)])
     monkeypatch.setattr("training.memory_plan.estimate_run", lambda *args, **options: huge)
     config = tiny_config(tmp_path, max_steps=2, evals=1)
@@ -519,7 +467,7 @@ def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: 
         assert " memory.refuse=false" not in log, "it was started"
 
 
-def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:
+def test_estimate_does_not_import_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from conf.schema import Config; from training.plan import resolve\n"
         "from training.memory_parts import estimate_run\n"
@@ -529,7 +477,7 @@ def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=240)
 
 
-def test_parts_of_the_data(tmp_path: Path) -> None:
+def test_tokens_in_memory_and_page_tables(tmp_path: Path) -> None:
     def parts(**dataset: Any) -> dict[str, int]:
         config = config_of(tmp_path)
         config = resolve(dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, **dataset)))
@@ -542,93 +490,7 @@ def test_parts_of_the_data(tmp_path: Path) -> None:
     assert parts()["page tables"] == 4 * MB, "2 MB a GiB mapped"
 
 
-def test_a_trace_is_of_the_step_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks that share a step accumulate nothing, and hold no gradients of an earlier micro-batch."""
-    seen = []
-
-    def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
-        seen.append(sizes.accumulates)
-        return Traced({}, 0)
-
-    monkeypatch.setattr("training.memory_trace.trace_run", trace_run)
-    config = resolve(config_of(tmp_path, effective_batch=8))
-    config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
-    for ranks in (1, 2):
-        MemoryNeeds(config, Room(), vocab_size=VOCAB, ranks=ranks).plan(4)
-    assert seen == [True, False]
-
-
-@pytest.mark.slow
-def test_an_average_that_is_weighted_by_the_rate_is_traced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = config_of(tmp_path, effective_batch=4)
-    given = dataclasses.asdict(config.optimizer) | {"name": "schedule_free", "momentum": 0.0}
-    traced_config = dataclasses.replace(
-        config,
-        optimizer=Optimizer(**given),
-        memory=dataclasses.replace(config.memory, trace=True),
-    )
-    found = make_plan(traced_config, tokenize=False, room=Room()).memory.estimate
-    assert any(part.name.endswith("(traced)") for part in found.parts)
-
-
-def test_a_trace_is_kept_by_the_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed block takes other memory in the same shape, and what was kept is not told for it."""
-    for path in ("models/blocks.py", "training/step.py", "analysis/page.py"):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text("x = 1\n")
-    before = code_digest(tmp_path)
-    (tmp_path / "analysis/page.py").write_text("x = 2\n")
-    assert code_digest(tmp_path) == before
-    (tmp_path / "models/blocks.py").write_text("x = 2\n")
-    assert code_digest(tmp_path) != before
-
-    def traced(build: object, step: object, *, shape: dict[str, Any]) -> Traced:
-        assert shape["code"] == code_digest(Path(__file__).parents[2])
-        return Traced({}, 0)
-
-    monkeypatch.setattr("training.memory_trace.traced", traced)
-    config = resolve(config_of(tmp_path))
-    trace_run(config, step_sizes(config, VOCAB, 4, {}), VOCAB)
-
-
-@pytest.mark.slow
-def test_a_step_that_accumulates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of the first micro-batch are there while the second is computed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = resolve(config_of(tmp_path, width=64, effective_batch=8, loss_chunk=10_000))
-    config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
-    needs = MemoryNeeds(config, Room(), vocab_size=VOCAB)
-    whole, halves = (needs.plan(size).estimate for size in (8, 4))
-    formula = needs.at(4)
-    parts = {part.name: part.host_bytes for part in halves.parts}
-    assert parts["gradients (traced)"] > 0
-    assert halves.host_bytes < whole.host_bytes
-    assert halves.host_bytes == pytest.approx(formula.host_bytes, rel=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss_chunk", ["auto", 10_000])
-def test_a_trace_comes_near_the_formula(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_chunk: int | str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = config_of(tmp_path, width=64, effective_batch=8, loss_chunk=loss_chunk)
-    traced_config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
-    plain, traced = (make_plan(each, tokenize=False, room=Room()) for each in (config, traced_config))
-    found = traced.memory.estimate
-    assert any(part.name.endswith("(traced)") for part in found.parts)
-    assert found.host_bytes == pytest.approx(plain.memory.estimate.host_bytes, rel=0.1)
-    assert traced.identity == plain.identity
-    kept = list((tmp_path / "highwater" / "traces").iterdir())
-    assert len(kept) == 1
-    make_plan(traced_config, tokenize=False, room=Room())
-    assert list((tmp_path / "highwater" / "traces").iterdir()) == kept
-
-
-def test_logits_that_dominate_a_step_take_a_second_block_on_a_gpu() -> None:
+def test_dominant_logits_take_a_second_block_on_a_gpu() -> None:
     """Bytes of the phase `loss`: the block is what other tensors of the step leave no room for."""
     logits = Part("logits and loss", 0, 400, when=("loss",))
     small, large = (Part("activations", 0, size, when=("loss",)) for size in (15, 1000))

@@ -31,9 +31,8 @@ COUNTED = (
 NOT_COUNTED = (
     # estimates of memory
     "models/memory_loss.py", "models/memory_lstm.py", "models/memory_parts.py", "models/memory_saved.py",
-    "models/memory_sizes.py", "training/distributed/memory_parts.py", "training/ensemble/memory_parts.py",
+    "models/memory_sizes.py", "training/distributed/memory_parts.py",
     "training/gpu_check.py", "training/memory_parts.py", "training/memory_plan.py",
-    "training/memory_trace.py",
     # commands
     "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
     "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",

@@ -1,4 +1,4 @@
-"""What several ranks change in the memory of a run: DDP's buckets, FSDP2's parts and gathering. No torch."""
+"""Memory of a run on several ranks: DDP's buckets, FSDP2's shards and gathering. No torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHARDED = (
     "weights set aside",
 )
 _GATHERED_AT_ONCE = 2
-"""Blocks: the next one is fetched while one computes."""
+"""Blocks: the next one is gathered while one computes."""
 
 
-def of_ranks(
+def parts_of_ranks(
     parts: Iterable[Part],
     parallel: str,
     ranks: int,
@@ -33,42 +33,41 @@ def of_ranks(
 ) -> Iterator[Part]:
     """The parts of one rank, then those of the others on its node as one part of each phase.
 
-    parameter_bytes: of the whole model in fp32, of which each of so many layers has block_bytes. state_bytes:
-    of the whole optimizer.
+    Args:
+        parts: of one run without ranks.
+        parameter_bytes: of the whole model in fp32.
+        block_bytes: of each of its `layers`.
+        state_bytes: of the whole optimizer.
     """
-    rest_bytes = max(0, parameter_bytes - layers * block_bytes)
-    own = list(
-        _of_one(list(parts), parallel, ranks, parameter_bytes, rest_bytes, block_bytes, state_bytes, step)
+    own = Estimate.of(
+        _with_buckets(parts, parameter_bytes, step)
+        if parallel != "fsdp"
+        else _sharded(parts, ranks, parameter_bytes, layers, block_bytes, state_bytes, step)
     )
-    yield from own
-    estimate = Estimate.of(own)
+    yield from own.parts
     for phase in PHASES:
-        others = (ranks_here - 1) * estimate.host_at(phase)
-        yield Part("other ranks on this node", others, when=(phase,), beside=True)
+        others = (ranks_here - 1) * own.host_at(phase)
+        yield Part("other ranks on this node", others, when=(phase,), in_other_process=True)
 
 
-def _of_one(
-    parts: list[Part],
-    parallel: str,
+def _with_buckets(parts: Iterable[Part], parameter_bytes: int, step: StepSizes) -> Iterator[Part]:
+    """Gradients are views of DDP's buckets, which stay when the gradients are dropped; while micro-batches
+    are accumulated the gradients are apart.
+    """
+    yield from parts
+    when = STEP if step.accumulates else ("forward", "loss")
+    yield Part.on(step.on_gpu, "gradient buckets", parameter_bytes, *when, "checkpoint", "evaluate")
+
+
+def _sharded(
+    parts: Iterable[Part],
     ranks: int,
     parameter_bytes: int,
-    rest_bytes: int,
+    layers: int,
     block_bytes: int,
     state_bytes: int,
     step: StepSizes,
 ) -> Iterator[Part]:
-    """rest_bytes: embedding, head and last norm."""
-
-    def of(name: str, amount: int, *when: str) -> Part:
-        return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
-
-    if parallel != "fsdp":
-        yield from parts
-        # Gradients are views of the buckets, which stay when the gradients are dropped; but while
-        # micro-batches are accumulated the gradients are apart.
-        when = STEP if step.accumulates else ("forward", "loss")
-        yield of("gradient buckets", parameter_bytes, *when, "checkpoint", "evaluate")
-        return
     for part in parts:
         if part.name not in _SHARDED or part.when == ("build",):
             yield part
@@ -80,8 +79,9 @@ def _of_one(
         yield replace(
             part, host_bytes=part.host_bytes // ranks, gpu_bytes=part.gpu_bytes // ranks, when=later
         )
-    at_once = rest_bytes + _GATHERED_AT_ONCE * block_bytes
-    yield of("gathered parameters", min(at_once, parameter_bytes), *STEP, "evaluate")
+    rest_bytes = max(0, parameter_bytes - layers * block_bytes)  # embedding, head and last norm
+    at_once = min(rest_bytes + _GATHERED_AT_ONCE * block_bytes, parameter_bytes)
+    yield Part.on(step.on_gpu, "gathered parameters", at_once, *STEP, "evaluate")
     # Gradients of a block before they are divided over the ranks.
-    yield of("whole gradients", min(at_once, parameter_bytes), "backward", "backward_end")
+    yield Part.on(step.on_gpu, "whole gradients", at_once, "backward", "backward_end")
     yield Part("gathered for a checkpoint", host_bytes=parameter_bytes + state_bytes, when=("checkpoint",))

@@ -7,9 +7,8 @@ import signal
 from dataclasses import dataclass
 
 from experiment_utils.json_values import mappings, seconds, text
-from memory.accounting.sacct import Job, Row
+from memory.accounting.sacct import Job, Row, moment
 from memory.accounting.slurm_environment import requested_memory, step_of_path
-from memory.accounting.slurm_times import moment
 from memory.explain.evidence.log_patterns import last_match, patterns
 from memory.explain.evidence.run_facts import RunFacts
 

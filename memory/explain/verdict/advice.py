@@ -55,7 +55,7 @@ def _below_the_poll(s: Signals) -> Iterable[Advice]:
     facts, polled, reader = s.facts, polled_bytes(s.facts), s.facts.setting("dataset.reader")
     top = max(facts.samples, key=lambda sample: sample.tree_rss_bytes or 0, default=None)
     maps_little = top is not None and 4 * (top.tree_anon_bytes or 0) > 3 * (top.tree_rss_bytes or 0)
-    reads_already = s.is_ours and (reader == "pread" or (polled and reader == "auto"))
+    reads_already = s.is_ours and reader in ("pread", "auto")  # auto is pread there
     if not maps_little and not reads_already:
         yield from _read_less(s) if s.is_ours else _READ_WITHOUT_MAP
     yield from smaller_steps(facts)

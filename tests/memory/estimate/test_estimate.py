@@ -1,4 +1,4 @@
-"""Parts added up by phase, what a scheduler is asked for, and what is still to be had."""
+"""Parts added up by phase, the recommended request, and available memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.estimate.available import Room, room
-from memory.estimate.estimate import PHASES, RESTORE, Estimate, Part, recommended_mem, told
+from memory.estimate.estimate import PHASES, RESTORE, Estimate, Part, largest_parts, recommended_mem
 from memory.measure.cgroup import Cgroup
 from memory.measure.host import Host
 from memory.measure.process import Process
@@ -23,14 +23,14 @@ parts = st.lists(
         st.integers(0, 100 * GB),
         st.integers(0, 10 * GB),
         when=st.sets(st.sampled_from(PHASES)).map(tuple),
-        beside=st.booleans(),
+        in_other_process=st.booleans(),
         is_anon=st.booleans(),
     )
 )
 
 
 @given(parts)
-def test_the_peak_is_the_worst_phase_and_its_parts_make_it_up(found: list[Part]) -> None:
+def test_peak_is_the_largest_phase_and_the_sum_of_its_parts(found: list[Part]) -> None:
     estimate = Estimate.of(found)
     by_phase = {
         phase: sum(part.host_bytes for part in found if phase in part.when)
@@ -40,18 +40,18 @@ def test_the_peak_is_the_worst_phase_and_its_parts_make_it_up(found: list[Part])
     assert estimate.host_bytes == max(by_phase.values())
     assert sum(estimate.at_host_peak().values()) == estimate.host_bytes
     assert sum(estimate.at_gpu_peak().values()) == estimate.gpu_bytes
-    assert sum(told(estimate.at_host_peak()).values()) == estimate.host_bytes
+    assert sum(largest_parts(estimate.at_host_peak()).values()) == estimate.host_bytes
     assert estimate.own_bytes <= estimate.host_bytes <= estimate.resumed_bytes
     assert estimate.to_json()["host_by_phase"][RESTORE] <= estimate.resumed_bytes
 
 
-def test_a_phase_that_there_is_not_is_no_part_of_an_estimate() -> None:
+def test_unknown_phase_is_refused() -> None:
     with pytest.raises(ValueError, match="bakcward"):
         Part("gradients", 1, when=("bakcward",))
 
 
 @given(st.integers(1, 2000 * GB))
-def test_what_is_asked_for_is_enough_and_round(needed: int) -> None:
+def test_recommended_memory_is_enough_and_round(needed: int) -> None:
     asked = recommended_mem(Estimate.of([Part("all", needed)]))
     assert asked >= 1.15 * needed - 1
     assert asked <= 1.15 * needed + GB
@@ -59,7 +59,7 @@ def test_what_is_asked_for_is_enough_and_round(needed: int) -> None:
     assert asked <= 8 * GB or asked % GB == 0
 
 
-def test_going_on_from_a_checkpoint_counts_in_what_is_asked_for() -> None:
+def test_recommended_memory_covers_resuming() -> None:
     estimate = Estimate.of([Part("model", GB), Part("read back", 6 * GB, when=(RESTORE,))])
     assert estimate.host_bytes == GB
     assert recommended_mem(estimate) > 7 * GB
@@ -72,7 +72,7 @@ def seen(
     return Snapshot(0.0, Process(1, anon_bytes=own), job=job, host=Host(total, available))
 
 
-def test_what_others_hold_of_the_limit_is_not_free() -> None:
+def test_memory_of_others_is_not_free() -> None:
     found = room(seen(limit=8 * GB, anon_of_all=3 * GB, own=GB))
     assert (found.limit_bytes, found.limit_at, found.used_bytes, found.free_bytes) == (
         8 * GB, "/job", 3 * GB, 5 * GB,
@@ -82,36 +82,40 @@ def test_what_others_hold_of_the_limit_is_not_free() -> None:
     assert waited.free_bytes == 6 * GB + GB // 2
 
 
-def test_a_machine_with_less_than_the_limit_is_what_counts() -> None:
+def test_machine_with_less_than_the_limit_counts() -> None:
     found = room(seen(limit=50 * GB, anon_of_all=GB, own=0, available=20 * GB))
     assert (found.limit_at, found.free_bytes) == ("host", 20 * GB)
 
 
-def test_without_a_limit_it_is_what_the_machine_has_available() -> None:
+def test_without_a_limit_the_machine_counts() -> None:
     found = room(seen(limit=None, anon_of_all=GB, own=GB), own=True)
     assert (found.limit_at, found.limit_bytes, found.free_bytes) == ("host", 100 * GB, 91 * GB)
 
 
-def test_what_is_not_known_is_no_limit() -> None:
+def test_unknown_memory_is_no_limit() -> None:
     found = room(Snapshot(0.0, Process(1)))
     assert (found.limit_bytes, found.free_bytes, found.gpu_free_bytes) == (None, None, None)
 
 
-def test_where_slurm_polls_rss_what_was_asked_for_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a cluster limits no cgroup, and the machine is not the job's."""
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "2048")
-    seen_here = seen(limit=None, anon_of_all=3 * GB, own=GB)
-    found = room(seen_here, own=True, counts_rss=True)
-    assert (found.limit_bytes, found.used_bytes) == (2 * GB, 0)
-    assert found.limit_at is not None
-    assert found.limit_at.startswith("--mem ")
-    assert room(seen_here, own=True).limit_at == "host", "elsewhere the cgroup tells"
-    assert room(seen(limit=GB, anon_of_all=0, own=0), counts_rss=True).limit_bytes == GB, "the smaller kills"
-    monkeypatch.delenv("SLURM_MEM_PER_NODE")
-    assert room(seen_here, own=True, counts_rss=True).limit_at == "host"
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_MEM_PER_NODE": "2048"},
+        {"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "4"},
+        {"SLURM_MEM_PER_GPU": "1024", "SLURM_GPUS_ON_NODE": "2"},
+    ],
+)
+def test_request_of_the_job_is_a_limit(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = room(seen(limit=None, anon_of_all=3 * GB, own=GB), own=True)
+    assert (found.limit_bytes, found.limit_at, found.used_bytes) == (2 * GB, "--mem", 0)
+    assert room(seen(limit=GB, anon_of_all=0, own=0)).limit_at == "/job"
+    monkeypatch.setenv(next(iter(variables)), "garbage")
+    assert room(seen(limit=None, anon_of_all=0, own=0)).limit_at == "host"
 
 
-def test_the_room_here_is_a_room() -> None:
+def test_room_of_this_machine() -> None:
     here = room(own=True, gpu=True)
     assert isinstance(here, Room)
     assert here.free_bytes is None or here.limit_bytes is None or here.free_bytes <= here.limit_bytes

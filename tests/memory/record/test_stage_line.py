@@ -82,12 +82,6 @@ CHANGES = {
 LINES = {
     "eight workers, a GPU": stage_line("train step 1,200", BIG, {"anon_bytes": 35 * MB}, 34.04),
     "small": stage_line("open", SMALL, {"anon_bytes": 300_000, "file_bytes": 250 * MB}, 0.42),
-    # U would be all of the machine's, which never comes near
-    "polled by Slurm": stage_line(
-        "train", replace(SMALL, job=NO_LIMIT.job, host=HOST), {"anon_bytes": 2 * MB}, 1.0,
-        highest_u_bytes=11 * GB, polled_bytes=GB,
-    ),
-    "polled, rss unknown": stage_line("x", replace(NO_LIMIT, main=Process(1)), {}, 1.0, polled_bytes=GB),
     "limit of the host": stage_line("x", NO_LIMIT, {}, 1.0),
     "no limit known": stage_line("x", Snapshot(0.0, process(2 * GB), (), NO_LIMIT.job), {}, 1.0),
     "no cgroup": stage_line("x", ALONE, {}, 1.0),

@@ -13,7 +13,7 @@ from tiny_run import make_run, run_core, tiny_config, write_text
 import data_loading
 from conf import Config
 from conf.overrides import Setting, parse
-from conf.schema import Dataset, Study
+from conf.schema import Dataset, Ensemble, Study
 from data_loading import Data, prepare_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -23,11 +23,12 @@ from experiment_utils.errors import UserError
 from memory.estimate.available import Room
 from memory.estimate.estimate import Estimate, Part
 from slurm.plans.gpu_slots import GpuSlot
-from slurm.plans.sweep_plans import check_side_by_side, plan_all, render_plans
+from slurm.plans.sweep_plans import check_side_by_side, plan_all, plan_ensembles, render_plans
 from slurm.submit.request_checks import check_swept
 from tests.golden_text import Golden
 from training.attempt.begin import create_run
 from training.attempt.run_files import Status, record_attempt
+from training.ensemble.probe import Choice
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
@@ -41,6 +42,30 @@ def test_a_run_in_two_studies_is_two_runs(tmp_path: Path) -> None:
     header, *rows, total = render_plans(plan_all(configs, tokenize=True)).splitlines()
     assert [line.split()[0] for line in (header, *rows)] == ["study", "a", "b"]
     assert total.startswith("2 runs, ")
+
+
+def test_json_of_an_ensemble_has_the_memory_of_its_process(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    alone = plan_all([config], tokenize=True)[0].memory.estimate.host_bytes
+    together = dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"], together=3))
+    (ensemble,) = plan_ensembles([together])
+    memory = [plan["memory"]["host_bytes"] for plan in ensemble.to_json()]
+    assert memory == [ensemble.memory.estimate.host_bytes] * 3
+    assert memory[0] > alone
+
+
+def test_memory_of_an_ensemble_includes_the_largest_probed_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(tmp_path)
+    needs = {}
+    for sizes in ({}, {2: 0.9, 3: 1.0}):
+        choice = Choice(1, sizes)
+        monkeypatch.setattr("training.ensemble.probe.probe", lambda *_, choice=choice: choice)
+        (ensemble,) = plan_ensembles([dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"]))])
+        needs[len(sizes)] = ensemble.memory.estimate.host_bytes
+    together = dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"], together=3))
+    assert needs[2] == plan_ensembles([together])[0].memory.estimate.host_bytes > needs[0]
 
 
 def test_runs_side_by_side_have_to_fit_together(tmp_path: Path, golden: Golden) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_runs import sample_of, write_ring
 
 from experiment_utils.metrics_file import _TAIL_BYTES
 from slurm.status.progress import read_progress
@@ -33,16 +32,3 @@ def test_the_pace_of_a_few_rows(tmp_path: Path) -> None:
     """None of them is left out."""
     (tmp_path / "metrics.csv").write_text(HEADER + rows(2))
     assert read_progress(tmp_path, {}, {}).seconds_per_step == pytest.approx(0.1)
-
-
-def test_where_slurm_polls_rss_the_high_water_mark_is_of_it(tmp_path: Path) -> None:
-    """Against --mem: U and the limit that a supervisor sees there are the machine's."""
-    samples = [sample_of(t, 100 + 10 * t, limit=64 << 30) for t in (1, 9, 5)]
-    write_ring(tmp_path, samples, limit_at="host")
-    status = {"state": "running", "polled_limit_bytes": 700 * MB}
-    highest = max(sample.tree_rss_bytes or 0 for sample in samples)
-    outcome = {"peak_unreclaimable_bytes": 5 << 30, "limit_bytes": 64 << 30, "limit_at": "host"}
-    for ended in ({}, outcome):
-        found = read_progress(tmp_path, status, ended)
-        assert (found.peak_bytes, found.limit_bytes) == (highest, 700 * MB)
-        assert read_progress(tmp_path, {}, ended).limit_bytes == 64 << 30
