@@ -150,7 +150,7 @@ def sacct(folder: Path, name: str) -> str:
 def test_a_job_by_its_number(tmp_path: Path, explain: Explain) -> None:
     done = explain("--job", "43", PATH=sacct(tmp_path, "22.05-swallowed"))
     assert done.stdout.startswith("oom_cgroup"), done.stderr
-    assert "43.0 OUT_OF_MEMORY 0:125 (sacct)" in done.stdout
+    assert "43.0 OUT_OF_MEMORY 0:125" in done.stdout
 
 
 def test_a_runs_own_job_is_asked_for(tmp_path: Path, explain: Explain) -> None:
@@ -177,7 +177,7 @@ def test_the_job_of_a_run_that_nobody_watched_is_asked_for(
     )
     done = explain(run, PATH=sacct(tmp_path, "22.05-swallowed"))
     assert done.stdout.startswith("oom_cgroup"), done.stdout
-    assert "43.0 OUT_OF_MEMORY 0:125 (sacct)" in done.stdout
+    assert "43.0 OUT_OF_MEMORY 0:125" in done.stdout
 
 
 def test_it_loads_nothing_heavy() -> None:
