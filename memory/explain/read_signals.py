@@ -69,7 +69,7 @@ def read_signals(facts: RunFacts) -> Signals:
 
 
 def _end(facts: RunFacts, rows: SlurmRows) -> dict[str, Any]:
-    """How it ended, by its own files; by Slurm's row if they do not say."""
+    """The end of the run by its own files, else by Slurm's row."""
     passed = mappings(facts.outcome.get("signals_passed_on"))
     sent = [name for entry in passed if (name := text(entry.get("signal"))) in ASKING]
     asked_by = facts.signal if facts.signal in ASKING else "".join(sent[-1:])

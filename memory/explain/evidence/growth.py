@@ -1,4 +1,4 @@
-"""How memory grew: the last rise of an amount, a leak, and page cache that came with it."""
+"""Growth of memory: the last rise of an amount, a leak, and page cache that came with it."""
 
 from __future__ import annotations
 

@@ -164,7 +164,10 @@ class RunFacts:
 
     @property
     def log_name(self) -> str:
-        return self.evidence.log_name
+        """Names of the logs that have text."""
+        names = [name for name, log in self.logs.items() if log.strip()]
+        names += [self.evidence.added_log_name] * bool(self.added_log)
+        return ", ".join(names) or self.evidence.log_name
 
     def _of_this_attempt(self, log: str) -> str:
         """From the line on with which the last attempt begins; nothing if that is an earlier one."""

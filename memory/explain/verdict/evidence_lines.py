@@ -9,7 +9,7 @@ from memory.explain.evidence.growth import step_of
 from memory.explain.signals import Signals
 from memory.explain.verdict.templates import Text, fill_all, first, when
 
-_LONGEST_PATH = 48
+_LONGEST_PATH = 32
 
 
 def lines_of(s: Signals, names: str) -> tuple[str, ...]:
