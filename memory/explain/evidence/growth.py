@@ -52,11 +52,6 @@ class Rise:
         """Many samples, with a like part of the rise in each fifth of its time."""
         return self.points >= 12 and not self.is_jump and self.least_fifth >= 0.4
 
-    def __str__(self) -> str:
-        rate = f", {format_bytes(self.bytes / self.seconds)}/s" if self.seconds else ""
-        amounts = f"{format_bytes(self.from_bytes)} to {format_bytes(self.to_bytes)}"
-        return f"{amounts} in the last {self.seconds:.3g} s{rate}"
-
 
 def last_rise(points: Sequence[tuple[float, int]]) -> Rise | None:
     """Find the last rise of (time_s, bytes), sorted by time; None if there is none."""
@@ -165,7 +160,7 @@ def _by_time(facts: RunFacts) -> Leaking | None:
         found = last_rise([point for point in points if begin_s <= point[0] <= whole.end_s])
         if found and found.seconds >= lasting_s and found.is_even and found.bytes >= least:
             rate = f"{format_bytes(found.bytes / found.seconds)} a second"
-            line = f"anon rose from {found} in {found.points} samples, at an even rate (memory.ring)"
+            line = f"anon rose evenly over {found.seconds:.3g} s, in {found.points} samples (memory.ring)"
             return Leaking(rate, line, "likely" if found.points >= 20 else "unknown", is_by_time=True)
     return None
 

@@ -109,7 +109,7 @@ ROWS = (
         "processes",
         _copied,
         "Forked workers copied what they shared with the main process: no process grew, together they did",
-        None, "copy_on_write", "copies parts rise", "arrays no_workers more_memory",
+        None, "copy_on_write", "copies parts u", "arrays no_workers more_memory",
         or_else=lambda s: () if s.workers.all_seen else ("neighbours",),
     ),
     TableRow(
@@ -117,25 +117,25 @@ ROWS = (
                     "in part",
         lambda s: _shared(s, of_workers=True),
         "Batches that workers hold ready fill shared memory: workers x batches ahead x the size of a batch",
-        None, "prefetch", "parts rise", "no_workers fewer_batches more_memory",
+        None, "prefetch", "parts u", "no_workers fewer_batches more_memory",
     ),
     TableRow(
         "shared_memory", "a third of U was shared memory of the main process, of several at a time, or of "
                          "none",
         lambda s: _shared(s, of_workers=False),
         "Shared memory filled it: files in /dev/shm or another tmpfs, a memfd or a shared map",
-        None, "shmem", "parts shm rise", "fewer_files more_memory",
+        None, "shmem", "parts shm u", "fewer_files more_memory",
     ),
     TableRow(
         "workers", "three children or more hold 40% of U themselves, none of them most of it",
         _workers, "{workers.count} worker processes together hold {workers.own_bytes:B} of their own",
-        None, "workers", "parts rise", "no_workers more_memory",
+        None, "workers", "parts u", "no_workers more_memory",
     ),
     TableRow(
         "whole_file", "within 30 s page cache came with anon memory: 0.2 bytes for each byte of it, or more",
         lambda s: if_so(_by_cache(s)),
         "A file was read whole into memory, or pages of a private map of one were written to",
-        None, "whole_file_load", "file rise stage stack", "map_file more_memory",
+        None, "whole_file_load", "file u stage stack", "map_file more_memory",
         or_else=lambda s: ("private_writes",),
     ),
     TableRow(
@@ -149,7 +149,7 @@ ROWS = (
         "the run's own estimate is above the limit, and it died before its first step ended",
         lambda s: if_so(s.kill_count and not s.has_made_a_step and s.needed_bytes > s.limit_bytes > 0),
         "By its own estimate the run needs {needed_bytes:B}, more than its limit",
-        None, "too_small", "stage rise", "cheapest_first",
+        None, "too_small", "stage u", "cheapest_first",
     ),
     TableRow(
         "leak", "the run's own watch found it; or anon grew alike in each fifth of its last rise",
@@ -168,7 +168,7 @@ ROWS = (
         "U was near the limit, and its last rise was a fifth of it; or the kernel killed, and no rise was "
         "seen",
         _growth, _says_growth,
-        None, "growth", "cache_before_kill rise stage stack", "unlock_files after_growth",
+        None, "growth", "cache_before_kill u stage stack", "unlock_files after_growth",
         or_else=lambda s: ("neighbours",) * (0.3 < s.neighbours.share < 0.5 and s.kills == "counted"),
     ),
     TableRow(

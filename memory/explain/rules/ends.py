@@ -188,7 +188,7 @@ def _says_running(s: Signals) -> str:
     return f"It is running{now}{_kill_of_others(s)}"
 
 
-_AT_END = "ended peak rise stage stack"
+_AT_END = "ended u stage stack"
 _AFTER = "ended counters stage peak"
 ROWS = (
     TableRow(
@@ -222,7 +222,7 @@ ROWS = (
         "slurm_out_of_memory",
         "a row of the job or of a step says OUT_OF_MEMORY; without a counter, a line of slurmstepd or srun",
         _slurm_oom, _says_slurm_oom,
-        "oom_cgroup", None, "slurm_oom_rows requested max_rss slurm_oom peak rise", "cheapest_first", "seen",
+        "oom_cgroup", None, "slurm_oom_rows requested max_rss slurm_oom u", "cheapest_first", "seen",
     ),
     TableRow(
         "rss_polled",
@@ -275,7 +275,7 @@ ROWS = (
         TableRow(
             kind, "the log has a line of such a manager, and no counter or exit status speaks against it",
             lambda s, kind=kind: _managed(s, kind), says,  # type: ignore[misc]
-            verdict, cause, f"{kind} counters ended peak rise", f"remedy_{kind}",
+            verdict, cause, f"{kind} counters ended u", f"remedy_{kind}",
         )
         for kind, (verdict, cause, says) in _MANAGERS.items()
     ),
@@ -306,7 +306,7 @@ GOOD_OR_UNKNOWN = (
         lambda s: "It left no word of its end" + (
             ", and neither did its supervisor: both were killed" if s.has_samples else ": it was killed"
         ) + ", or the machine went down",
-        "unknown", None, "peak rise stage stack", "run_with_us_if_unwatched",
+        "unknown", None, "u stage stack", "run_with_us_if_unwatched",
     ),
     TableRow(
         "no_evidence", "there is no file of a run, no log and no row",

@@ -175,7 +175,7 @@ ROWS = (
         "memory_refused", "the last error is of refused memory; or of threads, and ulimit -v or -d is set",
         _refused, _says_refused,
         "memory_error", lambda s: "rlimit" if s.rlimits else None,
-        f"error peak rise {_AT_END}", "after_refusal smaller_steps no_workers", "main",
+        f"error u {_AT_END}", "after_refusal smaller_steps no_workers", "main",
     ),
     TableRow(
         "pinned_memory", "`CUDA error: out of memory` out of pin_memory or cudaHostAlloc",
@@ -183,7 +183,7 @@ ROWS = (
         "The host refused page-locked memory (cudaHostAlloc, in pin_memory), unless an earlier error of the "
         "GPU "
         "was reported late",
-        "memory_error", None, f"error peak rise {_AT_END}", "pinned_memory", "main",
+        "memory_error", None, f"error u {_AT_END}", "pinned_memory", "main",
     ),
     TableRow(
         "worker_died", "the last error says that a worker died, or that SIGKILL ended it; no kill was "

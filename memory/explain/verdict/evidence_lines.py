@@ -79,6 +79,25 @@ def _stack(s: Signals) -> str:
     return f"near the limit it was at {users} (memory.blackbox)" if users else ""
 
 
+def _peak(s: Signals) -> str:
+    """The highest U."""
+    of_host = " of the host" * (s.limit_at == "host")
+    return (
+        f"U (what cannot be given back) peaked at {of_limit(s, s.parts.u)}{of_host}, sampled"
+        if s.parts.u
+        else ""
+    )
+
+
+def _rise(s: Signals) -> str:
+    """Last rise of U if it led to the highest U, else the highest U."""
+    if s.rise is None or s.rise.to_bytes < 0.9 * s.parts.u:
+        return _peak(s)
+    rate = f", {format_bytes(s.rise.bytes / s.rise.seconds)}/s" if s.rise.seconds else ""
+    amounts = f"{format_bytes(s.rise.from_bytes)} to {of_limit(s, s.rise.to_bytes)}"
+    return f"U (what cannot be given back) rose from {amounts} in its last {s.rise.seconds:.3g} s{rate}"
+
+
 def _parts(s: Signals) -> str:
     """Composition of U when it was highest."""
     own, mapped = s.workers, s.shared.mapped_by
@@ -168,14 +187,11 @@ LINES: dict[str, tuple[Text, ...]] = {
                    "this run's (memory.ring)",),
     "own_error": ("{how_it_ended}", _reason, "its last error: {error.exception} ({facts.log_name})"),
     "parts": (_parts,),
-    "peak": (lambda s: f"U (what cannot be given back) peaked at {of_limit(s, s.parts.u)}"
-             f"{' of the host' * (s.limit_at == 'host')}, sampled" if s.parts.u else "",),
+    "peak": (_peak,),
     "polled": ("RSS was up to {slurm.rss_bytes:B}, {slurm.asked_bytes:B} were requested ({slurm.source})",),
     "requested": ("the job had requested {slurm.job_asked_bytes:B}",
                   lambda s: f"the step had requested {format_bytes(s.slurm.asked_bytes)} of it"
                   if 0 < s.slurm.asked_bytes < s.slurm.job_asked_bytes else ""),
-    "rise": (lambda s: f"U rose from {s.rise} ({'memory.ring' if s.has_samples else 'memory.jsonl'})"
-             if s.rise else "",),
     "sender": (_sender, _reason),
     "shm": (lambda s: f"/dev/shm: up to {format_bytes(s.shared.used_bytes)} of "
                       f"{format_bytes(s.shared.total_bytes)} "
@@ -187,6 +203,7 @@ LINES: dict[str, tuple[Text, ...]] = {
     "stack": (_stack,),
     "stage": (_stage,),
     "swap": ("swap rose by {swap_rose_bytes:B} while it ran (memory.ring)",),
+    "u": (_rise,),
     "time": (when(lambda s: s.timed_out_by == "cpu limit", "it used up its CPU time (RLIMIT_CPU)"),
              when(lambda s: s.exit_code == 124, "exit code 124 is what timeout(1) returns")),
 }  # fmt: skip
