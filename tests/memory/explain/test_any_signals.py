@@ -94,7 +94,7 @@ def test_certain_has_a_witness(signals: Signals) -> None:
     """A counter of the kernel, Slurm, or the run's own word: its exit status, its state, its last error."""
     end = decided(signals)
     assert end is None or end.verdict in VERDICTS
-    counter = signals.kills != "no counter"
+    counter = signals.kills in ("none", "counted")
     of_slurm = bool(signals.slurm.source) or any(kind.startswith("slurm") for kind in signals.said)
     own = (
         signals.end in ("ok", "error", "signal")

@@ -118,15 +118,15 @@ def test_job_of_a_run_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "asked").exists()
 
 
-@pytest.mark.parametrize("how", ["by its number", "as the run itself wrote it"])
+@pytest.mark.parametrize("by_number", [True, False])
 def test_job_without_a_supervisor(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    tmp_path: Path, by_number: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     recorded_sacct(tmp_path, "22.05-swallowed", monkeypatch)
     monkeypatch.setenv("SLURM_JOB_ID", "43")
     status = {"state": "running", "attempt": 1, "stage": "train", "heartbeat_s": 1.0}
     run = write(tmp_path / "run", run=ours() | {"attempts": [{"job_ids": job_ids()}]}, status=status)
-    assert main(["explain", *(["--job", "43"] if how == "by its number" else [str(run)])]) == 0
+    assert main(["explain", *(["--job", "43"] if by_number else [str(run)])]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("oom_cgroup")
     assert "43.0 OUT_OF_MEMORY 0:125" in shown
