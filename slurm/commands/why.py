@@ -16,7 +16,7 @@ from typing import Any
 from experiment_utils.quantities import format_duration, format_limit, parse_size
 from experiment_utils.typed_here import ROOT, wrap
 from memory.explain import Advice, Explanation
-from memory.explain.verdict.smaller_or_more import OF_SBATCH
+from memory.explain.verdict.advice import OF_SBATCH
 from memory.explain.verdict.text import as_text
 from memory.record.stacks import ask_all
 from memory.show.find_live import find_live

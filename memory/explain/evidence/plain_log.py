@@ -1,24 +1,21 @@
-"""A log as its program wrote it, without colours and without labels that launchers put before each line.
-
-torchrun and torch.distributed write `[rank0]: `, `srun --label` `0: `, mpirun `[1,0]<stderr>:`, docker and
-kubectl
-a time.
-"""
+"""A log as its program wrote it, without colours and without labels that launchers put before each line."""
 
 from __future__ import annotations
 
 import re
 
-_COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
-_RANK = re.compile(r"^(?:\[[A-Za-z_]{0,20}\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:) ?", re.M)
-_OFTEN_OWN = tuple(
-    re.compile(pattern, re.M)
-    for pattern in (
-        r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)? ",
-        r"^ {0,5}\d{1,6}: ?",
-    )
+_REMOVED = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))"  # colours
+    r"|^(?:\[[A-Za-z_]{0,20}\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:) ?",  # torchrun, mpirun
+    re.M,
 )
-"""May be the program's own: removed only if nearly every line has it."""
+_OFTEN_OWN = (
+    re.compile(
+        r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)? ", re.M
+    ),  # docker, kubectl
+    re.compile(r"^ {0,5}\d{1,6}: ?", re.M),  # srun --label
+)
+"""Can be the program's own: removed only if nearly every line has it."""
 _NEARLY_ALL = 0.9
 _IN_A_GROUP = re.compile(r"^(?: {2}){1,20}\| ?", re.M)
 """Margin of Python's exception groups."""
@@ -26,11 +23,9 @@ _IN_A_GROUP = re.compile(r"^(?: {2}){1,20}\| ?", re.M)
 
 def plain(log: str) -> str:
     """Remove what the program did not write."""
-    if "\x1b" in log:
-        log = _COLOURS.sub("", log)
-    log = _RANK.sub("", log)
+    log = _REMOVED.sub("", log)
+    lines = sum(1 for line in log.splitlines() if line.strip())
     for label in _OFTEN_OWN:
-        lines = sum(1 for line in log.splitlines() if line.strip())
         if lines > 1 and sum(1 for _ in label.finditer(log)) >= _NEARLY_ALL * lines:
             log = label.sub("", log)
     return _IN_A_GROUP.sub("", log) if "Exception Group Traceback" in log else log

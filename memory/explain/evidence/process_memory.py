@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiment_utils.json_values import mapping, mappings, seconds, text, unsigned
-from memory.explain.evidence.amounts import u_of
-from memory.explain.evidence.rise import last_rise
-from memory.explain.evidence.run_facts import RunFacts
+from memory.explain.evidence.growth import Rise
+from memory.explain.evidence.run_facts import RunFacts, u_of
 from memory.record.samples import ProcessSample, Sample
 from memory.supervision.sampling_interval import HURRIES_FROM
 
@@ -27,9 +26,8 @@ class Victim:
 
     def __str__(self) -> str:
         child = "a child process" if self.pid or self.name else "another process than the main one"
-        who = "the main process" if self.is_main else child
         named = ", ".join(filter(None, [self.name, f"pid {self.pid}" if self.pid else ""]))
-        return f"{who} ({named})" if named else who
+        return ("the main process" if self.is_main else child) + f" ({named})" * bool(named)
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,8 @@ class Workers:
     smallest_bytes: int = 0
     largest_bytes: int = 0
     """The anon of one of them."""
-    are_forked: bool = False
-    """Some began with the anon of the main process, and share it."""
     copied_bytes: int = 0
-    """Pages that were shared at the fork, and have been copied since: the cgroup holds them, no process grew.
-    """
-    shared_bytes: int = 0
-    """Most that was shared at one time."""
+    """Pages that were shared at a fork, and were copied since: the cgroup holds them, no process grew."""
     all_seen: bool = True
     """Every process of the cgroup could be read, so that no other one holds what looks copied."""
 
@@ -59,30 +52,25 @@ def workers(facts: RunFacts) -> Workers:
     several = [s for s in known if len(s.tree) > 1]
     if not several:
         return Workers()
-    first: dict[int, int] = {}
-    forked: set[int] = set()
+    shared: dict[int, int] = {}
     for sample in several:
-        main = sample.tree[0]
-        shares = anon_of_run(sample) < 0.9 * (sample.tree_anon_bytes or 0)
+        shares = _anon_of_run(sample) < 0.9 * (sample.tree_anon_bytes or 0)
         for child in sample.tree[1:]:
-            if child.pid not in first:
-                first[child.pid] = child.anon_bytes or 0
-                if _looks_forked(child, main, shares=shares):
-                    forked.add(child.pid)
+            is_fork = _looks_forked(child, sample.tree[0], shares=shares)
+            shared.setdefault(child.pid, (child.anon_bytes or 0) * is_fork)
+
+    def grown(sample: Sample) -> int:
+        return sum(max(0, (child.anon_bytes or 0) - shared[child.pid]) for child in sample.tree[1:])
+
     top = max(several, key=lambda sample: sample.unreclaimable_bytes or 0)
-    sizes = sorted(child.anon_bytes or 0 for child in top.tree[1:])
-    own = sum(
-        max(0, (child.anon_bytes or 0) - (first[child.pid] if child.pid in forked else 0))
-        for child in top.tree[1:]
-    )
+    sizes = [child.anon_bytes or 0 for child in top.tree[1:]]
+    rest = [_anon_of_run(sample) - (sample.tree[0].anon_bytes or 0) - grown(sample) for sample in several]
     return Workers(
         count=max(len(sizes), (top.processes or 0) - 1),
-        own_bytes=min(own, max(0, anon_of_run(top) - (top.tree[0].anon_bytes or 0))),
-        smallest_bytes=sizes[0],
-        largest_bytes=sizes[-1],
-        are_forked=bool(forked),
-        copied_bytes=max(0, *(_copied(each, first, forked) for each in several)) if forked else 0,
-        shared_bytes=max((s.tree_anon_bytes or 0) - anon_of_run(s) for s in several),
+        own_bytes=min(grown(top), max(0, _anon_of_run(top) - (top.tree[0].anon_bytes or 0))),
+        smallest_bytes=min(sizes),
+        largest_bytes=max(sizes),
+        copied_bytes=max(0, *rest) if any(shared.values()) else 0,
         all_seen=all(s.neighbours_anon_bytes is not None for s in several),
     )
 
@@ -94,20 +82,10 @@ def _looks_forked(child: ProcessSample, main: ProcessSample, *, shares: bool) ->
     return alike and (shares or (child.file_bytes or 0) < 0.7 * (main.file_bytes or 0))
 
 
-def _copied(sample: Sample, first: dict[int, int], forked: set[int]) -> int:
-    """Anon of the run that no process accounts for: neither main, nor grown forks, nor other children."""
-    grown = (
-        max(0, (child.anon_bytes or 0) - (first.get(child.pid, 0) if child.pid in forked else 0))
-        for child in sample.tree[1:]
-    )
-    return anon_of_run(sample) - (sample.tree[0].anon_bytes or 0) - sum(grown)
-
-
-def anon_of_run(sample: Sample) -> int:
+def _anon_of_run(sample: Sample) -> int:
     """The cgroup's anon less that of processes of others.
 
-    memory.stat of cgroup v1 lags by seconds, usage does not: what of it is no cache is anon, or kernel
-    memory.
+    memory.stat of cgroup v1 lags by seconds, usage does not: usage without cache is anon or the kernel's.
     """
     in_use = (sample.usage_bytes or 0) - (sample.cache_bytes or 0) - (sample.shmem_bytes or 0)
     of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0) - (sample.locked_bytes or 0))
@@ -118,6 +96,7 @@ def anon_of_run(sample: Sample) -> int:
 class Neighbours:
     """Processes in the cgroup that are none of this run's."""
 
+    held_bytes: int = 0
     share: float = 0.0
     """Share of the highest U; 0 if it is not known."""
     rise_bytes: int = 0
@@ -126,90 +105,55 @@ class Neighbours:
     """Part of it that neighbours have."""
 
 
-def neighbours(facts: RunFacts) -> Neighbours:
-    """Measure what others in the cgroup held, and whether they grew at last."""
-    known = [(of_others(facts, sample), u) for sample in facts.samples if (u := u_of(sample)) is not None]
-    others, top = max(known, key=lambda pair: pair[1], default=(0, 1))
-    rise, of_rise = _late_rise(facts)
-    return Neighbours((others or 0) / max(1, top), rise, of_rise)
+def neighbours(facts: RunFacts, rise: Rise | None) -> Neighbours:
+    """Measure what others in the cgroup held, and whether they grew in the last rise of U."""
+    looks = [(s.time_s, u, _of_others(facts, s)) for s in facts.samples if (u := u_of(s)) is not None]
+    known = [(time_s, u, others) for time_s, u, others in looks if others is not None]
+    if not known or rise is None:
+        return Neighbours()
+    _, top, held = max(known, key=lambda look: look[1])
+    half = rise.from_bytes + rise.bytes / 2
+    upper = [(u, others) for time_s, u, others in known if rise.begin_s <= time_s <= rise.end_s and u >= half]
+    grown = [max(0, upper[-1][n] - upper[0][n]) for n in (0, 1)] if upper else [0, 0]
+    return Neighbours(held, held / max(1, top), *grown)
 
 
-def of_others(facts: RunFacts, sample: Sample) -> int | None:
-    """Bytes of U that belong to processes of others; other ranks of the run are not counted."""
-    found = _seen_or_left_over(sample)
+def _of_others(facts: RunFacts, sample: Sample) -> int | None:
+    """Bytes of U that belong to processes of others; other ranks of the run are not counted.
+
+    Far from the limit neighbours are looked at seldom: there it is at least the rest of U.
+    """
+    found, u, own = sample.neighbours_anon_bytes, u_of(sample), unsigned(sample.tree_anon_bytes)
+    is_fresh = found is not None and sample.limit_bytes and (u or 0) > HURRIES_FROM * sample.limit_bytes
+    if u is not None and own is not None and not is_fresh:
+        parts = (sample.shmem_bytes, sample.kernel_bytes, sample.locked_bytes)
+        found = max(0, u - own - sum(unsigned(part) or 0 for part in parts), found or 0)
     return None if found is None else max(0, found - facts.of_other_ranks(sample.time_s))
 
 
-def _seen_or_left_over(sample: Sample) -> int | None:
-    """Anon of neighbours by the last look at them, or at least the rest of U that is not the run's."""
-    seen = unsigned(sample.neighbours_anon_bytes)
-    u, own = u_of(sample), unsigned(sample.tree_anon_bytes)
-    if u is None or own is None:
-        return seen
-    if seen is not None and sample.limit_bytes and u > HURRIES_FROM * sample.limit_bytes:
-        return seen
-    parts = (sample.shmem_bytes, sample.kernel_bytes, sample.locked_bytes)
-    return max(0, u - own - sum(unsigned(part) or 0 for part in parts), seen or 0)
-
-
-def _late_rise(facts: RunFacts) -> tuple[int, int]:
-    found = last_rise([point for point in facts.u_series if point[0] >= (facts.limit_changed_s or 0.0)])
-    if found is None:
-        return 0, 0
-    known = [
-        (u, others)
-        for sample in facts.samples
-        if found.begin_s <= sample.time_s <= found.end_s
-        and (u := u_of(sample)) is not None
-        and (others := of_others(facts, sample)) is not None
-    ]
-    upper = [pair for pair in known if pair[0] >= found.from_bytes + found.bytes / 2]
-    if len(upper) < 2 or upper[-1][0] <= upper[0][0]:
-        return 0, 0
-    return upper[-1][0] - upper[0][0], max(0, upper[-1][1] - upper[0][1])
-
-
 def victim_of(facts: RunFacts) -> Victim | None:
-    """The process that was killed: as the supervisor saw it, the main one if it ended by SIGKILL, else a
-    child.
-    """
-    named = mapping(facts.outcome.get("victim"))
-    main = unsigned(facts.outcome.get("pid")) or unsigned(facts.ring_facts.get("pid"))
+    """The process that was killed: as the supervisor saw it, the main one after SIGKILL, else a child."""
+    named, main = mapping(facts.outcome.get("victim")), unsigned(facts.recorded("pid"))
     if named:
         return Victim(named.get("is_main") is True, unsigned(named.get("pid")), text(named.get("name")))
-    if text(facts.outcome.get("signal")) == "SIGKILL":
-        return Victim(True, main, _name_of(facts, main))
-    if facts.exit_code is None and facts.signal is None:
-        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.group_kills else None
-    lost = [c for c in mappings(facts.outcome.get("children_lost")) if unsigned(c.get("last_anon_bytes"))]
-    at = facts.kill_time_s
-    near = [child for child in lost if at is None or abs((seconds(child.get("time_s")) or 0) - at) < 5]
-    if not near:
-        return Victim(False) if facts.kills else None
-    largest = max(near, key=lambda child: unsigned(child.get("last_anon_bytes")) or 0)
+    names = (p.name for sample in reversed(facts.samples) for p in sample.tree if p.pid == main)
+    all_killed = facts.vanished and facts.counted("oom_group_kill", "oom_group_kills")
+    if text(facts.outcome.get("signal")) == "SIGKILL" or all_killed:
+        return Victim(True, main, next(names, ""))
+    if not facts.kills or (facts.exit_code is None and not facts.signal):
+        return None
+    at, lost = facts.kill_time_s, mappings(facts.outcome.get("children_lost"))
+    near = [c for c in lost if at is None or abs((seconds(c.get("time_s")) or 0) - at) < 5]
+    largest = max(near, key=lambda child: unsigned(child.get("last_anon_bytes")) or 0, default={})
     return Victim(False, unsigned(largest.get("pid")), text(largest.get("name")))
 
 
-def _name_of(facts: RunFacts, pid: int | None) -> str:
-    for sample in reversed(facts.samples):
-        for process in sample.tree:
-            if process.pid == pid:
-                return process.name
-    return ""
+def known_processes(facts: RunFacts) -> tuple[set[int], set[str]]:
+    """Pids and names of the run's processes, as far as they were seen.
 
-
-def known_pids(facts: RunFacts) -> set[int]:
-    """Processes of the run, as far as they were seen."""
-    found = [facts.outcome.get("pid"), facts.ring_facts.get("pid")]
-    found += [mapping(facts.outcome.get("victim")).get("pid")]
-    found += [child.get("pid") for child in mappings(facts.outcome.get("children_lost"))]
-    found += [process.pid for sample in facts.samples for process in sample.tree]
-    return {pid for value in found if (pid := unsigned(value))}
-
-
-def known_names(facts: RunFacts) -> set[str]:
-    """Names of the run's processes; in a container the kernel says another pid, and the same name."""
-    found = [text(child.get("name")) for child in mappings(facts.outcome.get("children_lost"))]
-    found += [text(mapping(facts.outcome.get("victim")).get("name"))]
-    found += [process.name for sample in facts.samples for process in sample.tree]
-    return set(found) - {""}
+    In a container the kernel reports another pid, and the same name.
+    """
+    listed = [mapping(facts.outcome.get("victim")), *mappings(facts.outcome.get("children_lost"))]
+    found = [(facts.recorded("pid"), ""), *((each.get("pid"), text(each.get("name"))) for each in listed)]
+    found += [(process.pid, process.name) for sample in facts.samples for process in sample.tree]
+    return {pid for value, _ in found if (pid := unsigned(value))}, {name for _, name in found if name}

@@ -1,6 +1,6 @@
 """Python stacks of the run near its limit, from its black boxes, with the lines of source that they name.
 
-A stack says where the run was at one moment, not who holds the memory: a sign, never a proof.
+A stack says where the run was at one moment, not what holds the memory: a sign, never a proof.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiment_utils.safe_read import plain_only
+from experiment_utils.safe_read import read_end
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
-_HEADING = re.compile(r"^== (?P<when>[\d: -]{10,25})[^\n]*?(?:anon (?P<anon>\d{1,12}) MB)? ?==$")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d{1,7}) in (?P<function>\S+)', re.M)
+_ROUND = re.compile(r"^== (?P<when>\d[\d-]{9} [\d:]{8})", re.M)
+_STACK = re.compile(r"^(?=.*most recent call first)", re.M)
 _NOT_THE_USERS = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
 _MOST_BYTES = 1 << 20
 
@@ -26,11 +27,18 @@ class Frame:
     file: str
     line: int
     function: str
-    source: str = ""
-    """That line; empty if it cannot be read."""
+
+    @property
+    def source(self) -> str:
+        """That line of the file; empty if it cannot be read."""
+        try:
+            return linecache.getline(self.file, self.line).strip()[:160] if Path(self.file).is_file() else ""
+        except (OSError, ValueError):
+            return ""
 
     @property
     def is_users(self) -> bool:
+        """In a file of the program itself, not of a library."""
         return not any(part in self.file for part in _NOT_THE_USERS)
 
     def __str__(self) -> str:
@@ -38,64 +46,32 @@ class Frame:
         return f"{place}: {self.source}" if self.source else place
 
 
-@dataclass(frozen=True)
-class _Stack:
-    when: str
-    anon_mb: int
-    heading: int
-    is_current: bool
-    frames: list[Frame]
-
-
-def frames(boxes: list[Path], since_s: float | None = None) -> list[Frame]:
-    """The newest stack from since_s on, the innermost frame first.
-
-    Of the last round of questions the process with the most anon memory, and of that the thread that got the
-    signal;
-    the main thread, which is written last, if that was none of Python's.
-    """
-    for box in reversed(boxes):
-        if box.suffix != ".json" and (found := _parsed(box, since_s)):
-            return found
+def frames(boxes: list[Path], since_s: float) -> list[Frame]:
+    """The newest stack from since_s on, the innermost frame first: of the thread that got the signal."""
+    for box in reversed([box for box in boxes if box.suffix != ".json"]):
+        try:
+            content = read_end(box, _MOST_BYTES).decode(errors="replace")
+        except OSError:
+            continue
+        rounds = _ROUND.split(content)  # text, when, text, when, text ...
+        texts = [
+            text
+            for when, text in zip(["", *rounds[1::2]], rounds[::2], strict=True)
+            if _is_new(when, since_s)
+        ]
+        stacks = [stack for text in texts for stack in _STACK.split(text) if _FRAME.search(stack)]
+        current = [stack for stack in stacks if stack.startswith("Current thread")] or stacks
+        if current:
+            return [
+                Frame(each["file"], int(each["line"]), each["function"])
+                for each in _FRAME.finditer(current[-1])
+            ]
     return []
 
 
-def _parsed(box: Path, since_s: float | None) -> list[Frame]:
+def _is_new(when: str, since_s: float) -> bool:
+    """Whether a round, whose time is in this machine's time zone to the second, came after since_s."""
     try:
-        with open(box, encoding="utf-8", errors="replace", opener=plain_only) as file:
-            lines = file.read(_MOST_BYTES).splitlines()
-    except OSError:
-        return []
-    stacks: list[_Stack] = []
-    when, anon, headings = "", 0, 0
-    for line in lines:
-        if heading := _HEADING.match(line):
-            when, anon, headings = heading["when"], int(heading["anon"] or 0), headings + 1
-        elif "most recent call first" in line:
-            stacks.append(_Stack(when, anon, headings, line.startswith("Current thread"), []))
-        elif (match := _FRAME.match(line)) and stacks and len(match["line"]) < 8:
-            stacks[-1].frames.append(_frame(match["file"], int(match["line"]), match["function"]))
-    known = [stack for stack in stacks if stack.frames]
-    if since_s is not None:
-        known = [stack for stack in known if (_time_s(stack.when) or since_s) >= since_s]
-    if not known:
-        return []
-    last = max(known, key=lambda stack: (stack.when, stack.anon_mb, -stack.heading)).heading
-    threads = [stack for stack in known if stack.heading == last]
-    return next((stack for stack in threads if stack.is_current), threads[-1]).frames
-
-
-def _time_s(when: str) -> float | None:
-    """Unix time of a heading, which is in this machine's time zone, to the second."""
-    try:
-        return time.mktime(time.strptime(when.strip(), "%Y-%m-%d %H:%M:%S")) + 1
+        return not when or time.mktime(time.strptime(when, "%Y-%m-%d %H:%M:%S")) + 1 >= since_s
     except (ValueError, OverflowError):
-        return None
-
-
-def _frame(file: str, line: int, function: str) -> Frame:
-    try:
-        source = linecache.getline(file, line).strip()[:160] if Path(file).is_file() else ""
-    except (OSError, ValueError):
-        source = ""
-    return Frame(file, line, function, source)
+        return True

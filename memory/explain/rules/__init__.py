@@ -7,16 +7,9 @@ what filled its memory.
 
 from __future__ import annotations
 
-from memory.explain.rules import causes, errors, killed, slurm, stops
+from memory.explain.rules import causes, ends, errors
 from memory.explain.rules.table_row import TableRow
 
-TABLE: tuple[TableRow, ...] = (
-    *killed.ROWS,
-    *slurm.ROWS,
-    *stops.ROWS,
-    *errors.ROWS,
-    *stops.GOOD_OR_UNKNOWN,
-    *causes.ROWS,
-)
+TABLE: tuple[TableRow, ...] = (*ends.ROWS, *errors.ROWS, *ends.GOOD_OR_UNKNOWN, *causes.ROWS)
 
 __all__ = ["TABLE", "TableRow"]

@@ -19,9 +19,6 @@ def _error(s: Signals, *kinds: str, most: str = CERTAIN) -> str:
     return at_most(most, s.error.confidence, CERTAIN if s.died else LIKELY)
 
 
-# A GPU without room
-
-
 def _gpu(s: Signals) -> str:
     return _error(s, "gpu_handle", most=LIKELY) or _error(s, "gpu_message", "gpu_oom", "gpu_cache")
 
@@ -43,26 +40,21 @@ def _gpu_cause(s: Signals) -> tuple[str | None, str]:
     return ("growth", f"tensors held {format_bytes(held)} already") if held else (None, "no number says more")
 
 
-# Refused memory
+def _says_gpu(s: Signals) -> str:
+    more = f" for {format_bytes(s.gpu.asked_bytes)} more" if s.gpu and s.gpu.asked_bytes else ""
+    return f"The GPU had no room{more}: {_gpu_cause(s)[1]}"
 
 
 def _refused(s: Signals) -> str:
-    return _error(s, "maps_used_up", "memory_error")
-
-
-def _by_rlimit(s: Signals) -> str:
-    return (_refused(s) or _error(s, "no_thread", most=LIKELY)) if s.rlimits else NO
+    by_limit = _error(s, "no_thread", most=LIKELY) if s.rlimits else NO
+    return by_limit or _error(s, "maps_used_up", "memory_error")
 
 
 def _says_refused(s: Signals) -> str:
     if s.error.kind == "maps_used_up":
-        why = "and no rlimit is set: too many maps (vm.max_map_count), or no overcommit"
-    else:
-        why = f"because {' and '.join(s.rlimits)}" if s.rlimits else "and no rlimit is known"
+        return "An allocation was refused: too many maps (vm.max_map_count), or no overcommit"
+    why = f"because {' and '.join(s.rlimits)}" if s.rlimits else "and no rlimit is known"
     return f"An allocation was refused, {why}"
-
-
-# /dev/shm and disks
 
 
 def _is_bus(s: Signals) -> bool:
@@ -84,24 +76,39 @@ def _shm(s: Signals) -> str:
     return if_so(s.error.kind == "worker_bus" and is_small)
 
 
-def _bus(s: Signals, *, had_room: bool) -> str:
+def _bus(s: Signals) -> str:
     """SIGBUS that is not known to be of /dev/shm, which was seen half empty or was not seen."""
-    seen_with_room = s.shared.full <= 0.5 and s.shared.total_bytes > _SMALL_SHM_BYTES
-    if not _is_bus(s) or _shm(s) or s.end == "ok" or seen_with_room != had_room:
+    if not _is_bus(s) or _shm(s) or s.end == "ok":
         return NO
-    return LIKELY if had_room and (s.signal_is_certain or s.error) else UNKNOWN
+    return LIKELY if _had_room(s) and (s.signal_is_certain or s.error) else UNKNOWN
 
 
-# Workers, crashes, everything else
+def _had_room(s: Signals) -> bool:
+    return s.shared.full <= 0.5 and s.shared.total_bytes > _SMALL_SHM_BYTES
 
 
-def _worker_killed(s: Signals, by: str) -> str:
+def _worker(s: Signals) -> str:
+    """A worker died; the kernel's kills for memory have rows of their own."""
     if s.kills == "counted":
-        return _error(s, "worker_killed", "worker_died") if by == "kernel" else NO
+        return NO
     is_known = s.kills == "none" or s.nearness == "far"
-    if by == "sender":
-        return _error(s, "worker_killed", most=LIKELY) if is_known else NO
-    return _error(s, "worker_killed", most=UNKNOWN) if by == "unknown" and not is_known else NO
+    return _error(s, "worker_died", most=LIKELY) or _error(
+        s, "worker_killed", most=LIKELY if is_known else UNKNOWN
+    )
+
+
+def _worker_verdict(s: Signals) -> str:
+    if s.error.kind == "worker_died":
+        return "failed"
+    return "killed_from_outside" if s.kills == "none" or s.nearness == "far" else "unknown"
+
+
+_WORKER = {
+    "failed": "A worker process died",
+    "killed_from_outside": "A worker process was killed by SIGKILL, and not by the kernel for memory",
+    "unknown": "A worker process was killed by SIGKILL. The kernel, for memory, or a person or a service: "
+    "nothing says which",
+}
 
 
 def _failed(s: Signals) -> str:
@@ -110,7 +117,7 @@ def _failed(s: Signals) -> str:
     is_log = s.end in ("log only", "unknown")
     has_own_row = is_log and s.error.kind not in ("", "exception") and bool(s.error.exception)
     by_log = is_log and (s.error.kind == "exception" or bool(s.says("crash")))
-    by_status = (s.end == "error" and not s.says_cancelled) or s.says_failed
+    by_status = (s.end == "error" and s.state != "cancelled") or s.state == "failed"
     unsure = s.timed_out_by.startswith("timeout") or has_own_row
     return if_so(by_status or by_log or has_own_row, UNKNOWN if unsure else LIKELY)
 
@@ -120,92 +127,69 @@ def _says_failed(s: Signals) -> str:
         return "A process of it crashed"
     if s.error.kind == "exception" and s.end != "log only":
         return "It ended by an error of its own, not for memory"
-    if s.rlimits and not s.error:
-        return (
-            "It ended by an error of its own; a limit of its own (ulimit -v, -d) may have refused it memory"
-        )
-    return "It ended by an error of its own" + ", and no kill for memory was counted" * (s.kills == "none")
+    limited = "; a limit of its own (ulimit -v, -d) can have refused it memory" * bool(
+        s.rlimits and not s.error
+    )
+    return "It ended by an error of its own" + (
+        limited or ", and no kill for memory was counted" * (s.kills == "none")
+    )
 
 
 _AT_END = "ended stage stack"
-_CUT = "a file that was mapped has been cut short since, or its disk is full or failed"
 ROWS = (
     TableRow(
         "gpu_full",
         "the last error is of a full GPU. leak: the run's own watch saw tensors grow. neighbours: others "
         "hold a "
-        "quarter. fragmentation: torch's pool has idle what was asked for, or a quarter. size: one tensor "
-        "is larger",
-        _gpu,
-        lambda s: "The GPU had no room"
-        + (f" for {format_bytes(s.gpu.asked_bytes)} more" if s.gpu and s.gpu.asked_bytes else "")
-        + f": {_gpu_cause(s)[1]}",
-        "oom_gpu", lambda s: _gpu_cause(s)[0], "error gpu ended stage", "room_on_gpu", "main",
+        "quarter. fragmentation: torch's pool has idle what was asked for, or a quarter. size: one tensor is "
+        "larger",
+        _gpu, _says_gpu,
+        "oom_gpu", lambda s: _gpu_cause(s)[0], "error gpu ended stage",
+        "room_on_gpu smaller_steps_on_gpu", "main",
     ),
     TableRow(
         "shm_full", "the last error names /dev/shm, or it was full or small with SIGBUS or ENOSPC",
         _shm, "/dev/shm was full: shared memory had no page left",
-        "shm_full", "shmem", f"error shm {_AT_END}", "no_workers larger_shm", "signalled",
+        "shm_full", "shmem", f"error shm {_AT_END}", "no_workers stale_files larger_shm", "signalled",
     ),
     TableRow(
-        "truncated_file", "SIGBUS, while /dev/shm was seen with room, and the run put nothing there",
-        lambda s: _bus(s, had_room=True), f"SIGBUS ended it, though /dev/shm had room: {_CUT}",
-        "failed", "truncated_file", f"error shm {_AT_END}", "whole_files", "signalled",
-    ),
-    TableRow(
-        "bus_error", "SIGBUS, and /dev/shm was not seen: it was full, or a mapped file was cut short",
-        lambda s: _bus(s, had_room=False), f"SIGBUS ended it: /dev/shm was full, or {_CUT}",
-        "shm_full", "shmem", f"error shm {_AT_END}", "no_workers larger_shm whole_files", "signalled",
-        or_else=lambda s: ("truncated_file",),
+        "bus_error", "SIGBUS: a mapped file was cut short; or /dev/shm was full, unless it was seen with "
+                     "room",
+        _bus,
+        lambda s: f"SIGBUS ended it{', though /dev/shm had room' * _had_room(s)}: "
+        f"{'/dev/shm was full, or ' * (not _had_room(s))}a file that was mapped has been cut short since, or "
+        f"its "
+        "disk is full or failed",
+        lambda s: "failed" if _had_room(s) else "shm_full",
+        lambda s: "truncated_file" if _had_room(s) else "shmem",
+        f"error shm {_AT_END}", "no_workers larger_shm whole_files", "signalled",
+        or_else=lambda s: () if _had_room(s) else ("truncated_file",),
     ),
     TableRow(
         "disk_full", "the last error is ENOSPC or EDQUOT, and /dev/shm was not full",
         lambda s: NO if _shm(s) else _error(s, "disk_full", most=CERTAIN if s.error.names_file else LIKELY),
-        lambda s: "A disk or a quota is full" if s.error.names_file else "A disk, a quota or /dev/shm is "
-        "full",
+        lambda s: f"A disk{' or a quota is' if s.error.names_file else ', a quota or /dev/shm is'} full",
         "failed", "disk_full", "error ended", "room_on_disk",
     ),
     TableRow(
-        "refused_by_rlimit",
-        "the last error is of refused memory or threads, and a limit of the process is set (ulimit -v, -d)",
-        _by_rlimit, _says_refused,
-        "memory_error", "rlimit", "error ended before_end", "lift_rlimit smaller_steps no_workers", "main",
-    ),
-    TableRow(
-        "memory_refused", "the last error is of refused memory, and no limit of the process is set",
-        lambda s: NO if s.rlimits else _refused(s), _says_refused,
-        "memory_error", None, "error ended before_end", "after_refusal", "main",
+        "memory_refused", "the last error is of refused memory; or of threads, and ulimit -v or -d is set",
+        _refused, _says_refused,
+        "memory_error", lambda s: "rlimit" if s.rlimits else None,
+        f"error u {_AT_END}", "after_refusal smaller_steps no_workers", "main",
     ),
     TableRow(
         "pinned_memory", "`CUDA error: out of memory` out of pin_memory or cudaHostAlloc",
         lambda s: _error(s, "pinned_memory", most=LIKELY),
-        "The host refused page-locked memory (cudaHostAlloc, in pin_memory), unless an earlier error of "
-        "the GPU "
+        "The host refused page-locked memory (cudaHostAlloc, in pin_memory), unless an earlier error of the "
+        "GPU "
         "was reported late",
-        "memory_error", None, "error ended before_end", "pinned_memory", "main",
-    ),
-    *(
-        TableRow(
-            name, sign, lambda s, by=by: _worker_killed(s, by),  # type: ignore[misc]
-            f"A worker process was killed {how}",
-            verdict, None, "error counters ended", "read_in_main", "child",
-        )
-        for name, verdict, by, sign, how in (
-            ("worker_killed_for_memory", "oom_cgroup", "kernel",
-             "the last error says that a worker was killed, and the kernel counted kills",
-             "for memory, and the main process failed for it"),
-            ("worker_killed", "killed_from_outside", "sender",
-             "the last error says that a worker was killed by SIGKILL; counters or U speak against memory",
-             "by SIGKILL, and not by the kernel for memory"),
-            ("worker_killed_by_unknown", "unknown", "unknown",
-             "the last error says that a worker was killed, and no counter could be read",
-             "by SIGKILL. The kernel, for memory, or a person or a service: nothing says which"),
-        )
+        "memory_error", None, f"error u {_AT_END}", "pinned_memory", "main",
     ),
     TableRow(
-        "worker_died", "the last error says that a worker died, and not how",
-        lambda s: _error(s, "worker_died", most=LIKELY) if s.kills != "counted" else NO,
-        "A worker process died", "failed", None, "error counters ended", "read_in_main", "child",
+        "worker_died", "the last error says that a worker died, or that SIGKILL ended it; no kill was "
+                       "counted",
+        _worker, lambda s: _WORKER[_worker_verdict(s)],
+        _worker_verdict, None, "error counters ended", "read_in_main", "child",
     ),
     TableRow(
         "ended_by_signal", "SIGSEGV, SIGABRT, SIGFPE or any other signal that no other row is for",
@@ -215,6 +199,7 @@ ROWS = (
     ),
     TableRow(
         "failed", "an exit status other than 0, the state `failed`, or a log that ends by an exception",
-        _failed, _says_failed, "failed", "none", "own_error counters peak stage", "read_log", "main",
+        _failed, _says_failed,
+        "failed", "none", "own_error crash slurm_row counters peak stage", "read_log", "main",
     ),
 )  # fmt: skip

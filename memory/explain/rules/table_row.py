@@ -11,6 +11,7 @@ from memory.explain.signals import Signals
 from memory.explain.verdict.advice import advice_of
 from memory.explain.verdict.evidence_lines import lines_of
 from memory.explain.verdict.explanation import CONFIDENCES, Finding
+from memory.explain.verdict.templates import Text, fill
 
 CERTAIN, LIKELY, UNKNOWN, NO = "certain", "likely", "unknown", ""
 """Confidence of a row; NO: its condition does not hold."""
@@ -25,9 +26,9 @@ class TableRow:
     """The condition as text, for the docs."""
     when: Callable[[Signals], str]
     """CERTAIN, LIKELY or UNKNOWN if the condition holds, else NO."""
-    says: Callable[[Signals], str] | str
+    says: Text
     """One sentence."""
-    verdict: str | None = None
+    verdict: Callable[[Signals], str] | str | None = None
     """A code of VERDICTS; None for a row that explains its memory alone."""
     cause: Callable[[Signals], str | None] | str | None = None
     shows: str = ""
@@ -46,9 +47,9 @@ class TableRow:
             return None
         return Finding(
             rule=self.name,
-            says=self.says(signals) if callable(self.says) else self.says,
+            says=fill(self.says, signals),
             confidence=confidence,
-            verdict=self.verdict,
+            verdict=self.verdict(signals) if callable(self.verdict) else self.verdict,
             cause=self.cause(signals) if callable(self.cause) else self.cause,
             other_causes=self.or_else(signals),
             victim=self._victim(signals),

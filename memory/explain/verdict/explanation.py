@@ -12,8 +12,7 @@ VERDICTS = (
     "terminated", "timeout", "failed", "unknown",
 )  # fmt: skip
 CONFIDENCES = ("unknown", "likely", "certain")
-"""certain: the kernel, Slurm or the run itself says so. likely: several signs agree, and none speaks against
-it.
+"""certain: the kernel, Slurm or the run itself says so. likely: several signs agree, none speaks against it.
 unknown: it fits, and so do other things."""
 
 
@@ -51,11 +50,6 @@ class Finding:
     def rank(self) -> int:
         """3 for `certain` down to 1."""
         return CONFIDENCES.index(self.confidence) + 1
-
-
-def weaker(confidence: str) -> str:
-    """One step less sure."""
-    return CONFIDENCES[max(0, CONFIDENCES.index(confidence) - 1)]
 
 
 @dataclass(frozen=True)

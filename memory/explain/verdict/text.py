@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from experiment_utils.quantities import format_bytes
 from experiment_utils.typed_here import wrap
-from memory.explain.evidence.amounts import NEAR
+from memory.explain.read_signals import NEAR
 from memory.explain.verdict.explanation import Explanation
 
 _MOST_LINES = 9
@@ -58,20 +58,17 @@ def _sure(code: str, confidence: str) -> str:
 def _how_close(found: Explanation) -> str:
     if found.peak_bytes is None:
         return "How close it was is not known."
-    held = format_bytes(found.peak_bytes)
+    held = f"U (what cannot be given back) peaked at {format_bytes(found.peak_bytes)}"
     if not found.limit_bytes:
-        return f"U, the memory that cannot be given back, peaked at {held} (sampled). Its limit is not known."
+        return f"{held}, sampled. Its limit is not known."
     share = found.peak_bytes / found.limit_bytes
-    close = "It was not near."
-    if share >= NEAR:
-        close = "Much of it was the kernel's own caches, which it gave back: it was not near."
-    if found.near_limit:
-        seen = "That is near: a little more would be killed."
-        close = seen if share >= NEAR else "The limit was met all the same, faster than it was sampled."
-    return (
-        f"U, the memory that cannot be given back, peaked at {held} of {format_bytes(found.limit_bytes)} "
-        f"({100 * share:.0f}%, sampled). {close}"
-    )
+    close = {
+        (True, True): "That is near: a little more would be killed.",
+        (True, False): "The limit was met all the same, faster than it was sampled.",
+        (False, True): "Much of it was the kernel's own caches, which it gave back: it was not near.",
+        (False, False): "It was not near.",
+    }[bool(found.near_limit), share >= NEAR]
+    return f"{held} of {format_bytes(found.limit_bytes)} ({100 * share:.0f}%), sampled. {close}"
 
 
 def _also(found: Explanation) -> tuple[str, ...]:

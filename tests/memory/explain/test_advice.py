@@ -35,7 +35,7 @@ def planned(host_mb: int, **savings_mb: int) -> dict[str, Any]:
 
 
 def test_cheapest_first(tmp_path: Path) -> None:
-    batches = ["training.micro_batch=8", "training.activation_checkpointing=true", "training.loss_chunk=1024"]
+    batches = ["training.micro_batch=8", "training.activation_checkpointing=true"]
     assert died(tmp_path / "train", ours()) == [*batches, "--mem=1280M"]
     opening = died(tmp_path / "open", ours(), [record("begin", "open_dataset", 3, 900)])
     assert not set(batches) & set(opening), "there are no batches yet"
@@ -44,22 +44,6 @@ def test_cheapest_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("now", "advised"), [(16, 8), (15, 5), (7, 1), (9, 3), (2, 1)])
 def test_smaller_micro_batch_divides_batch(tmp_path: Path, now: int, advised: int) -> None:
     assert f"training.micro_batch={advised}" in died(tmp_path, ours(micro_batch=now))
-
-
-@pytest.mark.parametrize(
-    ("now", "micro_batch", "advised"),
-    [
-        (4096, "auto", "1024"),
-        (1000, "auto", "500"),
-        (300, "auto", "256"),
-        (256, "auto", None),
-        (16_384, 1, None),
-    ],
-)
-def test_smaller_chunk_of_logits(tmp_path: Path, now: int, micro_batch: Any, advised: str | None) -> None:
-    words = died(tmp_path, ours(loss_chunk=now, micro_batch=micro_batch))
-    chunks = [word for word in words if word.startswith("training.loss_chunk")]
-    assert chunks == ([f"training.loss_chunk={advised}"] if advised else [])
 
 
 @pytest.mark.parametrize(
@@ -85,13 +69,6 @@ def test_overrides_that_only_help_together(tmp_path: Path) -> None:
     words = died(tmp_path, run)
     assert both in words
     assert not {"training.micro_batch=8", "training.loss_chunk=1024"} & set(words)
-
-
-def test_estimate_without_savings(tmp_path: Path) -> None:
-    """As an earlier version wrote it: no smaller step can bring it below its limit."""
-    parts = {"python and torch": 1290 * MB, "activations": 4 * MB, "allocator": 10 * MB}
-    words = died(tmp_path, ours() | {"memory": {"host_bytes": 1304 * MB, "host_parts": parts}})
-    assert not [word for word in words if word.startswith("training.")]
 
 
 @pytest.mark.parametrize(("now_mb", "amount"), [(1100, "--mem=2G"), (900, "--mem=1280M")])

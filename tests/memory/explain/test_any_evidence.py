@@ -1,4 +1,4 @@
-"""Whatever the evidence holds, there is one verdict, and no rule fails."""
+"""Whatever files hold, there is one verdict, and no row fails."""
 
 from __future__ import annotations
 
@@ -23,52 +23,36 @@ from memory.record.samples import ProcessSample, Sample
 from tests.searched import examples
 
 WORDS = st.sampled_from(
-    [
-        "SIGKILL", "SIGTERM", "SIGBUS", "SIGNONE", "host", "/a", "/a/b", "running", "done",
-        "failed", "cancelled",
-        "oom_kill", "max", "Killed", "", "\0", "MemoryError", "train", "é" * 40,
-    ]
-)  # fmt: skip
-NUMBERS = st.one_of(
-    st.integers(-(2**70), 2**70),
-    st.integers(-5, 200),
-    st.floats(),
-    st.sampled_from([2**30, 137, 143, 124, 1.7e9]),
+    ["SIGKILL", "SIGNONE", "host", "/a", "/a/b", "done", "failed", "oom_kill", "\0", "train"]
 )
+NUMBERS = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.sampled_from([2**30, 137, 143, 124, 1.7e9]))
 LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, WORDS)
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
     max_leaves=8,
 )
-COUNTERS = st.dictionaries(
-    st.sampled_from(["oom_kill", "oom_group_kill", "max", "high", "failcnt", "oom"]), LEAVES
-)
+
+
+def objects(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(names), LEAVES, max_size=4)
+
+
+COUNTERS = objects("oom_kill", "oom_group_kill", "max", "failcnt") | VALUES
 OUTCOMES = st.fixed_dictionaries(
     {},
     optional={
         **dict.fromkeys(outcome(), VALUES),
-        "counters_before": COUNTERS | VALUES,
-        "counters_after": COUNTERS | VALUES,
-        "children_lost": st.lists(
-            st.dictionaries(st.sampled_from(["pid", "name", "last_anon_bytes", "time_s"]), LEAVES), max_size=3
-        ),
-        "signals_passed_on": st.lists(
-            st.dictionaries(st.sampled_from(["signal", "time_s", "from_pid"]), LEAVES), max_size=3
-        ),
-        "parents": st.lists(
-            st.dictionaries(
-                st.sampled_from(["path", "limit_bytes", "oom_kill_before", "oom_kill_after"]), LEAVES
-            ),
-            max_size=3,
-        ),
-        "dev_shm": st.dictionaries(
-            st.sampled_from(["total_bytes", "used_before_bytes", "used_after_bytes"]), LEAVES
-        ),
-        "rlimits": st.dictionaries(st.sampled_from(["as_bytes", "data_bytes"]), LEAVES),
+        "counters_before": COUNTERS,
+        "counters_after": COUNTERS,
+        "children_lost": st.lists(objects("pid", "name", "last_anon_bytes", "time_s"), max_size=3),
+        "signals_passed_on": st.lists(objects("signal", "time_s", "from_pid"), max_size=3),
+        "parents": st.lists(objects("path", "limit_bytes", "oom_kill_before", "oom_kill_after"), max_size=3),
+        "dev_shm": objects("total_bytes", "used_before_bytes", "used_after_bytes"),
+        "rlimits": objects("as_bytes", "data_bytes", "cpu_hard_s"),
     },
 )
-AMOUNTS = st.none() | st.integers(0, 2**41) | st.sampled_from([0, 2**30, -1])
+AMOUNTS = st.none() | st.sampled_from([0, 2**30, -1, 2**41])
 NAMES = [name for name in Sample.__slots__ if name not in ("time_s", "tree")]
 PROCESSES = st.builds(ProcessSample, st.integers(1, 2**31), st.just("x"), AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
 SAMPLES = st.lists(
@@ -82,45 +66,26 @@ SAMPLES = st.lists(
 )
 RECORDS = st.lists(
     st.dictionaries(st.sampled_from(list(record("end", "train", 1, 1))), VALUES | WORDS, max_size=8)
-    | st.builds(
-        lambda event, at, u: record(event, "train", at, u, step=at),
-        st.sampled_from(["begin", "end"]),
-        st.integers(0, 50),
-        st.integers(0, 2000),
-    ),
+    | st.builds(lambda event, at: record(event, "train", at, at, step=at), WORDS, st.integers(0, 50)),
     max_size=16,
 )
-LINES = st.sampled_from(
-    [
-        "MemoryError", "Bus error", "CUDA out of memory. Tried to allocate 1..2 GiB (GPU 0; . GiB "
-        "total capacity)",
-        "DataLoader worker (pid 12) is killed by signal: Killed.", "Detected 1 oom_kill event in StepId=1.0.",
-        "Out of memory: Killed process 99999999999999999999 (", "StepId=5.0 exceeded memory limit "
-        "(1 > 0), being killed",
-        "JOB 1 ON n CANCELLED AT x DUE TO TIME LIMIT", "[Errno 28] No space left on device: '/dev/shm/x'",
-        "Traceback (most recent call "
-        "last):", "ValueError", "run a, attempt 1, on cpu", "run a, attempt 2, on cpu",
-        "Unable to allocate 1.1.1 GiB for an array", "Memory cgroup out of memory: Killed process 5 (a)",
-    ]
-)  # fmt: skip
-
-
-STACKS = """Current thread 0x1 (most recent call first):
-  File "a.py", line 99999999 in f
-  File "b", line 1 in g
-"""
+LINES = st.sampled_from([
+    "MemoryError", "CUDA out of memory. Tried to allocate 1..2 GiB (GPU 0; . GiB total capacity)",
+    "Out of memory: Killed process 99999999999999999999 (", "StepId=5.0 exceeded memory limit (1 > 0)",
+    "Traceback (most recent call last):", "run a, attempt 1, on cpu", "run a, attempt 2, on cpu",
+])  # fmt: skip
+STACKS = 'Current thread 0x1 (most recent call first):\n  File "a.py", line 99999999 in f\n'
 
 
 @settings(max_examples=examples(80))
 @given(
     OUTCOMES | st.none(),
-    st.dictionaries(st.sampled_from(["state", "attempt", "reason", "stage", "heartbeat_s"]), LEAVES)
-    | st.none(),
-    st.dictionaries(st.sampled_from(["config", "auto", "data", "attempts"]), VALUES) | st.none(),
+    objects("state", "attempt", "reason", "stage", "heartbeat_s") | st.none(),
+    st.dictionaries(st.sampled_from(["config", "auto", "data", "attempts", "memory"]), VALUES) | st.none(),
     SAMPLES,
     RECORDS,
     st.lists(LINES, max_size=5),
-    st.dictionaries(st.sampled_from(["pid", "attempt", "host", "command", "limit_at"]), LEAVES),
+    objects("pid", "attempt", "host", "command", "limit_at"),
     st.sampled_from(
         [None, "1|COMPLETED|0:0", "1|OUT_OF_MEMORY|0:125", "1.0|FAILED|x:y", "1|CANCELLED by 7|:"]
     ),
@@ -136,22 +101,13 @@ def test_garbage(
     ring_facts: dict[str, Any],
     row: str | None,
 ) -> None:
-    folder = write(
-        tmp_path_factory.mktemp("run"),
-        outcome=ended,
-        status=status,
-        run=run,
-        samples=samples,
-        records=records,
-        log="\n".join(lines),
-        ring_facts=ring_facts,
-        stacks=STACKS,
-    )
+    parts = {"outcome": ended, "status": status, "run": run, "samples": samples, "records": records}
+    folder = tmp_path_factory.mktemp("run")
+    write(folder, log="\n".join(lines), ring_facts=ring_facts, stacks=STACKS, **parts)  # type: ignore[arg-type]
     slurm = SlurmFacts("1", tuple(parse_sacct(f"JobID|State|ExitCode\n{row}\n")), "sacct") if row else None
     found = explain(Evidence(folder), slurm=slurm)
     assert found.verdict in VERDICTS
     assert found.confidence in CONFIDENCES
-    assert found.sentence
     assert not [line for line in found.missing if FAILED in line], found.missing
     json.dumps(found.to_json())
     assert as_text(found)
@@ -162,29 +118,21 @@ def test_garbage(
     st.sampled_from(["outcome.json", "memory.ring", "memory.jsonl", "status.json", "log.txt"]),
 )
 def test_garbage_in_a_file(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
-    folder = write(
-        tmp_path_factory.mktemp("run"),
-        outcome=killed(**oom()),
-        samples=ramp(1, 1000, 5),
-        records=[record("begin", "a", 1, 1)],
-    )
+    folder = write(tmp_path_factory.mktemp("run"), outcome=killed(**oom()), samples=ramp(1, 1000, 5))
     (folder / name).write_bytes(content)
     assert explain(Evidence(folder)).verdict in VERDICTS
 
 
-def test_a_ring_that_was_cut_short(tmp_path: Path) -> None:
+def test_ring_that_was_cut_short(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", outcome=killed(**oom()), samples=ramp(1, 1000, 5))
     whole = (folder / "memory.ring").read_bytes()
-    for size in (0, 7, 100, 4096, 5000, len(whole) - 1):
+    for size in (0, 100, 5000, len(whole) - 1):
         (folder / "memory.ring").write_bytes(whole[:size])
         assert explain(Evidence(folder)).verdict == "oom_cgroup"
 
 
 def test_row_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(signals: object) -> str:
-        raise KeyError("x")
-
-    row = replace(TABLE[0], name="broken", when=broken)
+    row = replace(TABLE[0], name="broken", when=lambda signals: {}["x"])
     monkeypatch.setattr("memory.explain.decide.TABLE", (row, *TABLE))
     found = explain(Evidence(write(tmp_path / "run", outcome=killed(**oom()), samples=ramp(1, 1000, 5))))
     assert found.verdict == "oom_cgroup"

@@ -16,12 +16,6 @@ FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 BUG = TRACEBACK + "KeyError: 'labels'\n"
 KERNEL = "Out of memory: Killed process {pid} ({name}) total-vm:9012kB, anon-rss:8012kB"
 IN_CGROUP = KERNEL.replace("Out of memory", "Memory cgroup out of memory")
-OOM = "slurmstepd: error: Detected 1 oom_kill event in StepId={job}.0."
-CANCELLED = "slurmstepd: error: *** {what} ON n1 CANCELLED AT 2026-03-02T10:02:27{why} ***"
-POLLED = "slurmstepd: error: {what} exceeded memory limit (763363328 > 209715200), being killed"
-PBS = "=>> PBS: job killed: mem 2097152kb exceeded limit 1048576kb"
-LSF = "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."
-OUTSIDE = "killed_from_outside"
 GIB = 1 << 30
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memory.explain.decide import FAILED
 from memory.explain.verdict.text import as_text
 from tests.golden_text import Golden
 from tests.memory.deaths.cases import BLIND, read_cases
@@ -50,7 +51,7 @@ def test_recorded_death_gets_same_answer(name: str, recordings: Path) -> None:
     found = replay(recordings / name)
     assert answer_of(json.loads(json.dumps(found.to_json()))) == ANSWERS[name], found.sentence
     assert differences(case_of(recordings / name), found.to_json()) == []
-    assert not [line for line in found.missing if "failed on this evidence" in line]
+    assert not [line for line in found.missing if FAILED in line]
 
 
 @pytest.mark.parametrize("name", SHOWN)

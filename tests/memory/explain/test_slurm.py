@@ -110,7 +110,7 @@ def test_job_that_was_asked_to_stop(tmp_path: Path, code: str, confidence: str) 
 def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
     job = f"42|FAILED|137:0||4G|{TIMES}|"
     found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
-    assert (found.verdict, found.confidence, typed(found)[-1]) == ("oom_cgroup", "unknown", "--mem=6144M")
+    assert (found.verdict, found.confidence, typed(found)[-1]) == ("oom_cgroup", "unknown", "--mem=5G")
     found = explained(tmp_path, slurm=accounted(job, f"42.batch|FAILED|137:0|100000K||{TIMES}|"))
     assert found.verdict == "unknown"
     assert "sacct -j 42 --format=JobID,State%40,ExitCode,MaxRSS,ReqMem" in typed(found)
@@ -244,7 +244,7 @@ def test_memory_is_advised_for_step_with_limit_of_its_own(tmp_path: Path) -> Non
     own = {"limit_bytes": 150 * MB, "limit_at": "/slurm/uid_0/job_42/step_0"}
     step = killed(**oom() | {"peak_unreclaimable_bytes": 150 * MB} | own)
     assert typed(explained(tmp_path / "step", slurm=slurm, outcome=step))[-1] == "--mem=192M"
-    assert typed(explained(tmp_path / "job", slurm=slurm))[-1] == "--mem=225M"
+    assert typed(explained(tmp_path / "job", slurm=slurm))[-1] == "--mem=192M"
     script = of_step("4294967291", exit_code=1, limit_bytes=600 * MB, limit_at="/slurm/uid_0/job_42")
     found = explained(tmp_path / "script", slurm=slurm, outcome=script, samples=ramp(50, 160))
-    assert (found.verdict, typed(found)) == ("oom_cgroup", ["--mem=225M"])
+    assert (found.verdict, typed(found)) == ("oom_cgroup", ["--mem=192M"])
