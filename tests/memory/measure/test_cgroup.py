@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.files.procfs import read_file
-from memory.measure.cgroup import Cgroup, read_cgroup
+from memory.files.procfs import read_counters
+from memory.measure.cgroup import Cgroup, limit_hits, read_cgroup
 from tests.searched import examples
 
 GB = 1 << 30
@@ -58,10 +59,10 @@ def test_slurm_on_v1_has_its_limit_at_the_job(tree) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("missing_mb", [4, 600])
-def test_counts_that_a_cgroup_below_keeps_back(
+def test_counts_that_a_cgroup_below_has_not_gathered(
     tree, monkeypatch: pytest.MonkeyPatch, version: int, missing_mb: int
 ) -> None:
-    """What is in use is told at once, of what kind it is only when the cgroup below has been read."""
+    """Usage is exact, its parts only when the cgroup below has been read."""
     job = "sys/fs/cgroup/memory/job_7" if version == 1 else "sys/fs/cgroup/job_7"
     task = f"{job}/task_0"
     tree.membership(
@@ -76,16 +77,16 @@ def test_counts_that_a_cgroup_below_keeps_back(
             tree.v2(job, limit=2 * GB, anon_mb=anon_mb, file_mb=100, kernel=KERNEL_6)
             tree.write(f"{job}/memory.current", f"{809 * MB}\n")
 
-    def read_kept(path: str) -> bytes | None:
+    def gathers(path: str) -> dict[str, int]:
         if path.endswith("/task_0/memory.stat"):
             write(700)
-        return read_file(path)
+        return read_counters(path)
 
     (tree.v1 if version == 1 else tree.v2)(task)
     write(700 - missing_mb)
-    monkeypatch.setattr("memory.measure.cgroup.read_kept", read_kept)
+    monkeypatch.setattr("memory.measure.cgroup.read_counters", gathers)
     expected_mb = 700 if missing_mb > 8 else 700 - missing_mb
-    assert read(tree).anon_bytes == expected_mb * MB, "no second look for what CPUs keep back"
+    assert read(tree).anon_bytes == expected_mb * MB, "no second read for what CPUs hold back"
 
 
 def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:
@@ -147,42 +148,29 @@ def test_of_equal_limits_the_upper_one_counts(tree) -> None:
     assert (read(tree).limit_at, read(tree).anon_bytes) == ("/job", 900 * MB)
 
 
-def test_a_limit_that_is_lowered(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it stands is seen at once; at another level after some seconds."""
+def test_limit_that_is_changed(tree) -> None:
     tree.membership("0::/job/step/task\n", V2)
-    for path, limit in (("job", GB), ("job/step", 2 * GB), ("job/step/task", 3 * GB)):
-        tree.v2(f"sys/fs/cgroup/{path}", limit=limit)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
-    tree.write("sys/fs/cgroup/job/memory.max", f"{GB // 2}\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 2, "/job")
-    tree.write("sys/fs/cgroup/job/memory.max", "max\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (2 * GB, "/job/step")
-    tree.write("sys/fs/cgroup/job/step/task/memory.max", f"{GB // 4}\n")
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 4, "/job/step/task")
-
-
-def test_a_first_limit(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That there is none is looked up anew after some seconds as well."""
-    tree.membership("0::/job/step\n", V2)
-    for path in ("job", "job/step"):
-        tree.v2(f"sys/fs/cgroup/{path}", limit="max")
+    for path in ("job", "job/step", "job/step/task"):
+        tree.v2(f"sys/fs/cgroup/{path}")
     assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None)
-    tree.write("sys/fs/cgroup/job/memory.max", f"{GB}\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None), "within some seconds"
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
+    for path, limit, limit_at in (
+        ("job", GB, "/job"),
+        ("job/step", 2 * GB, "/job"),
+        ("job/step/task", GB // 4, "/job/step/task"),
+        ("job/step/task", "max", "/job"),
+        ("job", "max", "/job/step"),
+    ):
+        tree.write(f"sys/fs/cgroup/{path}/memory.max", f"{limit}\n")
+        assert read(tree).limit_at == limit_at
 
 
-def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smallest_high_on_the_way_up(tree) -> None:
     tree.membership("0::/job/step/task\n", V2)
     for path, high in (("job", GB), ("job/step", GB // 2), ("job/step/task", "max")):
         tree.v2(f"sys/fs/cgroup/{path}", limit=2 * GB)
         tree.write(f"sys/fs/cgroup/{path}/memory.high", f"{high}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (GB // 2, "/job/step")
     tree.write("sys/fs/cgroup/job/step/memory.high", "max\n")
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).high_bytes, read(tree).high_at) == (GB, "/job")
     tree.write("sys/fs/cgroup/job/memory.high", f"{HOST}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (None, None), "the machine has no more"
 
@@ -294,3 +282,23 @@ def test_garbage_in_any_file_is_unknown_never_an_error(
     assert found is not None
     for name, value in dataclasses.asdict(found).items():
         assert value is None or name in ("version", "path", "limit_at", "events") or value >= 0
+
+
+@pytest.mark.parametrize(
+    ("files", "peak", "hits"),
+    [
+        ({}, 50, None),
+        ({"failcnt": 3}, 100, 3),
+        ({"failcnt": 0, "memsw.failcnt": 5}, 100, 5),
+        ({"failcnt": 2, "memsw.failcnt": 5}, 100, 7),
+        ({"failcnt": 0, "memsw.failcnt": 0}, 99, 0),
+        ({"failcnt": 0, "memsw.failcnt": 0}, 100, None),
+        ({"failcnt": 0}, None, 0),
+    ],
+)
+def test_hits_of_a_v1_limit(
+    tmp_path: Path, files: dict[str, int], peak: int | None, hits: int | None
+) -> None:
+    for name, count in files.items():
+        (tmp_path / f"memory.{name}").write_text(f"{count}\n")
+    assert limit_hits(str(tmp_path), peak, 100) == hits

@@ -18,7 +18,7 @@ from memory.record.ring import read_ring
 from memory.record.samples import Sample
 from memory.supervision.main import Blind, _pass_on
 from memory.supervision.options import command_line, parse
-from memory.supervision.signals import Letter
+from memory.supervision.signals import ReceivedSignal
 from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -196,7 +196,7 @@ def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
 def test_a_signal_that_the_command_has_had_is_not_sent_again() -> None:
     for to_group, ended in ((True, None), (False, -signal.SIGINT)):
         process = subprocess.Popen(["sleep", "60"])
-        _pass_on(Letter(signal.SIGINT, None, to_group), process.pid, Blind())
+        _pass_on(ReceivedSignal(signal.SIGINT, None, to_group), process.pid, Blind())
         if to_group:
             time.sleep(0.1)
             assert process.poll() is ended
