@@ -31,7 +31,7 @@ class Cgroup:
 
     version: int
     path: str
-    """As in /proc/PID/cgroup."""
+    """Path as in /proc/PID/cgroup."""
     limit_bytes: int | None = None
     """None if only the host's memory is the limit."""
     limit_at: str | None = None
@@ -79,7 +79,7 @@ class Cgroup:
 
 
 NO_CGROUP = Cgroup(0, "")
-"""Of a process whose memory no visible cgroup counts."""
+"""Result for a process whose memory no visible cgroup counts."""
 
 
 @dataclass(frozen=True, slots=True)

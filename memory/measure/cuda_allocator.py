@@ -35,7 +35,7 @@ class Gpu:
     ooms: int | None = None
     """Requests that failed."""
     free_bytes: int | None = None
-    """Of the device, for all processes, as the driver counts it (cudaMemGetInfo)."""
+    """Free on the device for all processes, as the driver counts it (cudaMemGetInfo)."""
 
     @property
     def used_bytes(self) -> int | None:

@@ -194,7 +194,7 @@ def _ask_driver(limit_s: float) -> dict[str, Any]:
 
 
 def _device(found: Mapping[str, Any], root: str, of: Mapping[str, Any] | None = None) -> GpuDevice:
-    """of: the GPU that this is a MIG instance of."""
+    """A GPU, or a MIG instance of the GPU `of`, from the facts that the driver reported."""
     whole = found if of is None else of
     running = [GpuProcess(pid, _name(pid, root), used) for pid, used in found.get("processes", ())]
     capability = whole.get("capability")

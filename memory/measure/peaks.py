@@ -26,9 +26,9 @@ class Peak:
     """Highest memory while a stage ran; None if unknown."""
 
     rss_bytes: int | None = None
-    """Of this process, mapped files included, to 1 MB."""
+    """Resident memory of this process, mapped files included, to 1 MB."""
     gpu_bytes: int | None = None
-    """Of tensors on its device, exact."""
+    """Tensors on its device, exact."""
     sampled_unreclaimable_bytes: int | None = None
     """U of the job: the highest of the supervisor's samples. A peak between two samples is missed."""
     samples: int = 0

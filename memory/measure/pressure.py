@@ -1,4 +1,4 @@
-"""How long tasks waited for memory (PSI): memory.pressure of a v2 cgroup, /proc/pressure/memory of all.
+"""Time for which tasks waited for memory (PSI): memory.pressure of a v2 cgroup, /proc/pressure/memory of all.
 
 Waiting is reclaim, refaults and swapping in. A job whose `full` share is high does little else: it thrashes.
 Source: the kernel's accounting/psi. Kernels without CONFIG_PSI, or booted with psi=0, have no such files.
@@ -19,7 +19,7 @@ class Pressure:
     """Waiting of at least one task (some) and of all tasks (full); None if the kernel does not report it."""
 
     some_percent: float | None = None
-    """Of the last 10 s."""
+    """Share of the last 10 s."""
     some_us: int | None = None
     """Since the start."""
     full_percent: float | None = None

@@ -16,7 +16,7 @@ from memory.supervision.signals import ReceivedSignal, SignalQueue
 
 _PARENT_POLL_S = 1.0
 _WAKES_BETWEEN_LOOKS = 8
-"""SIGCHLD announces the child's end; every so many wakes it is looked for as well."""
+"""SIGCHLD announces the child's end; after this many wakes it is looked for as well."""
 _LOG_WAIT_S = 2.0
 
 

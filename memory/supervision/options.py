@@ -22,7 +22,7 @@ class Options:
     output: str
     """Folder of memory.ring and outcome.json."""
     attempt: int = 1
-    """Of the run, from 1."""
+    """Number of this attempt of the run, from 1."""
     parent: int | None = None
     """A process whose end asks the run to stop; the end of the supervisor does then, too."""
     tell: str = "never"

@@ -25,7 +25,7 @@ class SeenProcess:
     parent_pid: int | None
     anon_bytes: int | None
     looks: int = 0
-    """How often it was seen."""
+    """Number of samples that saw it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,10 @@ def look(
         lives = False  # since its memory was read: the kernel has moved it to the root cgroup
     if not lives:
         job = read_cgroup(os.getpid(), root, host.total_bytes) or NO_CGROUP
-    beside = None
+    others = None
     if neighbours is not None and job is not NO_CGROUP:
         ours = {os.getpid(), *passed_over, *found}
-        beside = neighbours.anon_bytes(main_pid if lives else os.getpid(), job, ours, root, now_s)
+        others = neighbours.anon_bytes(main_pid if lives else os.getpid(), job, ours, root, now_s)
     anon, shmem = _total(processes, "anon_bytes"), _total(processes, "shmem_bytes")
     page_tables = _total(processes, "page_tables_bytes")
     late = _late_bytes(job, processes)
@@ -139,7 +139,7 @@ def look(
         major_faults=job.major_faults,
         stalled_us=job.stalled_us,
         processes=len(processes),
-        beside_anon_bytes=beside,
+        beside_anon_bytes=others,
         tree=tuple(
             ProcessSample(one.pid, one.name, one.anon_bytes, one.file_bytes, one.shmem_bytes, one.rss_bytes)
             for one in processes[:PROCESSES]
