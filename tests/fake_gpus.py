@@ -65,6 +65,12 @@ def fake_nvml(
     monkeypatch.setattr("memory.measure.gpus._hangs", [])
 
 
+def no_nvml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make nvidia-ml-py look as if it were not installed."""
+    fake_nvml(folder, monkeypatch)
+    (folder / "fake-nvml/pynvml.py").write_text("raise ImportError\n")
+
+
 @dataclass
 class FakeCuda:
     """torch.cuda of one device in use; sizes in bytes. asked: calls of mem_get_info."""

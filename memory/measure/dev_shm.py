@@ -61,7 +61,7 @@ class DevShm:
     files: tuple[ShmFile, ...] = ()
     """The largest first."""
     deleted_but_held: tuple[int, ...] = ()
-    """Pids that use files that have no name any more."""
+    """Pids that use files without a name: removed ones, and those of memfd_create(2)."""
     unreadable_processes: int = 0
 
     @property
@@ -160,7 +160,7 @@ def _mapped(maps: bytes) -> Iterator[str]:
 
 
 def _links(folder: str) -> list[str] | None:
-    """Files of /dev/shm among the descriptors in a folder; None if they are not readable."""
+    """Files of /dev/shm and memfd_create(2) among the descriptors in a folder; None if not readable."""
     try:
         numbers = os.listdir(folder)
     except OSError:
@@ -171,4 +171,4 @@ def _links(folder: str) -> list[str] | None:
             targets.append(os.readlink(f"{folder}/{number}"))
         except OSError:  # closed meanwhile
             continue
-    return [target for target in targets if target.startswith("/dev/shm/")]
+    return [target for target in targets if target.startswith(("/dev/shm/", "/memfd:"))]

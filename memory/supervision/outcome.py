@@ -91,6 +91,8 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         whose = "the host's " if outcome.get("limit_at") == "host" else ""
         of = f" of {whose}{format_bytes(limit)} ({100 * peak / limit:.0f}%)" if limit else ""
         amount = f"peak {format_bytes(peak)}{of} unreclaimable"
+        if outcome["signal"] == "SIGKILL" and (nearness or 0) < _NEAR:
+            amount += " when last sampled"
     if kills:
         amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
     return (

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from fake_gpus import GB, fake_nvml, gpu
+from fake_gpus import GB, fake_nvml, gpu, no_nvml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,9 +141,10 @@ def test_driver_that_answers_nothing_is_logged_once(
     caplog: pytest.LogCaptureFixture,
     missing: bool,
 ) -> None:
-    fake_nvml(tmp_path, monkeypatch, fails=("init",))
     if missing:
-        (tmp_path / "fake-nvml/pynvml.py").write_text("raise ImportError\n")
+        no_nvml(tmp_path, monkeypatch)
+    else:
+        fake_nvml(tmp_path, monkeypatch, fails=("init",))
     assert visible_gpus({}, root) == visible_gpus({}, root) == ()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 

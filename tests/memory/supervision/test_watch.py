@@ -18,7 +18,6 @@ import memory.supervision.watch as watch_module
 from memory.measure.cgroup import NO_CGROUP
 from memory.record.ring import RingWriter, read_ring
 from memory.record.samples import Sample
-from memory.record.stack_requests import has_handler
 from memory.supervision.options import Options
 from memory.supervision.outcome import ending, summary
 from memory.supervision.watch import Watch
@@ -111,21 +110,6 @@ def test_wait_status() -> None:
     assert ending(9) == ending(9 | 0x80) == {"exit_code": None, "signal": "SIGKILL", "by": "signal"}
     assert ending(45)["signal"] == "signal 45"
     assert ending(None) == {"exit_code": None, "signal": None, "by": "lost"}
-
-
-def test_handled_signals_of_a_process() -> None:
-    code = (
-        "import signal, sys; signal.signal(signal.SIGRTMIN + 11, print); print(flush=True); sys.stdin.read()"
-    )
-    process = subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    found = [
-        has_handler(process.pid, number) for number in (signal.SIGRTMIN + 11, signal.SIGRTMIN + 12, None)
-    ]
-    process.communicate()
-    assert found == [True, False, False]
-    assert not has_handler(process.pid, signal.SIGRTMIN + 11)
 
 
 @pytest.mark.slow
