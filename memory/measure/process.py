@@ -2,14 +2,13 @@
 
 Sources: proc(5), /proc/PID/status and /proc/PID/task/TID/children. RssAnon is the process's own data; RssFile
 is mapped files, which the kernel can drop and read again; RssShmem is /dev/shm and shared maps, which it
-cannot. Without /proc (macOS) psutil reports the resident memory alone.
+cannot. Without /proc (macOS) psutil reports the resident memory of one process alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from memory.files.procfs import exists, kilobytes, list_folder, read_file, read_long_file, to_number
 
@@ -129,12 +128,7 @@ def read_descendants(
     main: Process, proc: str = "/proc", read: ReadWithChildren = read_with_children
 ) -> tuple[Process, ...]:
     """Measure all children of a process, their children and so on, of each thread."""
-    forked = children_of(main, proc)
-    if not forked and not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
-        # no /proc, or a kernel without CONFIG_PROC_CHILDREN
-        asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
-        return tuple(process for process in asked if process is not None)
-    seen, found, waiting = {main.pid}, [], list(forked)
+    seen, found, waiting = {main.pid}, [], children_of(main, proc)
     for pid in waiting:
         measured = None if pid in seen or len(seen) > _MAX_PROCESSES else read(pid, proc)
         seen.add(pid)
@@ -166,12 +160,3 @@ def _ask_psutil(pid: int) -> Process | None:
         return Process(pid, process.name(), process.num_threads(), process.memory_info().rss)
     except Exception:  # psutil is missing, or one of its own errors
         return None
-
-
-def _ask_psutil_for_descendants(pid: int) -> list[Any]:
-    try:
-        import psutil
-
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except Exception:  # psutil is missing, or one of its own errors
-        return []

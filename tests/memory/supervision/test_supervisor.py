@@ -10,16 +10,13 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from supervised import is_alive, outcome_in, pid_in, python, start_supervised, supervise, wait_for
 
 from memory.record.ring import read_ring
 from memory.record.samples import Sample
-from memory.supervision.main import _pass_on
 from memory.supervision.options import Options, command_line, parse
-from memory.supervision.signals import ReceivedSignal
 from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -80,16 +77,6 @@ def test_signal_that_ends_the_command_ends_the_supervisor(tmp_path: Path, name: 
     outcome = outcome_in(tmp_path)
     assert (outcome["exit_code"], outcome["signal"], outcome["by"]) == (None, name, "signal")
     assert outcome["victim"] is None, "no count of the kernel's rose"
-
-
-def test_shell_sees_the_same_status(tmp_path: Path) -> None:
-    for code in ("exit 7", "kill -9 $$", "kill -TERM $$"):
-        line = command_line(["sh", "-c", code], tmp_path)
-        seen = [
-            subprocess.run(["sh", "-c", '"$@"; echo $?', "sh", *words], capture_output=True, text=True).stdout
-            for words in (line, line[line.index("--") + 1 :])
-        ]
-        assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGUSR2", *some_slow("SIGTERM", "SIGHUP", "SIGUSR1", "SIGQUIT")])
@@ -190,19 +177,6 @@ def test_ctrl_c_comes_once(tmp_path: Path) -> None:
     (passed,) = outcome_in(tmp_path)["signals_passed_on"]
     assert passed["signal"] == "SIGINT"
     assert (passed["from_pid"], passed["from_name"]) == (None, None)
-
-
-def test_signal_to_the_group_is_not_sent_again() -> None:
-    for to_group, ended in ((True, None), (False, -signal.SIGINT)):
-        process = subprocess.Popen(["sleep", "60"])
-        _pass_on(ReceivedSignal(signal.SIGINT, None, to_group), process.pid, mock.Mock())
-        if to_group:
-            time.sleep(0.1)
-            assert process.poll() is ended
-            process.terminate()
-        else:
-            assert process.wait(timeout=240) == ended
-        process.wait()
 
 
 def test_stop_and_continue(tmp_path: Path) -> None:
