@@ -31,32 +31,6 @@ def read(tree) -> Cgroup:
     return found
 
 
-def test_slurm_on_v1_has_its_limit_at_the_job(tree) -> None:
-    job = "sys/fs/cgroup/memory/slurm_n1/uid_0/job_7"
-    tree.membership("9:name=systemd:/x\n4:cpu,memory:/slurm_n1/uid_0/job_7/step_0/task_0\n0::/\n", V1)
-    tree.v1("sys/fs/cgroup/memory")
-    tree.write("sys/fs/cgroup/memory/release_agent", "")
-    tree.v1("sys/fs/cgroup/memory/slurm_n1", rss_mb=9999)
-    tree.v1("sys/fs/cgroup/memory/slurm_n1/uid_0", rss_mb=9998)
-    tree.v1(job, limit=2 * GB, rss_mb=700, shmem_mb=30, cache_mb=530, kmem_mb=11, kills=1)
-    tree.v1(f"{job}/step_0", rss_mb=600, shmem_mb=30, cache_mb=500, kmem_mb=10)
-    tree.v1(f"{job}/step_0/task_0", rss_mb=500, shmem_mb=20, cache_mb=400, kmem_mb=9, kills=2)
-    assert read(tree) == Cgroup(
-        version=1,
-        path="/slurm_n1/uid_0/job_7",
-        limit_bytes=2 * GB,
-        limit_at="/slurm_n1/uid_0/job_7",
-        usage_bytes=1241 * MB,
-        peak_usage_bytes=1248 * MB,
-        anon_bytes=700 * MB,
-        shmem_bytes=30 * MB,
-        kernel_bytes=11 * MB,
-        file_bytes=500 * MB,
-        events={"oom_kill": 3},
-    )
-    assert read(tree).unreclaimable_bytes == 741 * MB
-
-
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("missing_mb", [4, 600])
 def test_counts_that_a_cgroup_below_has_not_gathered(
@@ -87,35 +61,6 @@ def test_counts_that_a_cgroup_below_has_not_gathered(
     monkeypatch.setattr("memory.measure.cgroup.read_counters", gathers)
     expected_mb = 700 if missing_mb > 8 else 700 - missing_mb
     assert read(tree).anon_bytes == expected_mb * MB, "no second read for what CPUs hold back"
-
-
-def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:
-    job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"
-    tree.membership("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", V2)
-    tree.write("sys/fs/cgroup/memory.stat", "anon 1\n")  # the root has no memory.max
-    tree.v2("sys/fs/cgroup/system.slice", anon_mb=9999)
-    tree.v2("sys/fs/cgroup/system.slice/slurmstepd.scope", anon_mb=9998)
-    tree.v2(job, limit=3 * GB, anon_mb=900)
-    tree.v2(f"{job}/step_0", anon_mb=800)
-    tree.v2(
-        f"{job}/step_0/user", limit=2 * GB, anon_mb=700, shmem_mb=30, file_mb=530, kernel=KERNEL_6, kills=1
-    )
-    tree.v2(f"{job}/step_0/user/task_0", anon_mb=600)
-    assert read(tree) == Cgroup(
-        version=2,
-        path="/system.slice/slurmstepd.scope/job_7/step_0/user",
-        limit_bytes=2 * GB,
-        limit_at="/system.slice/slurmstepd.scope/job_7/step_0/user",
-        usage_bytes=1230 * MB,
-        peak_usage_bytes=1237 * MB,
-        anon_bytes=700 * MB,
-        shmem_bytes=30 * MB,
-        kernel_bytes=5 * MB,
-        file_bytes=500 * MB,
-        events={"low": 0, "high": 0, "max": 12, "oom": 1, "oom_kill": 1, "oom_group_kill": 0},
-        page_tables_bytes=2 * MB,
-    )
-    assert read(tree).unreclaimable_bytes == 735 * MB
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -175,13 +120,6 @@ def test_smallest_high_on_the_way_up(tree) -> None:
     assert (read(tree).high_bytes, read(tree).high_at) == (None, None), "the machine has no more"
 
 
-def test_before_kernel_memory_was_counted_it_is_left_out(tree) -> None:
-    tree.membership("4:memory:/job\n", V1)
-    tree.v1("sys/fs/cgroup/memory/job", limit=GB, rss_mb=100, shmem_mb=5, cache_mb=5)
-    (tree.root / "sys/fs/cgroup/memory/job/memory.kmem.usage_in_bytes").unlink()
-    assert (read(tree).kernel_bytes, read(tree).unreclaimable_bytes) == (None, 105 * MB)
-
-
 def test_of_two_mounts_the_one_that_shows_more_of_the_way_up(tree) -> None:
     tree.membership("4:memory:/node/job\n", f"/node/job /slurm/cgroup cgroup rw,memory\n{V1}")
     tree.v1("slurm/cgroup", rss_mb=300)
@@ -202,12 +140,6 @@ def test_levels_without_the_memory_controller_are_passed_over(tree) -> None:
     tree.write("sys/fs/cgroup/user.slice/session.scope/inner/cgroup.procs", "")
     found = read(tree)
     assert (found.path, found.limit_bytes, found.limit_at) == ("/user.slice", None, None)
-
-
-def test_limit_beyond_the_machine_is_none(tree) -> None:
-    tree.membership("0::/job\n", V2)
-    tree.v2("sys/fs/cgroup/job", limit=HOST, anon_mb=300)
-    assert (read(tree).limit_bytes, read(tree).anon_bytes) == (None, 300 * MB)
 
 
 @pytest.mark.parametrize(

@@ -82,27 +82,6 @@ with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_RE
     assert job["anon_bytes"] == pytest.approx(after["main"]["anon_bytes"], abs=4 * MB)
 
 
-def test_a_map_larger_than_the_limit_is_no_danger(run_limited: Run, tmp_path: Path) -> None:
-    code = """
-import json, mmap, os, sys
-from memory import snapshot
-path = sys.argv[1]
-with open(path, "wb") as file:
-    for _ in range(400):
-        file.write(b"x" * (1 << 20))
-    os.fsync(file.fileno())
-with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-    sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
-    print(json.dumps(snapshot().to_json()))
-"""
-    done = run_limited(code, tmp_path / "tokens.bin")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["job"]["usage_bytes"] > 0.8 * LIMIT, "the cache has filled the cgroup"
-    assert found["unreclaimable_bytes"] < 40 * MB
-    assert found["job"]["events"]["oom_kill"] == 0
-
-
 def test_a_kill_by_the_kernel_is_counted(limited: Limited, run_limited: Run, tmp_path: Path) -> None:
     code = """
 import os, sys
