@@ -89,7 +89,7 @@ def kilobytes(text: bytes, names: tuple[bytes, ...]) -> list[int | None]:
     """
     words = text.split()
     found = dict(zip(words[::3], words[1::3], strict=False))
-    amounts = (found.get(name, b"") for name in names)
+    amounts = [found.get(name, b"") for name in names]
     return [1024 * int(digits) if digits.isdigit() and len(digits) < 16 else None for digits in amounts]
 
 

@@ -130,7 +130,7 @@ def _read_v1(levels: tuple[Level, ...], wall: int) -> Cgroup:
     stat = _settled(stat, ("total_rss", "total_cache"), (usage or 0) - (kernel or 0), levels[: height + 1])
     stat |= {name.removeprefix("total_"): count for name, count in stat.items() if name[:6] == "total_"}
     peak = read_number(f"{folder}/memory.max_usage_in_bytes")
-    hits = limit_hits(folder, peak, limit)
+    hits = None if limit is None else limit_hits(folder, peak, limit)
     # v1 counts a kill in the victim's own cgroup alone, not in those above it
     kills = [read_counters(f"{below.folder}/memory.oom_control") for below in levels[: height + 1]]
     counted = [found["oom_kill"] for found in kills if "oom_kill" in found]

@@ -7,6 +7,7 @@ cannot. Without /proc (macOS) psutil reports the resident memory of one process 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ _AMOUNTS = (b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"VmH
 _PAGE_BYTES = 4096
 _MAX_PROCESSES = 10_000
 """Guard against an endless walk over a garbled /proc."""
-_TIMES_REUSED = 3
+_REUSED_S = 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +68,23 @@ def read_with_children(pid: int, proc: str = "/proc") -> tuple[Process, list[int
 
 
 class ProcessReader:
-    """Reads processes again and again: one whose /proc/PID/statm is as before, only each fourth time.
+    """Reads processes again and again: for 3.5 s, one whose /proc/PID/statm is as before is not read again.
 
-    Its resident memory is the same then; swap, peak, page tables and children can be some samples old.
-    Without this the supervisor takes half as much CPU time again.
+    Its resident memory is the same then; swap, peak, page tables and children can be as old. Without this the
+    supervisor takes half as much CPU time again.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes | None, int, tuple[Process, list[int]]]] = {}
+        self._known: dict[int, tuple[bytes | None, float, tuple[Process, list[int]]]] = {}
 
     def read(self, pid: int, proc: str = "/proc") -> tuple[Process, list[int]] | None:
         """Measure a process as `read_with_children` does."""
-        statm = read_file(f"{proc}/{pid}/statm")
-        before, times, found = self._known.pop(pid, (None, 0, None))
-        if found is None or statm is None or statm != before or times == _TIMES_REUSED:
-            times, found = -1, read_with_children(pid, proc)
+        statm, now_s = read_file(f"{proc}/{pid}/statm"), time.monotonic()
+        before, read_s, found = self._known.pop(pid, (None, 0.0, None))
+        if found is None or statm is None or statm != before or now_s - read_s > _REUSED_S:
+            read_s, found = now_s, read_with_children(pid, proc)
         if found is not None and len(self._known) < _MAX_PROCESSES:
-            self._known[pid] = statm, times + 1, found
+            self._known[pid] = statm, read_s, found
         return found
 
 

@@ -13,7 +13,14 @@ from memory.measure.cgroup import Cgroup, read_cgroup, unseen_cgroup
 from memory.measure.cuda_allocator import Gpu, read_gpu
 from memory.measure.host import Host, left_bytes, read_host
 from memory.measure.peaks import PEAKS
-from memory.measure.process import Process, read_descendants, read_process, read_pss
+from memory.measure.process import (
+    Process,
+    ProcessReader,
+    read_descendants,
+    read_process,
+    read_pss,
+    read_with_children,
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss:
     is_own = pid == os.getpid()
     measured = read_process(pid, proc)
     main = Process(pid) if measured is None else measured
-    workers = read_descendants(main, proc)
+    workers = read_descendants(main, proc, _READER.read if is_own else read_with_children)
     if pss:
         main = replace(main, pss_bytes=read_pss(pid, proc))
         workers = tuple(replace(worker, pss_bytes=read_pss(worker.pid, proc)) for worker in workers)
@@ -179,6 +186,7 @@ def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss:
     )
 
 
+_READER = ProcessReader()
 _SUMS = ("unreclaimable_bytes", "anon_bytes", "shmem_bytes", "file_bytes", "rss_bytes")
 """Always in a record, unknown or not."""
 

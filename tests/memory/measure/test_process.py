@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import snapshot
-from memory.measure.process import Process, read_descendants, read_process
+from memory.measure.process import Process, ProcessReader, read_descendants, read_process
 from tests.golden_text import Golden
 from tests.searched import examples
 
@@ -237,3 +238,26 @@ def test_pages_shared_with_forked_workers_count_once_where_the_cgroup_tells() ->
     assert found.job.anon_bytes >= found.anon_bytes
     # other processes of a shared cgroup may fill the gap, so only an upper bound holds
     assert found.workers_anon_bytes <= found.job.anon_bytes - found.main.anon_bytes
+
+
+def test_reader_reads_again_if_statm_changes_or_after_some_seconds(
+    tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("memory.measure.process.time.monotonic", lambda: now_s[0])
+    reader, proc = ProcessReader(), f"{tree.root}/proc"
+
+    def anon_mb(written_mb: int, statm: str, at_s: float) -> int:
+        tree.process(anon_mb=written_mb)
+        tree.write(f"proc/{PID}/statm", statm)
+        now_s[0] = at_s
+        process, _ = reader.read(PID, proc)
+        return process.anon_bytes // MB
+
+    assert anon_mb(10, "900 600 500", 100) == 10
+    assert anon_mb(20, "900 600 500", 102) == 10
+    assert anon_mb(30, "900 601 500", 102) == 30
+    assert anon_mb(40, "900 601 500", 105) == 30
+    assert anon_mb(50, "900 601 500", 106) == 50
+    shutil.rmtree(f"{proc}/{PID}")
+    assert reader.read(PID, proc) is None
