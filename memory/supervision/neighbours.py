@@ -14,7 +14,7 @@ _AFTER_KILL_S = 3.0
 """A process that the kernel killed may still be ending at the first sample after it."""
 
 
-class Neighbours:
+class NeighbourReader:
     """Reads them every 8 s, and with each sample if the limit is near or the kernel has just killed."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from memory.measure.process import (
     read_with_children,
 )
 from memory.record.samples import PROCESSES, ProcessSample, Sample
-from memory.supervision.neighbours import Neighbours
+from memory.supervision.neighbours import NeighbourReader
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -77,7 +77,7 @@ def look(
     *,
     passed_over: tuple[int, ...] = (),
     root: str = "",
-    neighbours: Neighbours | None = None,
+    neighbours: NeighbourReader | None = None,
     reader: ProcessReader | None = None,
 ) -> Look:
     """Measure now.

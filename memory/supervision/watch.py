@@ -19,7 +19,7 @@ from memory.record.ring import RingWriter, read_head
 from memory.record.stack_requests import shown_path
 from memory.supervision.counters import KillCounters
 from memory.supervision.near_limit import NearLimit
-from memory.supervision.neighbours import Neighbours
+from memory.supervision.neighbours import NeighbourReader
 from memory.supervision.options import Options
 from memory.supervision.outcome import beginning, ending, host_name, signal_name
 from memory.supervision.process_table import KernelLog, ProcessTable
@@ -63,7 +63,7 @@ class Watch:
         self.unwritten: str | None = None
         self._growth = 0.0
         self._cost_s = 0.0
-        self._neighbours, self._reader = Neighbours(), ProcessReader()
+        self._neighbours, self._reader = NeighbourReader(), ProcessReader()
         self._due_s = time.monotonic()
         self._kernel_log = KernelLog()
         self._shm_used_before = dev_shm_space()[1]

@@ -12,7 +12,7 @@ from memory.measure.cgroup import Cgroup
 from memory.record.samples import Sample, packed, unpacked
 from memory.report.data.moments import sampled_moment
 from memory.supervision import neighbours
-from memory.supervision.neighbours import Neighbours, neighbours_anon_bytes
+from memory.supervision.neighbours import NeighbourReader, neighbours_anon_bytes
 
 JOB = "sys/fs/cgroup/memory/job"
 
@@ -73,7 +73,7 @@ def test_process_that_is_not_visible(root: Path, listed: str, state: str, megaby
 def test_read_seldom_but_always_near_the_limit_and_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter(range(100))
     monkeypatch.setattr(neighbours, "neighbours_anon_bytes", lambda *_: next(held))
-    job, read = Cgroup(2, "/job", 1000, anon_bytes=100, events={"oom_kill": 1}), Neighbours()
+    job, read = Cgroup(2, "/job", 1000, anon_bytes=100, events={"oom_kill": 1}), NeighbourReader()
 
     def at(time_s: float, job: Cgroup) -> int | None:
         return read.anon_bytes(10, job, set(), "", time_s)
