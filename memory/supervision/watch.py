@@ -62,7 +62,7 @@ class Watch:
         self.passed_over: tuple[int, ...] = ()
         self.unwritten: str | None = None
         self._growth = 0.0
-        self._cost_s = 0.0
+        self._cost_s = self._wait_s = 0.0
         self._neighbours, self._reader = NeighbourReader(), ProcessReader()
         self._due_s = time.monotonic()
         self._kernel_log = KernelLog()
@@ -104,7 +104,8 @@ class Watch:
         before_s = time.process_time()
         self._try(self._sample)
         self._cost_s = time.process_time() - before_s
-        self._due_s = now_s + (self._try(self._interval_s) or SLOWEST_S)
+        self._wait_s = self._try(self._interval_s) or SLOWEST_S
+        self._due_s = now_s + self._wait_s
 
     def passed_on(self, received: ReceivedSignal) -> None:
         """A signal was sent on to the command, or came to it as it did to this process."""
@@ -224,7 +225,7 @@ class Watch:
             now_s,
             passed_over=self.passed_over,
             neighbours=self._neighbours,
-            reader=self._reader,
+            reader=self._reader if self._wait_s >= SLOWEST_S else None,  # else new children count
         )
         if self.last is not None and (not found.main_lives or self._has_just_ended(pid, found)):
             return  # it has no memory any more, and the kernel has taken it out of its cgroup
