@@ -243,6 +243,12 @@ def _smallest(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | No
     return limit, -height
 
 
+def read_limit(folder: str, version: int) -> int | None:
+    """Memory limit of one cgroup in bytes; None: it has none."""
+    limit = read_number(f"{folder}/{_LIMIT_FILE[version]}")
+    return None if limit is None or limit >= UNLIMITED_BYTES else limit
+
+
 def _kernel_v2(stat: dict[str, int]) -> int | None:
     """Kernel memory that cannot be reclaimed; before Linux 5.18 it is summed from its parts."""
     if "kernel" in stat:

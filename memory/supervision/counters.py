@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memory.files.procfs import folders_below, read_counters, read_number
-from memory.measure.cgroup import UNLIMITED_BYTES, Level, levels_of, limit_hits, unseen_cgroup
+from memory.measure.cgroup import Level, levels_of, limit_hits, read_limit, unseen_cgroup
 from memory.measure.limits import MOST_CGROUPS
 
 
@@ -55,7 +55,7 @@ class KillCounters:
             "parents": [
                 {
                     "path": level.path,
-                    "limit_bytes": self._limit(level.folder),
+                    "limit_bytes": read_limit(level.folder, self._version),
                     "oom_kill_before": self._before[level.folder].get("oom_kill"),
                     "oom_kill_after": after[level.folder].get("oom_kill"),
                 }
@@ -63,15 +63,11 @@ class KillCounters:
             ],
         }
 
-    def _limit(self, folder: str) -> int | None:
-        limit = read_number(f"{folder}/memory.{'max' if self._version == 2 else 'limit_in_bytes'}")
-        return None if limit is None or limit >= UNLIMITED_BYTES else limit
-
     def _read(self, folder: str) -> dict[str, int]:
         if self._version == 2:
             return read_counters(f"{folder}/memory.events")
         found = {}
-        hits = limit_hits(folder, read_number(f"{folder}/memory.max_usage_in_bytes"), self._limit(folder))
+        hits = limit_hits(folder, read_number(f"{folder}/memory.max_usage_in_bytes"), read_limit(folder, 1))
         if hits is not None:
             found["failcnt"] = hits
         below = (read_counters(f"{one}/memory.oom_control") for one in folders_below(folder, MOST_CGROUPS))

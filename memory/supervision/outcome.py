@@ -30,7 +30,7 @@ def beginning(options: Options, started_s: float) -> dict[str, Any]:
         "command": list(options.command),
         "pid": None,
         "supervisor_pid": os.getpid(),
-        "host": host_name(),
+        "host": os.uname().nodename,
         "attempt": options.attempt,
         "started_s": round(started_s, 3),
         "ended_s": None,
@@ -69,11 +69,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def host_name() -> str:
-    """Name of this host."""
-    return os.uname().nodename
 
 
 def summary(outcome: dict[str, Any], options: Options) -> str | None:

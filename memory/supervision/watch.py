@@ -21,7 +21,7 @@ from memory.supervision.counters import KillCounters
 from memory.supervision.near_limit import NearLimit
 from memory.supervision.neighbours import NeighbourReader
 from memory.supervision.options import Options
-from memory.supervision.outcome import beginning, ending, host_name, signal_name
+from memory.supervision.outcome import beginning, ending, signal_name
 from memory.supervision.process_table import KernelLog, ProcessTable
 from memory.supervision.sampler import Clock, Look, growth_bytes_per_s, look
 from memory.supervision.sampling_interval import SLOWEST_S, next_interval_s
@@ -164,7 +164,7 @@ class Watch:
             return False
         facts, newest = head
         pid, began = facts.get("supervisor_pid"), facts.get("supervisor_started_at")
-        if facts.get("host") == host_name():
+        if facts.get("host") == self.facts["host"]:
             found = isinstance(pid, int) and began is not None and started_at(pid) == began
         else:
             newest_s = 0.0 if newest is None else newest.time_s
