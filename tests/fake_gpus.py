@@ -1,4 +1,4 @@
-"""GPUs for machines without one: a pynvml and an nvidia-smi that print what a test names."""
+"""GPUs for machines without one: a pynvml that prints what a test names."""
 
 from __future__ import annotations
 
@@ -69,17 +69,6 @@ def no_nvml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make nvidia-ml-py look as if it were not installed."""
     fake_nvml(folder, monkeypatch)
     (folder / "fake-nvml/pynvml.py").write_text("raise ImportError\n")
-
-
-def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """An nvidia-smi on PATH: a shell script, which finds the fields asked for in $FIELDS."""
-    programs = folder / "fake-bin"
-    programs.mkdir(exist_ok=True)
-    program = programs / "nvidia-smi"
-    program.write_text(f'#!/bin/sh\nFIELDS="${{1#--query-gpu=}}"\n{script}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setattr("memory.measure.gpus._hangs", [])
 
 
 @dataclass

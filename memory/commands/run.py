@@ -21,21 +21,21 @@ examples:
 
 While it runs:  python -m memory watch mem      Afterwards:  python -m memory explain mem
 
-The command has its own stdin, stdout and stderr, gets every signal, and its exit status is the one you
-see: 127 there is no such command, 126 it cannot be executed, 2 bad options. After SIGKILL of everything the
-last samples are in DIR/memory.ring; otherwise DIR/outcome.json says how it ended.
+The command keeps its stdin, stdout and stderr, gets each signal, and its exit status is the one you see:
+127 the command does not exist, 126 it cannot be executed, 2 bad options. After SIGKILL of everything the last
+samples are in DIR/memory.ring; otherwise DIR/outcome.json has how it ended.
 
-A Python program tells its stacks when memory is nearly out, and to `python -m memory stacks DIR`, after:
+A Python program writes its stacks when memory is nearly out, and for `python -m memory stacks DIR`, after:
   from memory import black_box; black_box.install()"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the `run` command and its options."""
     parser = subparsers.add_parser(
         "run",
         help="run any command, sampled from outside",
-        description="Run any command. A small process beside it samples its memory, once a second and faster "
-        "where the limit is near, and notes how it ended.",
+        description="Run any command. Its parent, a small process, samples its memory once a second, faster "
+        "if the limit is near, and records how it ended.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python -m memory run --output DIR [--log] [--verbose] -- COMMAND...",
@@ -49,17 +49,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="copy what the command prints to DIR/log.txt; it has no terminal then",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="say how it ended also when all is well, on stderr"
+        "--verbose", action="store_true", help="print how it ended also when all is well, on stderr"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="after --")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Become the supervisor: the process that was started is the one that is waited for.
+    """Become the supervisor, so that the caller waits for the process that it started.
 
     Raises:
-        UserError: there is no command, or no such folder can be made.
+        UserError: the command is missing, the folder cannot be made, or this is not Linux.
     """
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -68,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
             "  python -m memory run --output mem -- python train.py",
             code="no-command",
         )
+    if not sys.platform.startswith("linux"):
+        raise UserError("memory run needs Linux: it reads /proc and cgroups", code="not-linux")
     if not options.output:
         raise UserError("--output is empty: expected a folder, such as --output mem", code="empty-output")
     output = Path(options.output)
@@ -83,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     if not os.access(output, os.W_OK | os.X_OK):
         raise UserError(
-            f"--output {options.output}: this user may not write there: give another folder",
+            f"--output {options.output}: not writable by this user: give another folder",
             code="output-not-writable",
         )
     tell, explain = "always" if options.verbose else "failed", as_typed_here(EXPLAIN)
@@ -93,12 +95,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _cannot_start(program: str) -> tuple[str, int]:
-    """Why not, and the exit code, as a shell has it: only a name with a slash in it is a path."""
+    """Reason and exit code, as a shell has them: only a name with a slash in it is a path."""
     path = Path(program)
     if "/" not in program and path.is_file():
         return f"no such command in PATH; the file of this folder is ./{program}", NOT_FOUND
     if path.is_dir() and "/" in program:
         return "it is a folder", NOT_EXECUTABLE
     if path.is_file():
-        return "it may not be executed (chmod +x?)", NOT_EXECUTABLE
+        return "it is not executable (chmod +x?)", NOT_EXECUTABLE
     return "no such command in PATH", NOT_FOUND

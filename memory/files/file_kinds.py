@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from experiment_utils.safe_read import plain_only
 
 HEAD_BYTES = 512
-"""How much of a file `kind_of` needs: the signature of tar is at byte 257."""
+"""Bytes of a file that `kind_of` needs: the signature of tar is at byte 257."""
 COMPRESSIONS = frozenset({"gzip", "zstd", "bzip2", "xz"})
-"""Those that the tokenizing command reads."""
+"""Compressions that the tokenizing command reads."""
 WIDE_TEXTS = frozenset({"utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"})
 """Ids are those that `--encoding` takes."""
 KINDS_LIKE_IDS = WIDE_TEXTS - {"utf-16", "utf-32"} | {"compress"}

@@ -1,4 +1,4 @@
-"""A small file whose room on the disk is reserved before it is written."""
+"""A small file whose space on the disk is reserved before it is written."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from experiment_utils.atomic_files import fsync_folder, to_json, write_bytes
 
 
 def allocate(file: int, size: int) -> None:
-    """Room for all of a file, so that a disk that fills up later costs nothing. macOS has no such call."""
+    """Reserve `size` bytes for an open file, so that it can be written when the disk has filled up.
+
+    Raises:
+        OSError: the disk is full.
+    """
     try:
         os.posix_fallocate(file, 0, size)
-    except AttributeError:
+    except AttributeError:  # macOS
         os.ftruncate(file, size)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
@@ -23,42 +27,25 @@ def allocate(file: int, size: int) -> None:
 
 
 class Reserved:
-    """Room on the disk for a small file that is written later, when the disk may be full.
-
-    It is held in a file without a name (open(2), O_TMPFILE), so that nothing is left behind by a process that
-    is killed; where the file system has none, in a hidden file beside it.
-    """
+    """Disk space for a small file that is written later, in a hidden file of the same folder."""
 
     def __init__(self, path: str, size: int) -> None:
-        """size: bytes, which the disk has already, or it is as if nothing were reserved."""
+        """Reserve `size` bytes for `path`; if that fails, `write_json` writes without a reservation."""
         folder, name = os.path.split(path)
         self._path, self._size = path, size
         self._reserved = os.path.join(folder, f".{name}.reserved")
         self._file: int | None = None
-        self._has_name = False
-        try:
-            self._file = self._opened(folder or ".")
+        with suppress(OSError):
+            self._file = os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             allocate(self._file, size)
-        except OSError:
-            self.drop()
-
-    def _opened(self, folder: str) -> int:
-        self._has_name = True
-        if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
-            try:
-                file = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
-            except OSError:  # as NFS and older kernels answer
-                pass
-            else:
-                self._has_name = False
-                return file
-        return os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            return
+        self.drop()
 
     def write_json(self, value: Any) -> None:
-        """The file, whole or not at all, as `write_json`.
+        """Write the file, whole or not at all.
 
         Raises:
-            OSError: it cannot be written: nothing was reserved, or more is needed.
+            OSError: it cannot be written: the disk is full and the reservation is too small, or failed.
         """
         content = to_json(value).encode("utf-8")
         try:
@@ -68,29 +55,19 @@ class Reserved:
             write_bytes(self._path, content)
 
     def _write(self, content: bytes) -> None:
-        file = self._file
-        if file is None or len(content) > self._size:
-            raise OSError(errno.ENOSPC, "nothing, or less, was reserved")
-        if os.write(file, content) < len(content):
+        if self._file is None or len(content) > self._size or os.write(self._file, content) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.ftruncate(file, len(content))
-        os.fsync(file)
-        if not self._has_name:
-            with suppress(FileNotFoundError):
-                os.unlink(self._reserved)  # of an earlier attempt, where there was no other way
-            os.link(f"/proc/self/fd/{file}", self._reserved, follow_symlinks=True)
-            self._has_name = True
+        os.ftruncate(self._file, len(content))
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = None
         os.replace(self._reserved, self._path)
-        self._has_name = False
-        self.drop()
         fsync_folder(os.path.dirname(self._path) or ".")
 
     def drop(self) -> None:
-        """It is not needed, or not any more."""
+        """Release the reservation."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
-        if self._has_name:
-            with suppress(OSError):
-                os.unlink(self._reserved)
-            self._has_name = False
+        with suppress(OSError):
+            os.unlink(self._reserved)

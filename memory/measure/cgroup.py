@@ -1,9 +1,9 @@
-"""The cgroup that decides when the kernel kills for memory: its limit, and U, what counts against it.
+"""The memory cgroup that limits a process: its limit, and U, the memory that counts against it.
 
-U, the unreclaimable memory, is anon + shmem + kernel (v2: kernel less slab_reclaimable; v1: rss +
-shmem + kmem), and page cache that is locked (mlock, a ramfs), of which there is none as a rule.
-It is measured where the smallest limit stands, from the process's own cgroup up to
-the root: Slurm limits the job, while the task's own cgroup says "unlimited".
+U, the unreclaimable memory, is anon + shmem + kernel (v2: kernel less slab_reclaimable; v1: rss + shmem +
+kmem) and page cache that is locked (mlock, a ramfs), of which most jobs have none. It is measured at the
+cgroup with the smallest limit, from the process's own cgroup up to the root: Slurm limits the job, and the
+task's own cgroup below it has no limit.
 
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 and cgroup-v1/memory.
 """
@@ -11,84 +11,75 @@ Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 and cgroup-v1/memory.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from memory.files.cached_procfs import read_kept
-from memory.files.procfs import (
-    Counters,
-    Read,
-    exists,
-    read_counters,
-    read_file,
-    read_long_file,
-    read_number,
-)
+from memory.files.procfs import exists, read_counters, read_file, read_long_file, read_number
 from memory.measure.pressure import read_pressure
 
-_UNLIMITED = 2**60
+UNLIMITED_BYTES = 2**60
 """v1 writes 'no limit' as the largest whole number of pages, 2^63 less a page."""
 _UNCOUNTED_BYTES = 8 << 20
-"""Each CPU keeps up to 64 pages back, of what is in use and of each count."""
-_PLACES_LAST_S = 5.0
-_MAX_PLACES = 100
-_NOWHERE = -1
-_heights: dict[str, tuple[float, int]] = {}
-_highs: dict[str, tuple[float, int | None, str | None]] = {}
+"""Each CPU holds back up to 64 pages, of usage and of each counter."""
 _LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """One cgroup and all below it, in bytes; None where the kernel does not tell.
-
-    path: as /proc/PID/cgroup writes it. limit_bytes: None where only the host's memory is the limit.
-    limit_at: the cgroup whose limit that is; a limit of a container may stand above what it sees.
-    usage_bytes and peak_usage_bytes include page cache: at the limit they say nothing by themselves.
-    file_bytes: page cache, mapped or not, without shmem and without locked_bytes, which is as much of it as
-    is locked in memory; None: not told. high_bytes, high_at: the smallest memory.high,
-    above which the kernel slows its processes down instead of killing them. page_tables_bytes: a part of
-    kernel_bytes. events: counts since the cgroup was made, `oom_kill` and the other lines of memory.events;
-    of v1 `oom_kill` and `failcnt`. refaults: file pages that were given back and read again; anon_refaults:
-    pages read back from swap. major_faults: faults that waited for the disk. stalled_us, some_stalled_us:
-    how long all, or some, of its tasks waited for memory; stalled_percent, some_stalled_percent: of the last
-    10 s (PSI, the kernel's accounting/psi).
-    """
+    """Memory of one cgroup and all below it; None where the kernel does not report it."""
 
     version: int
     path: str
+    """Path as in /proc/PID/cgroup."""
     limit_bytes: int | None = None
+    """None if only the host's memory is the limit."""
     limit_at: str | None = None
+    """Path of the cgroup with that limit; `above PATH` if a container cannot see it."""
     usage_bytes: int | None = None
+    """Includes page cache: at the limit it says nothing alone. So does the peak."""
     peak_usage_bytes: int | None = None
     anon_bytes: int | None = None
     shmem_bytes: int | None = None
     kernel_bytes: int | None = None
     file_bytes: int | None = None
+    """Page cache, mapped or not, without shmem and without locked_bytes."""
     events: dict[str, int] | None = None
+    """Counts since the cgroup was made: lines of memory.events; on v1 `oom_kill` and `failcnt`."""
     high_bytes: int | None = None
+    """Smallest memory.high: above it the kernel slows processes down instead of killing them."""
     high_at: str | None = None
     swap_bytes: int | None = None
     page_tables_bytes: int | None = None
+    """Part of kernel_bytes."""
     refaults: int | None = None
+    """File pages that were reclaimed and read again."""
     anon_refaults: int | None = None
+    """Pages read back from swap."""
     major_faults: int | None = None
+    """Faults that waited for the disk."""
     stalled_us: int | None = None
+    """Time in which all tasks waited for memory (PSI, the kernel's accounting/psi)."""
     some_stalled_us: int | None = None
+    """Time in which at least one task waited."""
     stalled_percent: float | None = None
+    """The same as a share of the last 10 s."""
     some_stalled_percent: float | None = None
     locked_bytes: int | None = None
+    """Page cache that is locked in memory."""
 
     @property
     def unreclaimable_bytes(self) -> int | None:
-        """U: what the kernel cannot give back, whatever the pressure."""
+        """U: memory that the kernel cannot reclaim."""
         if self.anon_bytes is None:
             return None
         return self.anon_bytes + sum(
             amount or 0 for amount in (self.shmem_bytes, self.kernel_bytes, self.locked_bytes)
         )
+
+
+NO_CGROUP = Cgroup(0, "")
+"""Result for a process whose memory no visible cgroup counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,121 +90,104 @@ class Level:
     folder: str
 
 
-def read_cgroup(
-    pid: int, root: str = "", host_bytes: int | None = None, known: Cgroup | None = None
-) -> Cgroup | None:
-    """Measure the cgroup that limits `pid`, or None where no cgroup counts its memory.
+def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgroup | None:
+    """Measure the cgroup that limits a process; None if no visible cgroup counts its memory.
 
     Args:
         pid: the process.
-        root: what stands before /proc and /sys; tests hand in trees of recorded files.
-        host_bytes: the machine's memory; a limit that is not below it does not limit.
-        known: what was read some seconds ago: of the same cgroup and limit, the peak of its usage and how
-            often v1 met the limit are not read anew, which are a third of the files.
+        root: folder that holds /proc and /sys.
+        host_bytes: memory of the machine; a limit that is not below it is no limit.
     """
-    membership = read_membership(pid, root, read_kept)
-    if membership is None:
-        return None
-    version, levels = find_levels(root, membership)
+    version, levels = levels_of(pid, root)
     if not levels:
         return None
-    wall = _UNLIMITED if host_bytes is None else min(host_bytes, _UNLIMITED)
-    limit, height = _smallest_limit(levels, f"/{_LIMIT_FILE[version]}", wall)
-    return (_read_v1 if version == 1 else _read_v2)(levels, height, limit, wall, known)
+    wall = min(host_bytes or UNLIMITED_BYTES, UNLIMITED_BYTES)
+    return (_read_v1 if version == 1 else _read_v2)(levels, wall)
 
 
-def read_membership(pid: int, root: str = "", read: Read = read_file) -> bytes | None:
-    """Content of /proc/PID/cgroup."""
-    return read(f"{root}/proc/{pid}/cgroup")
+def levels_of(pid: int, root: str = "") -> tuple[int, tuple[Level, ...]]:
+    """Cgroup version, and the cgroups of a process from its own upwards; see `find_levels`."""
+    return find_levels(root, read_membership(pid, root) or b"")
 
 
-def _read_v1(
-    levels: tuple[Level, ...], height: int, limit: int | None, wall: int, known: Cgroup | None
-) -> Cgroup:
-    level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
-    limit_at = None if limit is None else level.path
-    inherited = stat.get(b"hierarchical_memory_limit")
-    if inherited is not None and inherited < (wall if limit is None else limit):
-        # a cgroup that cannot be seen from here has the smaller limit: the highest visible is nearest to it
-        height, limit = len(levels) - 1, inherited
-        level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
-        limit_at = f"above {level.path}"
-    usage = read_number(f"{level.folder}/memory.usage_in_bytes", read_kept)
-    kernel = read_number(f"{level.folder}/memory.kmem.usage_in_bytes", read_kept)
-    stat = _caught_up(stat, (b"total_rss", b"total_cache"), (usage or 0) - (kernel or 0), levels, height)
-    anon, shmem = stat.get(b"total_rss", b"rss"), stat.get(b"total_shmem", b"shmem")
-    cache = stat.get(b"total_cache", b"cache")
-    locked = _locked(stat, cache, shmem)
-    kills = [
-        Counters(f"{below.folder}/memory.oom_control", read_kept).get(b"oom_kill")
-        for below in levels[: height + 1]
-    ]
-    counted = [count for count in kills if count is not None]
+def read_membership(pid: int, root: str = "") -> bytes | None:
+    """Content of /proc/PID/cgroup; None if it cannot be read."""
+    return read_file(f"{root}/proc/{pid}/cgroup")
+
+
+def _read_v1(levels: tuple[Level, ...], wall: int) -> Cgroup:
+    limit, height = _smallest(levels, "memory.limit_in_bytes", wall)
+    limit_at = None if limit is None else levels[height].path
+    stat = read_counters(f"{levels[height].folder}/memory.stat")
+    inherited = stat.get("hierarchical_memory_limit", wall)
+    if inherited < (wall if limit is None else limit):
+        # a cgroup that is not visible has the smaller limit: the highest visible one is nearest to it
+        height, limit, limit_at = len(levels) - 1, inherited, f"above {levels[-1].path}"
+        stat = read_counters(f"{levels[height].folder}/memory.stat")
+    folder = levels[height].folder
+    usage = read_number(f"{folder}/memory.usage_in_bytes")
+    kernel = read_number(f"{folder}/memory.kmem.usage_in_bytes")
+    stat = _settled(stat, ("total_rss", "total_cache"), (usage or 0) - (kernel or 0), levels[: height + 1])
+    stat |= {name.removeprefix("total_"): count for name, count in stat.items() if name[:6] == "total_"}
+    peak = read_number(f"{folder}/memory.max_usage_in_bytes")
+    hits = None if limit is None else limit_hits(folder, peak, limit)
     # v1 counts a kill in the victim's own cgroup alone, not in those above it
+    kills = [read_counters(f"{below.folder}/memory.oom_control") for below in levels[: height + 1]]
+    counted = [found["oom_kill"] for found in kills if "oom_kill" in found]
     events = {"oom_kill": sum(counted)} if counted else {}
-    if known is not None and _is_the_same(known, level.path, limit):
-        peak, hits = known.peak_usage_bytes, (known.events or {}).get("failcnt")
-    else:
-        peak = read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept)
-        hits = limit_hits(level.folder, peak, limit, read_kept)
     if hits is not None:
         events["failcnt"] = hits
+    file, locked = _file_and_locked(stat, stat.get("cache"))
     return Cgroup(
         version=1,
-        path=level.path,
+        path=levels[height].path,
         limit_bytes=limit,
         limit_at=limit_at,
         usage_bytes=usage,
         peak_usage_bytes=peak,
-        anon_bytes=anon,
-        shmem_bytes=shmem,
+        anon_bytes=stat.get("rss"),
+        shmem_bytes=stat.get("shmem"),
         kernel_bytes=kernel,
-        file_bytes=None if cache is None else max(0, cache - (shmem or 0) - (locked or 0)),
+        file_bytes=file,
         events=events or None,
-        swap_bytes=stat.get(b"total_swap", b"swap"),
-        refaults=stat.get(b"total_workingset_refault_file", b"total_workingset_refault"),
-        anon_refaults=stat.get(b"total_workingset_refault_anon"),
-        major_faults=stat.get(b"total_pgmajfault", b"pgmajfault"),
+        swap_bytes=stat.get("swap"),
+        refaults=stat.get("workingset_refault_file", stat.get("workingset_refault")),
+        anon_refaults=stat.get("workingset_refault_anon"),
+        major_faults=stat.get("pgmajfault"),
         locked_bytes=locked,
     )
 
 
-def _read_v2(
-    levels: tuple[Level, ...], height: int, limit: int | None, wall: int, known: Cgroup | None
-) -> Cgroup:
-    level = levels[height]
-    stat = Counters(f"{level.folder}/memory.stat", read_kept)
-    usage = read_number(f"{level.folder}/memory.current", read_kept)
-    if stat.get(b"kernel") is not None:
-        stat = _caught_up(stat, (b"anon", b"file", b"kernel"), usage or 0, levels, height)
-    shmem, cache = stat.get(b"shmem"), stat.get(b"file")
-    locked = _locked(stat, cache, shmem)
-    high, high_at = _smallest_high(levels)
-    if high is not None and high >= wall:
-        high, high_at = None, None
-    pressure = read_pressure(f"{level.folder}/memory.pressure")
+def _read_v2(levels: tuple[Level, ...], wall: int) -> Cgroup:
+    limit, height = _smallest(levels, "memory.max", wall)
+    high, high_height = _smallest(levels, "memory.high", wall)
+    path, folder = levels[height].path, levels[height].folder
+    usage = read_number(f"{folder}/memory.current")
+    stat = read_counters(f"{folder}/memory.stat")
+    if "kernel" in stat:  # from Linux 5.18 on
+        stat = _settled(stat, ("anon", "file", "kernel"), usage or 0, levels[: height + 1])
+    file, locked = _file_and_locked(stat, stat.get("file"))
+    pressure = read_pressure(f"{folder}/memory.pressure")
     return Cgroup(
         version=2,
-        path=level.path,
+        path=path,
         limit_bytes=limit,
-        limit_at=None if limit is None else level.path,
+        limit_at=None if limit is None else path,
         usage_bytes=usage,
-        peak_usage_bytes=known.peak_usage_bytes
-        if known is not None and _is_the_same(known, level.path, limit)
-        else read_number(f"{level.folder}/memory.peak", read_kept),
-        anon_bytes=stat.get(b"anon"),
-        shmem_bytes=shmem,
+        peak_usage_bytes=read_number(f"{folder}/memory.peak"),
+        anon_bytes=stat.get("anon"),
+        shmem_bytes=stat.get("shmem"),
         kernel_bytes=_kernel_v2(stat),
-        file_bytes=None if cache is None else max(0, cache - (shmem or 0) - (locked or 0)),
-        events=read_counters(f"{level.folder}/memory.events", read_kept) or None,
+        file_bytes=file,
+        events=read_counters(f"{folder}/memory.events") or None,
         high_bytes=high,
-        high_at=high_at,
-        swap_bytes=read_number(f"{level.folder}/memory.swap.current", read_kept),
-        page_tables_bytes=stat.get(b"pagetables"),
+        high_at=None if high is None else levels[high_height].path,
+        swap_bytes=read_number(f"{folder}/memory.swap.current"),
+        page_tables_bytes=stat.get("pagetables"),
         # before Linux 5.9 one count of refaults, then one of files and one of anon
-        refaults=stat.get(b"workingset_refault_file", b"workingset_refault"),
-        anon_refaults=stat.get(b"workingset_refault_anon"),
-        major_faults=stat.get(b"pgmajfault"),
+        refaults=stat.get("workingset_refault_file", stat.get("workingset_refault")),
+        anon_refaults=stat.get("workingset_refault_anon"),
+        major_faults=stat.get("pgmajfault"),
         stalled_us=pressure.full_us,
         some_stalled_us=pressure.some_us,
         stalled_percent=pressure.full_percent,
@@ -222,106 +196,89 @@ def _read_v2(
     )
 
 
-def limit_hits(
-    folder: str, peak_bytes: int | None, limit_bytes: int | None, read: Read = read_file
-) -> int | None:
-    """Of its memory, and of its memory with swap; None where the kernel does not tell.
+def limit_hits(folder: str, peak_bytes: int | None, limit_bytes: int | None) -> int | None:
+    """Count of allocations that met the limit of a v1 cgroup, of memory and of memory with swap.
 
-    Where swap is limited as memory is, as Slurm does with ConstrainSwapSpace, the kernel asks for both
-    together first (mm/memcontrol.c, try_charge_memcg): failcnt stays 0, and memory.memsw.failcnt too with
-    Linux 6.18, though usage was at the limit. peak_bytes: of usage, since the cgroup was made.
+    If swap is limited as memory is (Slurm's ConstrainSwapSpace), the kernel charges both together first
+    (mm/memcontrol.c, try_charge_memcg): failcnt stays 0, and memory.memsw.failcnt too with Linux 6.18.
+
+    Args:
+        folder: of the cgroup.
+        peak_bytes: highest usage since it was made.
+        limit_bytes: its limit.
+
+    Returns:
+        None if the kernel did not count: no such file, or only zeros although usage was at the limit.
     """
-    counts = [read_number(f"{folder}/memory.{name}", read) for name in ("failcnt", "memsw.failcnt")]
+    counts = [read_number(f"{folder}/memory.{name}") for name in ("failcnt", "memsw.failcnt")]
     known = [count for count in counts if count is not None]
     is_uncounted = peak_bytes is not None and limit_bytes is not None and peak_bytes >= limit_bytes
     return sum(known) if any(known) or (known and not is_uncounted) else None
 
 
-def _is_the_same(known: Cgroup, path: str, limit: int | None) -> bool:
-    return (known.path, known.limit_bytes) == (path, limit)
-
-
-def _caught_up(
-    stat: Counters, parts: tuple[bytes, ...], usage: int, levels: tuple[Level, ...], height: int
-) -> Counters:
-    """memory.stat of that level, read once more where it lacks much of what is in use.
+def _settled(
+    stat: dict[str, int], parts: tuple[str, ...], usage: int, levels: tuple[Level, ...]
+) -> dict[str, int]:
+    """memory.stat of the last level, read once more if its `parts` sum to much less than the usage.
 
     A cgroup that waits for its own counts to be gathered keeps those above from gathering theirs, for up to
     two seconds (mm/memcontrol.c, memcg_rstat_updated; seen on Linux 6.18): to read the lower one ends that.
     """
-    counted = sum(stat.get(part) or 0 for part in parts)
-    if height == 0 or usage - counted < max(_UNCOUNTED_BYTES, usage >> 6):
+    counted = sum(stat.get(part, 0) for part in parts)
+    if len(levels) == 1 or usage - counted < max(_UNCOUNTED_BYTES, usage >> 6):
         return stat
-    for level in levels[:height]:
-        read_kept(f"{level.folder}/memory.stat")
-    return Counters(f"{levels[height].folder}/memory.stat", read_kept)
+    for level in levels:
+        stat = read_counters(f"{level.folder}/memory.stat")
+    return stat
 
 
-def _smallest_limit(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | None, int]:
-    """The smallest limit below `wall` on the way up, and its height; (None, 0) where there is none. Where it
-    stands, and that there is none, is looked up anew after some seconds, what it is each time.
+def _smallest(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | None, int]:
+    """The smallest number in this file of each level, and its index; (None, 0) if none is below `wall`.
+
+    Among equal ones the highest level counts: more processes share it.
     """
-    now_s = time.monotonic()
-    known_s, height = _heights.get(levels[0].folder, (-_PLACES_LAST_S, 0))
-    if now_s - known_s < _PLACES_LAST_S and height < len(levels):
-        if height == _NOWHERE:
-            return None, 0
-        limit = read_number(levels[height].folder + file, read_kept)
-        if limit is not None and limit < wall:
-            return limit, height
-    limits = [read_number(level.folder + file, read_kept) for level in levels]
-    # the highest of equal limits: more processes count against it
-    standing = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
-    limit, height = min(standing, default=(None, -_NOWHERE))
-    if len(_heights) > _MAX_PLACES:
-        _heights.clear()
-    _heights[levels[0].folder] = (now_s, -height)
-    return (None, 0) if limit is None else (limit, -height)
+    limits = [read_number(f"{level.folder}/{file}") for level in levels]
+    below = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
+    limit, height = min(below, default=(None, 0))
+    return limit, -height
 
 
-def _smallest_high(levels: tuple[Level, ...]) -> tuple[int | None, str | None]:
-    """The smallest memory.high on the way up, and where. Looked up anew after some seconds: it is seldom set,
-    and a file at each level costs as much as a process.
-    """
-    now_s = time.monotonic()
-    known = _highs.get(levels[0].folder)
-    if known is None or now_s - known[0] > _PLACES_LAST_S:
-        found = [(read_number(f"{level.folder}/memory.high", read_kept), level.path) for level in levels]
-        told = [(high, at) for high, at in found if high is not None]
-        if len(_highs) > _MAX_PLACES:
-            _highs.clear()
-        known = _highs[levels[0].folder] = (now_s, *min(told, default=(None, None)))
-    return known[1], known[2]
+def read_limit(folder: str, version: int) -> int | None:
+    """Memory limit of one cgroup in bytes; None: it has none."""
+    limit = read_number(f"{folder}/{_LIMIT_FILE[version]}")
+    return None if limit is None or limit >= UNLIMITED_BYTES else limit
 
 
-def _kernel_v2(stat: Counters) -> int | None:
-    """Kernel memory that cannot be given back; before Linux 5.18 it is summed from its parts."""
-    kernel = stat.get(b"kernel")
-    if kernel is not None:
-        return max(0, kernel - (stat.get(b"slab_reclaimable") or 0))
-    parts = [stat.get(key) for key in (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")]
-    known = [part for part in parts if part is not None]
+def _kernel_v2(stat: dict[str, int]) -> int | None:
+    """Kernel memory that cannot be reclaimed; before Linux 5.18 it is summed from its parts."""
+    if "kernel" in stat:
+        return max(0, stat["kernel"] - stat.get("slab_reclaimable", 0))
+    parts = ("kernel_stack", "pagetables", "percpu", "slab_unreclaimable")
+    known = [stat[part] for part in parts if part in stat]
     return sum(known) if known else None
 
 
-def _locked(stat: Counters, cache: int | None, shmem: int | None) -> int | None:
-    """Page cache that stands on neither list of what can be given back, but on that of what cannot, which
-    holds locked anon and shmem too.
+def _file_and_locked(stat: dict[str, int], cache: int | None) -> tuple[int | None, int | None]:
+    """Page cache that can be reclaimed, and page cache that is locked.
+
+    Locked pages are on neither list of file pages but on `unevictable`, as are locked anon and shmem.
     """
-    never = stat.get(b"total_unevictable", b"unevictable")
-    active = stat.get(b"total_active_file", b"active_file")
-    inactive = stat.get(b"total_inactive_file", b"inactive_file")
-    if cache is None or never is None or active is None or inactive is None:
-        return None
-    swapped = stat.get(b"total_swapcached", b"swapcached") or 0
-    return max(0, min(never, cache - (shmem or 0) - swapped - active - inactive))
+    if cache is None:
+        return None, None
+    file = cache - stat.get("shmem", 0)
+    if not stat.keys() >= {"unevictable", "active_file", "inactive_file"}:
+        return max(0, file), None
+    listed = stat.get("swapcached", 0) + stat["active_file"] + stat["inactive_file"]
+    locked = max(0, min(stat["unevictable"], file - listed))
+    return max(0, file - locked), locked
 
 
 def unseen_cgroup(pid: int, root: str = "") -> str | None:
-    """The path of the memory cgroup of `pid`, where no file of it can be seen from here: it may have a limit,
-    and so may those above it. None where it can be seen, or where nothing tells of one.
+    """Path of the memory cgroup of a process, if no file of it is visible here; else None.
+
+    It and those above it can have a limit.
     """
-    membership = read_membership(pid, root, read_long_file)
+    membership = read_membership(pid, root)
     if not membership or find_levels(root, membership)[1]:
         return None
     version, path = _own_path(membership)
@@ -335,12 +292,12 @@ def unseen_cgroup(pid: int, root: str = "") -> str | None:
 
 @lru_cache(maxsize=8)
 def find_levels(root: str, membership: bytes) -> tuple[int, tuple[Level, ...]]:
-    """Version, and the cgroups from the process's own up to the highest that can be seen.
+    """Cgroup version, and the cgroups from a process's own up to the highest that is visible.
 
-    The machine's root cgroup is left out: it has no limit, and counts everybody's memory.
+    The root cgroup of the machine is left out: it has no limit, and counts all memory.
 
     Args:
-        root: what stands before /proc and /sys.
+        root: folder that holds /proc and /sys.
         membership: content of /proc/PID/cgroup; a hybrid machine lists v1 and v2.
     """
     version, path = _own_path(membership)
@@ -352,7 +309,7 @@ def find_levels(root: str, membership: bytes) -> tuple[int, tuple[Level, ...]]:
 
 
 def _own_path(membership: bytes) -> tuple[int, str]:
-    """Version, and the path of the cgroup that counts the memory; empty where none is told."""
+    """Version, and the path of the cgroup that counts the memory; empty if there is none."""
     paths = {
         controllers: path
         for _, controllers, path in (
@@ -380,12 +337,12 @@ def _mounts(root: str, version: int) -> Iterator[tuple[str, str]]:
 def _levels(path: str, mounted_root: str, mount_point: str, version: int) -> Iterator[Level]:
     """From `path` upwards while the mount shows it; a container's mount begins at its own cgroup."""
     if not path.startswith("/") or ".." in (path + mounted_root).split("/"):
-        return  # outside this cgroup namespace: not to be seen from here
+        return  # outside this cgroup namespace: not visible
     top = mounted_root.rstrip("/")
     current = path.rstrip("/")
     while current == top or current.startswith(top + "/"):
         folder = mount_point + current[len(top) :]
-        # release_agent stands in the root of a v1 hierarchy only; on v2 the root has no memory.max
+        # release_agent is in the root of a v1 hierarchy only; on v2 the root has no memory.max
         if exists(f"{folder}/{_LIMIT_FILE[version]}") and not exists(f"{folder}/release_agent"):
             yield Level(current or "/", folder)
         if not current:

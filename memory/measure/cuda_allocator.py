@@ -1,4 +1,7 @@
-"""Memory of this process's CUDA device: what torch's allocator holds, and what the driver says is free."""
+"""Memory of this process's CUDA device: what torch's allocator holds, and what the driver reports as free.
+
+Nothing here imports torch or starts CUDA, which alone would cost hundreds of MB.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,37 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError, AssertionError)
+"""Raised by torch while it is still being imported by another thread, and after a CUDA error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """In bytes. allocated: held by tensors. reserved: held by torch's allocator, tensors included.
-
-    peak_bytes: the most that tensors held since the process began; peak_reserved_bytes: that the allocator
-    did, since the last stage began. split_bytes: free within blocks that are partly in use (torch's
-    inactive_split): it serves a smaller request only, and no other process. retries: how often the allocator
-    had to give everything unused back to the driver to serve a request. ooms: requests that failed.
-    free_bytes: of the device, as the driver counts it (cudaMemGetInfo): for this process and all others.
-    """
+    """Memory of one CUDA device as this process's torch counts it."""
 
     device: int
     name: str
     allocated_bytes: int
+    """Held by tensors."""
     reserved_bytes: int
+    """Held by torch's allocator, tensors included."""
     peak_bytes: int
+    """Highest allocated_bytes since the process began."""
     total_bytes: int
     split_bytes: int | None = None
+    """Free within blocks that are partly in use (torch's inactive_split): for smaller requests only."""
     peak_reserved_bytes: int | None = None
+    """Highest reserved_bytes since the last stage began."""
     retries: int | None = None
+    """Times that the allocator had to release all its cache to serve a request."""
     ooms: int | None = None
+    """Requests that failed."""
     free_bytes: int | None = None
+    """Free on the device for all processes, as the driver counts it (cudaMemGetInfo)."""
 
     @property
     def used_bytes(self) -> int | None:
-        """Used on the device by all processes; None where the driver does not say."""
+        """Used on the device by all processes; None if the driver does not report it."""
         return None if self.free_bytes is None else max(0, self.total_bytes - self.free_bytes)
 
     @property
@@ -42,25 +49,20 @@ class Gpu:
 
     @property
     def unused_bytes(self) -> int:
-        """Reserved and in no tensor: a cache, or fragments where a request of that size fails."""
+        """Reserved and in no tensor: a cache, or fragments if a request of that size fails."""
         return max(0, self.reserved_bytes - self.allocated_bytes)
 
 
 def read_gpu() -> Gpu | None:
-    """The current CUDA device, or None where torch has not been imported or has not touched a GPU.
-
-    Never imports torch and never starts CUDA: that would itself cost hundreds of MB.
-    """
-    torch: Any = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
+    """The current CUDA device; None if torch has not been imported or has not used a GPU."""
     try:
-        # is_initialized is not there while torch is still being imported by another thread
-        if cuda is None or not cuda.is_initialized():
+        cuda = _cuda()
+        if not cuda.is_initialized():
             return None
         device = cuda.current_device()
         stats = cuda.memory_stats(device)
         properties = cuda.get_device_properties(device)
-    except (AttributeError, RuntimeError, AssertionError):
+    except _ERRORS:
         return None
     return Gpu(
         device=device,
@@ -77,58 +79,60 @@ def read_gpu() -> Gpu | None:
     )
 
 
+def _cuda() -> Any:
+    """torch.cuda, or None."""
+    return getattr(sys.modules.get("torch"), "cuda", None)
+
+
 def _free_bytes(cuda: Any, device: int) -> int | None:
-    """Ask the driver, which does not wait for the device's work; None where it cannot say."""
+    """Ask the driver, which does not wait for the device's work; None if it does not answer."""
     try:
         return int(cuda.mem_get_info(device)[0])
-    except (AttributeError, RuntimeError, AssertionError, ValueError):
+    except _ERRORS:
         return None
 
 
 def read_gpu_allocated() -> int | None:
     """Bytes that tensors hold on the current CUDA device, as torch counts them; None as for `read_gpu`."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    cuda = _cuda()
     try:
-        return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else None
-    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return int(cuda.memory_allocated()) if cuda.is_initialized() else None
+    except _ERRORS:
         return None
 
 
 def read_gpu_peak(device: int) -> int | None:
-    """The most that tensors held on the device since torch's mark was last reset, in bytes."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    """Highest memory of tensors on a device since torch's mark was last reset, in bytes; None if unknown."""
     try:
-        return None if cuda is None else int(cuda.max_memory_allocated(device))
-    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return int(_cuda().max_memory_allocated(device))
+    except _ERRORS:
         return None
 
 
 def reset_gpu_peak(device: int) -> int | None:
-    """Reset torch's mark; returns what it was, or None where it cannot be told (then it is left alone)."""
+    """Reset torch's mark; returns its bytes, or None if it is unknown (then it is not reset)."""
     peak = read_gpu_peak(device)
     try:
         if peak is not None:
-            sys.modules["torch"].cuda.reset_peak_memory_stats(device)
-    except (AttributeError, RuntimeError, AssertionError, ValueError):
+            _cuda().reset_peak_memory_stats(device)
+    except _ERRORS:
         return None
     return peak
 
 
 def largest_free_block(device: int) -> int | None:
-    """Of torch's allocator, in bytes: the largest request that it serves without asking the driver.
+    """Largest request in bytes that torch's allocator serves without asking the driver; None if unknown.
 
-    Walks all of its segments, so this is for a report, not for each snapshot (torch.cuda.memory_snapshot).
+    It walks all segments (torch.cuda.memory_snapshot): for a report, not for each snapshot.
     """
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        segments = () if cuda is None else cuda.memory_snapshot()
         sizes = [
             block["size"]
-            for segment in segments
+            for segment in _cuda().memory_snapshot()
             if segment["device"] == device
             for block in segment["blocks"]
             if block["state"] == "inactive"
         ]
-    except (AttributeError, KeyError, TypeError, RuntimeError, AssertionError):
+    except _ERRORS:
         return None
     return max(sizes, default=None)

@@ -1,12 +1,12 @@
 """/dev/shm: how full it is, which of its files no process uses, and which a killed run has left.
 
-Files there are memory that cannot be given back (they count as shmem), and they outlive a killed run: the
-next one finds less memory, or a full file system, which a writer to a map meets as SIGBUS. Sources: tmpfs(5),
+Its files are memory that cannot be reclaimed (they count as shmem), and they outlive a killed run: the next
+one finds less memory, or a full file system, which a writer to a map meets as SIGBUS. Sources: tmpfs(5),
 shm_overview(7), proc(5): /proc/PID/maps and /proc/PID/fd.
 
-That nobody has a file open says little: who copied data there closes it, and reads it later. It is stale only
-where nobody who lives can have put it there: by the pid in its name, where a library writes one, or since all
-processes of its owner began later.
+A file that no process has open can still be read later: a program that copies data there closes it first. It
+is stale only if no live process can have put it there: by the pid in its name, where a library writes one, or
+since all processes of its owner began later.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from memory.files.procfs import list_folder, read_file, read_long_file
+from memory.files.procfs import list_folder, read_long_file
 from memory.measure.host import dev_shm_space
+from memory.measure.process import parent_of, started_at
 
 _MAX_FILES = 5000
-_ENDED = b" (deleted)"
-
-
+_DELETED = " (deleted)"
 _YOUNG_S = 60.0
-"""What was written so short ago may be on its way to who will open it."""
+"""A file written less long ago may not have reached the process that opens it."""
 _CLOCKS_DIFFER_S = 2.0
 _WITH_PID = re.compile(
     r"/(?:torch_|joblib_memmapping_folder_|(?:sem\.)?loky-|__KMP_REGISTERED_LIB_)(?P<pid>\d{1,9})(?:[_-]|$)"
 )
 """torch's file_system sharing, joblib, loky, LLVM's OpenMP."""
-_KERNELS_OWN = 2
-"""kthreadd, the parent of the kernel's threads."""
+_KTHREADD = 2
+"""Parent of the kernel's threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShmFile:
-    """bytes: that it holds (blocks, not its length). modified_s: when it was written, or put there.
-
-    used_by: pids that map it or have it open. is_unused: nobody does; None where some of its owner's
-    processes may not be looked into. is_stale: nor can anybody who lives have put it there; None where that
-    is not known.
-    """
+    """A file of /dev/shm."""
 
     path: str
     bytes: int
+    """That it holds (blocks, not its length)."""
     owner: int
     modified_s: float
+    """When it was written, or moved there."""
     used_by: tuple[int, ...] = ()
+    """Pids that map it or have it open."""
     is_unused: bool | None = None
+    """No process uses it; None if some of its owner's processes are not readable."""
     is_stale: bool | None = None
+    """No live process can have put it there; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevShm:
-    """In bytes. files: largest first. deleted_but_held: pids that use files which have no name any more."""
+    """The file system /dev/shm."""
 
     total_bytes: int
     used_bytes: int
     files: tuple[ShmFile, ...] = ()
+    """The largest first."""
     deleted_but_held: tuple[int, ...] = ()
+    """Pids that use files without a name: removed ones, and those of memfd_create(2)."""
     unreadable_processes: int = 0
 
     @property
@@ -71,62 +71,54 @@ class DevShm:
 
     @property
     def unused_bytes(self) -> int:
-        """Held by files that nobody has open, of which it is not known who put them there."""
+        """Held by files that no process has open and that are not known to be stale."""
         return sum(file.bytes for file in self.files if file.is_unused and not file.is_stale)
 
 
 @dataclass
 class _Users:
-    """Which process uses what, as far as this user may look; by owner, how many processes it may not. pids:
-    of all. oldest_s: by owner, when the first of his processes began, init aside.
-    """
+    """Processes that use files of /dev/shm, as far as this user can see them."""
 
     by_file: dict[str, set[int]] = field(default_factory=dict)
     pids: set[int] = field(default_factory=set)
     oldest_s: dict[int, float] = field(default_factory=dict)
+    """By owner: start of the first process, init and kernel threads apart."""
     of_deleted: set[int] = field(default_factory=set)
-    closed_owners: set[int] = field(default_factory=set)
-    closed: int = 0
+    unreadable: list[int] = field(default_factory=list)
+    """Owner of each process that is not readable."""
 
 
 def read_dev_shm(root: str = "") -> DevShm | None:
-    """All of it: walks the files and every process's maps, tens of milliseconds. None: no /dev/shm here."""
+    """Walk the files and the maps of all processes, in tens of milliseconds; None without /dev/shm."""
     total, used = dev_shm_space(f"{root}/dev/shm")
     if total is None or used is None:
         return None
     users = _users(root)
-    files = sorted(_files(Path(f"{root}/dev/shm"), root, users), key=lambda file: (-file.bytes, file.path))
-    return DevShm(total, used, tuple(files), tuple(sorted(users.of_deleted)), users.closed)
+    files = sorted(_files(root, users), key=lambda file: (-file.bytes, file.path))
+    return DevShm(total, used, tuple(files), tuple(sorted(users.of_deleted)), len(users.unreadable))
 
 
-def _files(folder: Path, root: str, users: _Users) -> Iterator[ShmFile]:
-    count = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            count += 1
-            if count > _MAX_FILES:
-                return
-            path = f"{parent}/{name}"
-            try:
-                found = os.lstat(path)
-            except OSError:
-                continue
-            seen_as = path[len(root) :]
-            used_by = tuple(sorted(users.by_file.get(seen_as, ())))
-            is_unused: bool | None = not used_by
-            may_see_all = os.geteuid() in (0, found.st_uid)  # of others /proc may hide that they are there
-            if is_unused and (found.st_uid in users.closed_owners or not may_see_all):
-                is_unused = None
-            # cp -p keeps the time at which a file was written elsewhere
-            put_s = max(found.st_mtime, found.st_ctime)
-            is_stale: bool | None = False if used_by else None
-            if is_unused and _is_left(seen_as, put_s, users.oldest_s.get(found.st_uid), users.pids):
-                is_stale = True
-            yield ShmFile(seen_as, found.st_blocks * 512, found.st_uid, put_s, used_by, is_unused, is_stale)
+def _files(root: str, users: _Users) -> Iterator[ShmFile]:
+    paths = (f"{parent}/{name}" for parent, _, names in os.walk(f"{root}/dev/shm") for name in names)
+    for path, _ in zip(paths, range(_MAX_FILES), strict=False):
+        try:
+            found = os.lstat(path)
+        except OSError:
+            continue
+        path, owner = path[len(root) :], found.st_uid
+        used_by = tuple(sorted(users.by_file.get(path, ())))
+        is_unused: bool | None = not used_by
+        # /proc can hide processes of others
+        if not used_by and (owner in users.unreadable or os.geteuid() not in (0, owner)):
+            is_unused = None
+        put_s = max(found.st_mtime, found.st_ctime)  # cp -p keeps the time of writing
+        is_left = bool(is_unused) and _is_left(path, put_s, users.oldest_s.get(owner), users.pids)
+        is_stale = True if is_left else False if used_by else None
+        yield ShmFile(path, found.st_blocks * 512, owner, put_s, used_by, is_unused, is_stale)
 
 
 def _is_left(path: str, put_s: float, oldest_s: float | None, pids: set[int]) -> bool:
-    """Whether nobody who lives can have put it there. oldest_s: when the first process of its owner began."""
+    """Whether no live process can have put it there. oldest_s: start of its owner's first process."""
     if time.time() - put_s < _YOUNG_S:
         return False
     named = _WITH_PID.search(path)
@@ -136,52 +128,39 @@ def _is_left(path: str, put_s: float, oldest_s: float | None, pids: set[int]) ->
 
 
 def _users(root: str) -> _Users:
-    users = _Users()
-    for name in list_folder(f"{root}/proc"):
-        if not name.isdigit():
-            continue
-        folder = f"{root}/proc/{name}"
-        users.pids.add(int(name))
-        _note_age(int(name), root, users)
-        maps = read_long_file(f"{folder}/maps")
-        links = _links(f"{folder}/fd")
+    users, proc = _Users(), f"{root}/proc"
+    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
+    for pid in (int(name) for name in list_folder(proc) if name.isdigit()):
+        try:
+            owner = os.stat(f"{proc}/{pid}").st_uid
+        except OSError:
+            continue  # it has ended
+        users.pids.add(pid)
+        if pid not in (1, _KTHREADD) and parent_of(pid, proc) != _KTHREADD:  # those put nothing there
+            ticks = started_at(pid, proc)
+            began_s = 0.0 if ticks is None else boot_s + ticks / os.sysconf("SC_CLK_TCK")
+            users.oldest_s[owner] = min(began_s, users.oldest_s.get(owner, began_s))
+        maps, links = read_long_file(f"{proc}/{pid}/maps"), _links(f"{proc}/{pid}/fd")
         if maps is None and links is None:
-            _note_closed(folder, users)
-            continue
+            users.unreadable.append(owner)
         for path in {*_mapped(maps or b""), *(links or ())}:
-            if path.endswith(_ENDED):
-                users.of_deleted.add(int(name))
+            if path.endswith(_DELETED):
+                users.of_deleted.add(pid)
             else:
-                users.by_file.setdefault(os.fsdecode(path), set()).add(int(name))
+                users.by_file.setdefault(path, set()).add(pid)
     return users
 
 
-def _note_age(pid: int, root: str, users: _Users) -> None:
-    """Init, and what the kernel runs by itself, put nothing there."""
-    words = (read_file(f"{root}/proc/{pid}/stat") or b"").rpartition(b") ")[2].split()
-    if pid == 1 or _KERNELS_OWN in (pid, int(words[1]) if len(words) > 19 and words[1].isdigit() else 0):
-        return
-    try:
-        owner = Path(f"{root}/proc/{pid}").stat().st_uid
-    except OSError:
-        return  # it has ended
-    began_s = 0.0  # it is not told: before everything
-    if len(words) > 19 and words[19].isdigit():
-        running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / os.sysconf("SC_CLK_TCK")
-        began_s = time.time() - running_s
-    users.oldest_s[owner] = min(began_s, users.oldest_s.get(owner, began_s))
+def _mapped(maps: bytes) -> Iterator[str]:
+    if b" /dev/shm/" in maps:
+        for line in os.fsdecode(maps).split("\n"):
+            _, found, name = line.partition(" /dev/shm/")
+            if found:
+                yield f"/dev/shm/{name}"
 
 
-def _mapped(maps: bytes) -> Iterator[bytes]:
-    if b" /dev/shm/" not in maps:
-        return
-    for line in maps.splitlines():
-        _, found, name = line.partition(b" /dev/shm/")
-        if found:
-            yield b"/dev/shm/" + name
-
-
-def _links(folder: str) -> list[bytes] | None:
+def _links(folder: str) -> list[str] | None:
+    """Files of /dev/shm and memfd_create(2) among the descriptors in a folder; None if not readable."""
     try:
         numbers = os.listdir(folder)
     except OSError:
@@ -189,18 +168,7 @@ def _links(folder: str) -> list[bytes] | None:
     targets = []
     for number in numbers:
         try:
-            target = os.readlink(os.fsencode(f"{folder}/{number}"))  # noqa: PTH115 - bytes: names may be any
-        except OSError:
+            targets.append(os.readlink(f"{folder}/{number}"))
+        except OSError:  # closed meanwhile
             continue
-        if target.startswith(b"/dev/shm/"):
-            targets.append(target)
-    return targets
-
-
-def _note_closed(folder: str, users: _Users) -> None:
-    """A process of another user (or one that ended meanwhile)."""
-    try:
-        users.closed_owners.add(Path(folder).stat().st_uid)
-        users.closed += 1
-    except OSError:
-        pass
+    return [target for target in targets if target.startswith(("/dev/shm/", "/memfd:"))]

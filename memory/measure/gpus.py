@@ -1,17 +1,15 @@
 """GPUs of this machine: their memory, the processes on them, and which of them CUDA shows to a process.
 
-Asked of the driver, through NVML or else nvidia-smi, in a process of its own with a time limit: a driver that
-hangs leaves a process that no signal ends. Never imports torch, never starts CUDA, never raises.
+A process of its own asks the driver through NVML, with a time limit: a driver that hangs leaves a process
+that no signal ends. Nothing here imports torch, starts CUDA or raises.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,8 +27,6 @@ LIMIT_S = 10.0
 """Time the driver gets to answer. Without persistence mode it first starts each GPU, a second or so each."""
 
 _NVML = str(Path(__file__).with_name("nvml.py"))
-_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "compute_cap")
-_MIB = 1 << 20
 _HANGS = f"the driver did not answer within {LIMIT_S:g} seconds"
 _hangs: list[bool] = []
 """Not empty: the driver hung once in this process."""
@@ -78,12 +74,10 @@ def read_gpus(root: str = "", limit_s: float = LIMIT_S) -> tuple[tuple[GpuDevice
     """
     if not has_driver(root):
         return (), None
-    found, why = (None, _HANGS) if _hangs else _by_nvml(limit_s)
-    if found is None and not _hangs:
-        found = _by_nvidia_smi(limit_s)
-    if found is None:
-        return (), f"GPUs: {_HANGS if _hangs else why}"
-    return tuple(_device(one, root) for one in found), None
+    said = {} if _hangs else _ask_driver(limit_s)
+    if _hangs or "gpus" not in said:
+        return (), f"GPUs: {_HANGS if _hangs else said.get('error')}"
+    return tuple(_device(one, root) for one in said["gpus"]), None
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ, root: str = "") -> tuple[GpuDevice, ...]:
@@ -176,42 +170,31 @@ def _until_invalid(entries: Sequence[Any]) -> list[Any]:
     return valid if len(set(valid)) == len(valid) else []
 
 
-def _by_nvml(limit_s: float) -> tuple[list[dict[str, Any]] | None, str]:
-    """GPUs as `memory.measure.nvml` prints them; None, and the reason, if it cannot."""
+def _ask_driver(limit_s: float) -> dict[str, Any]:
+    """Facts that `memory.measure.nvml` prints: `gpus`, or `error`.
+
+    At its time limit it is killed, and the driver is not asked again: a process that waits for a driver can
+    outlive SIGKILL.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-P", _NVML],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
     try:
-        said = json.loads(_answer([sys.executable, "-P", _NVML], limit_s))
+        found: dict[str, Any] = json.loads(child.communicate(timeout=limit_s)[0])
+        return found
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.1)
+        _hangs.append(True)
+        return {}
     except ValueError:
-        return None, "nvidia-ml-py is missing (pip install nvidia-ml-py), and nvidia-smi does not answer"
-    return said.get("gpus"), f"the driver does not answer ({said.get('error')})"
-
-
-def _by_nvidia_smi(limit_s: float) -> list[dict[str, Any]] | None:
-    """GPUs as nvidia-smi prints them, without processes and MIG instances; None if it cannot."""
-    for fields in (_FIELDS, _FIELDS[:-1]):  # drivers before 510 do not know compute_cap
-        command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-        rows = list(csv.reader(_answer(command, limit_s).splitlines(), skipinitialspace=True))
-        try:
-            return [_row(dict(zip(fields, row, strict=True))) for row in rows] if rows else None
-        except ValueError:  # an error in place of rows, or a field without a number
-            continue
-    return None
-
-
-def _row(row: Mapping[str, str]) -> dict[str, Any]:
-    capability = row.get("compute_cap", "")
-    return {
-        "index": int(row["index"]),
-        "uuid": row["uuid"],
-        "name": row["name"],
-        "total_bytes": int(row["memory.total"]) * _MIB,
-        "used_bytes": int(row["memory.used"]) * _MIB,
-        "driver": row["driver_version"],
-        "capability": capability.split(".") if re.fullmatch(r"\d+\.\d+", capability) else None,
-    }
+        return {"error": "nvidia-ml-py is missing (pip install nvidia-ml-py)"}
 
 
 def _device(found: Mapping[str, Any], root: str, of: Mapping[str, Any] | None = None) -> GpuDevice:
-    """of: the GPU that this is a MIG instance of."""
+    """A GPU, or a MIG instance of the GPU `of`, from the facts that the driver reported."""
     whole = found if of is None else of
     running = [GpuProcess(pid, _name(pid, root), used) for pid, used in found.get("processes", ())]
     capability = whole.get("capability")
@@ -226,33 +209,6 @@ def _device(found: Mapping[str, Any], root: str, of: Mapping[str, Any] | None = 
         capability=None if capability is None else (int(capability[0]), int(capability[1])),
         instances=tuple(_device(one, root, found) for one in found.get("instances", ())),
     )
-
-
-def _answer(command: Sequence[str], limit_s: float) -> str:
-    """Output of a command. At its time limit it is killed, and the driver is not asked again: a process that
-    waits for a driver can outlive SIGKILL.
-    """
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError:
-        return ""
-    try:
-        return child.communicate(timeout=limit_s)[0]
-    except subprocess.TimeoutExpired:
-        with suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=0.1)
-        _hangs.append(True)
-        return ""
 
 
 @cache

@@ -21,7 +21,7 @@ def _main() -> None:
         count = pynvml.nvmlDeviceGetCount()
         gpus = [_gpu(pynvml, number, driver) for number in range(count)]
     except Exception as error:  # the library's own errors, and all that a broken driver makes of it
-        print(json.dumps({"error": str(error)}))
+        print(json.dumps({"error": f"the driver does not answer ({error})"}))
         return
     print(json.dumps({"gpus": gpus}))
 

@@ -1,72 +1,56 @@
 """A process and its descendants: resident memory, split into anon, file and shmem.
 
-Sources: proc(5), /proc/PID/status and /proc/PID/task/TID/children. RssAnon is the process's own
-data; RssFile is mapped files, which the kernel can drop and read again; RssShmem is /dev/shm and
-shared maps, which it cannot. psutil answers where /proc does not (it has no such split).
+Sources: proc(5), /proc/PID/status and /proc/PID/task/TID/children. RssAnon is the process's own data; RssFile
+is mapped files, which the kernel can drop and read again; RssShmem is /dev/shm and shared maps, which it
+cannot. Without /proc (macOS) psutil reports the resident memory of one process alone.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from memory.files.cached_procfs import read_kept
-from memory.files.procfs import (
-    exists,
-    kilobytes,
-    kilobytes_after,
-    list_folder,
-    read_file,
-    read_long_file,
-    to_number,
-)
-from memory.measure.cgroup import Cgroup, read_cgroup
+from memory.files.procfs import exists, kilobytes, list_folder, read_file, read_long_file, to_number
 
 _AMOUNTS_BYTES = 300
-"""Of /proc/PID/status, from VmHWM on: VmRSS, the split and VmSwap stand within them."""
+"""Length of the part of /proc/PID/status, from VmHWM on, that has all of _AMOUNTS."""
 _AMOUNTS = (b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"VmHWM:", b"VmPTE:")
-_LINES = [
-    b"VmHWM:", b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmData:", b"VmStk:", b"VmExe:", b"VmLib:",
-    b"VmPTE:", b"VmSwap:",
-]  # fmt: skip
-"""As Linux writes them from 4.5 on; other orders are read too, in twice the time."""
 _PAGE_BYTES = 4096
 _MAX_PROCESSES = 10_000
-"""Guard against a walk without end over a garbled /proc."""
+"""Guard against an endless walk over a garbled /proc."""
+_REUSED_S = 3.5
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Memory of one process, in bytes; None where the system does not tell.
-
-    anon_bytes counts a page that is shared since a fork in every process that still shares it.
-    peak_rss_bytes is the kernel's VmHWM, the high-water mark of rss_bytes since the process began; of another
-    process that measures stages itself, since the last of them began. page_tables_bytes: what the kernel
-    holds to map its pages, VmPTE, about 2 MB per GB mapped. pss_bytes: resident memory with each shared page
-    divided by how many processes share it; only where it was asked for, since the kernel walks all pages.
-    """
+    """Memory of one process; None where the system does not report it."""
 
     pid: int
     name: str = ""
     threads: int | None = None
     rss_bytes: int | None = None
     anon_bytes: int | None = None
+    """A page that is shared since a fork counts in each process that still shares it."""
     file_bytes: int | None = None
     shmem_bytes: int | None = None
     swap_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    """VmHWM: highest rss_bytes since the process began, or since its last stage began."""
     page_tables_bytes: int | None = None
+    """VmPTE: what the kernel holds to map its pages, about 2 MB per GB mapped."""
     pss_bytes: int | None = None
+    """Resident memory with each page divided by the number of processes that share it; see `read_pss`."""
 
 
 def read_process(pid: int, proc: str = "/proc") -> Process | None:
     """Measure one process; None if it has ended, also if its parent has not waited for it yet (a zombie)."""
-    status = read_kept(f"{proc}/{pid}/status")
+    status = read_file(f"{proc}/{pid}/status")
     if status is None:
         return None if exists(f"{proc}/self") else _ask_psutil(pid)
     name = status[6 : status.find(b"\n")].decode(errors="replace") if status.startswith(b"Name:\t") else ""
     at = max(status.find(b"VmHWM:"), 0) or max(status.find(b"VmRSS:"), 0)
-    amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
+    amounts = kilobytes(status[at : at + _AMOUNTS_BYTES], _AMOUNTS)
     if amounts[0] is None and (b"\nState:\tZ" in status or b"\nState:\tX" in status):
         return None
     at = status.find(b"\nThreads:\t", at) + len(b"\nThreads:\t")
@@ -74,25 +58,43 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     return Process(pid, name, threads, *amounts)
 
 
-def _amounts(lines: bytes) -> list[int | None]:
-    """Those of _AMOUNTS, in bytes."""
-    words = lines.split()
-    if words[: 3 * len(_LINES) : 3] != _LINES:
-        return kilobytes(lines, _AMOUNTS)
-    try:
-        mark, rss, anon, file, shmem, _, _, _, _, tables, swap = map(int, words[1 : 3 * len(_LINES) : 3])
-    except ValueError:
-        return kilobytes(lines, _AMOUNTS)
-    return [1024 * amount for amount in (rss, anon, file, shmem, swap, mark, tables)]
+ReadWithChildren = Callable[[int, str], "tuple[Process, list[int]] | None"]
+
+
+def read_with_children(pid: int, proc: str = "/proc") -> tuple[Process, list[int]] | None:
+    """Measure one process, and list the pids of its children; None as for `read_process`."""
+    process = read_process(pid, proc)
+    return None if process is None else (process, children_of(process, proc))
+
+
+class ProcessReader:
+    """Reads processes again and again: for 3.5 s, one whose /proc/PID/statm is as before is not read again.
+
+    Its resident memory is the same then; swap, peak, page tables and children can be as old. Without this the
+    supervisor takes half as much CPU time again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes | None, float, tuple[Process, list[int]]]] = {}
+
+    def read(self, pid: int, proc: str = "/proc") -> tuple[Process, list[int]] | None:
+        """Measure a process as `read_with_children` does."""
+        statm, now_s = read_file(f"{proc}/{pid}/statm"), time.monotonic()
+        before, read_s, found = self._known.pop(pid, (None, 0.0, None))
+        if found is None or statm is None or statm != before or now_s - read_s > _REUSED_S:
+            read_s, found = now_s, read_with_children(pid, proc)
+        if found is not None and len(self._known) < _MAX_PROCESSES:
+            self._known[pid] = statm, read_s, found
+        return found
 
 
 def read_pss(pid: int, proc: str = "/proc") -> int | None:
-    """Pss of /proc/PID/smaps_rollup (Linux 4.14), in bytes: 0.3 ms, and 18 ms per GB that is mapped.
+    """Pss of a process in bytes (/proc/PID/smaps_rollup, Linux 4.14); None if it ended or is not readable.
 
-    None where the process is gone, or another user's.
+    The kernel walks all pages: 0.3 ms, and 18 ms per GB that is mapped.
     """
-    words = (read_file(f"{proc}/{pid}/smaps_rollup") or b"").split()
-    return kilobytes_after(words, b"Pss:")
+    content = read_file(f"{proc}/{pid}/smaps_rollup") or b""
+    return kilobytes(content.partition(b"\n")[2], (b"Pss:",))[0]
 
 
 def parent_of(pid: int, proc: str = "/proc") -> int | None:
@@ -123,88 +125,39 @@ def _stat(pid: int, proc: str) -> list[bytes]:
     return (read_file(f"{proc}/{pid}/stat") or b"").rpartition(b")")[2].split()
 
 
-class Reads:
-    """How processes, and what is told of their job, are read; a subclass may read less often."""
-
-    def process(self, pid: int, proc: str) -> Process | None:
-        """As `read_process`."""
-        return read_process(pid, proc)
-
-    def children(self, process: Process, proc: str) -> list[int]:
-        """As `children_of`."""
-        return children_of(process, proc)
-
-    def cgroup(self, pid: int, root: str, host_bytes: int | None) -> Cgroup | None:
-        """As `read_cgroup`."""
-        return read_cgroup(pid, root, host_bytes)
-
-    def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
-        """Anon of other processes in a cgroup above `pid`, where that is looked for."""
-        return None
-
-
-_ALWAYS = Reads()
-
-
-def read_descendants(main: Process, proc: str = "/proc", reads: Reads = _ALWAYS) -> tuple[Process, ...]:
-    """Measure all children of `main`, their children and so on, of every thread."""
-    forked = reads.children(main, proc)
-    if not forked and not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
-        # no /proc, or a kernel without CONFIG_PROC_CHILDREN
-        asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
-        return tuple(process for process in asked if process is not None)
-    seen, found, waiting = {main.pid}, [], [forked]
-    while waiting and len(seen) < _MAX_PROCESSES:
-        for pid in waiting.pop():
-            child = None if pid in seen else reads.process(pid, proc)
-            seen.add(pid)
-            if child is not None:
-                found.append(child)
-                waiting.append(reads.children(child, proc))
+def read_descendants(
+    main: Process, proc: str = "/proc", read: ReadWithChildren = read_with_children
+) -> tuple[Process, ...]:
+    """Measure all children of a process, their children and so on, of each thread."""
+    seen, found, waiting = {main.pid}, [], children_of(main, proc)
+    for pid in waiting:
+        measured = None if pid in seen or len(seen) > _MAX_PROCESSES else read(pid, proc)
+        seen.add(pid)
+        if measured is not None:
+            found.append(measured[0])
+            waiting += measured[1]
     return tuple(found)
 
 
 def children_of(process: Process, proc: str) -> list[int]:
-    """Numbers of the processes that any of its threads has forked."""
+    """Pids of the processes that any thread of a process has forked; each is listed under its thread."""
     tasks = f"{proc}/{process.pid}/task"
-    threads = [str(process.pid)]
-    if process.threads != 1:  # a child stands under the thread that forked it
-        threads = list_folder(tasks)
-    words = b"".join(_list_of(f"{tasks}/{thread}/children") for thread in threads).split()
+    threads = [str(process.pid)] if process.threads == 1 else list_folder(tasks)
+    words = b"".join(_whole_list(f"{tasks}/{thread}/children") for thread in threads).split()
     return [int(word) for word in words if word.isdigit() and len(word) < 10]
 
 
-def _list_of(path: str) -> bytes:
-    """A list of up to a page comes in one read."""
-    content = read_kept(path) or b""
+def _whole_list(path: str) -> bytes:
+    """Content of a list; one of up to a page comes in one read."""
+    content = read_file(path) or b""
     return content if len(content) < _PAGE_BYTES - 16 else read_long_file(path) or b""
 
 
-def _psutil() -> Any:
-    """psutil, or None: this package also works where only the standard library is at hand."""
+def _ask_psutil(pid: int) -> Process | None:
     try:
         import psutil
-    except ImportError:
-        return None
-    return psutil
 
-
-def _ask_psutil(pid: int) -> Process | None:
-    psutil = _psutil()
-    if psutil is None:
-        return None
-    try:
         process = psutil.Process(pid)
         return Process(pid, process.name(), process.num_threads(), process.memory_info().rss)
-    except (psutil.Error, OSError):
+    except Exception:  # psutil is missing, or one of its own errors
         return None
-
-
-def _ask_psutil_for_descendants(pid: int) -> list[int]:
-    psutil = _psutil()
-    if psutil is None:
-        return []
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except (psutil.Error, OSError):
-        return []

@@ -1,4 +1,4 @@
-"""Everything that is known about memory at one moment, in well under a millisecond."""
+"""All memory of a process, its children, its cgroup, its machine and its GPU at one moment."""
 
 from __future__ import annotations
 
@@ -13,30 +13,36 @@ from memory.measure.cgroup import Cgroup, read_cgroup, unseen_cgroup
 from memory.measure.cuda_allocator import Gpu, read_gpu
 from memory.measure.host import Host, left_bytes, read_host
 from memory.measure.peaks import PEAKS
-from memory.measure.process import Process, read_descendants, read_process, read_pss
+from memory.measure.process import (
+    Process,
+    ProcessReader,
+    read_descendants,
+    read_process,
+    read_pss,
+    read_with_children,
+)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Memory of a process, its children, its cgroup, its machine and its GPU.
-
-    All amounts are in bytes, and None where the system does not tell; `notes` says what is missing
-    and why. workers: every descendant of `main`, in no particular order. mark_bytes: the kernel's VmHWM of
-    `main` as it stands; stages reset it, and `main.peak_rss_bytes` is what it would be without that.
-    """
+    """Memory at one moment, in bytes; None where the system does not report it."""
 
     time_s: float
     main: Process
     workers: tuple[Process, ...] = ()
+    """All descendants of `main`, in no particular order."""
     job: Cgroup | None = None
+    """The cgroup whose limit counts."""
     host: Host = Host()
     gpu: Gpu | None = None
     notes: tuple[str, ...] = ()
+    """Facts that are missing, and why."""
     mark_bytes: int | None = None
+    """The kernel's VmHWM of `main`. Stages reset it; `main.peak_rss_bytes` is since the process began."""
 
     @property
     def scope(self) -> str:
-        """What `unreclaimable_bytes` is about: the `job` (its cgroup) or only the `process tree`."""
+        """Whose memory `unreclaimable_bytes` is: of the `job` (its cgroup) or only of the `process tree`."""
         return "process tree" if self.job is None or self.job.unreclaimable_bytes is None else "job"
 
     @property
@@ -49,7 +55,7 @@ class Snapshot:
 
     @property
     def limit_bytes(self) -> int | None:
-        """What U must stay below: the smallest limit up the cgroup tree, or all of the machine's memory."""
+        """Limit of U: the smallest one up the cgroup tree, or all of the machine's memory."""
         limit = None if self.job is None else self.job.limit_bytes
         return self.host.total_bytes if limit is None else limit
 
@@ -62,21 +68,21 @@ class Snapshot:
 
     @property
     def left_bytes(self) -> int | None:
-        """What can still be had: up to the limit, and of the machine, of which others hold a part."""
+        """Memory that can still be allocated, below the limit and on the machine."""
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host.available_bytes)
 
     @property
     def anon_bytes(self) -> int | None:
-        """Anonymous memory of the process and its workers, shared pages once where the cgroup can tell."""
+        """Anonymous memory of the process and its workers; shared pages count once if the cgroup counts."""
         own, workers = self.main.anon_bytes, self.workers_anon_bytes
         return None if own is None else own + (workers or 0)
 
     @cached_property
     def workers_anon_bytes(self) -> int | None:
-        """What the workers hold beyond the pages they share with `main` since the fork.
+        """Anonymous memory of the workers without pages that they share with `main` since the fork.
 
-        The kernel lists a shared page in every process. The cgroup counts it once, so no more than the
-        cgroup's anon less main's can be the workers' own.
+        The kernel lists a shared page in each process, the cgroup counts it once: the workers' own memory is
+        at most the cgroup's anon less main's.
         """
         counted = [worker.anon_bytes for worker in self.workers if worker.anon_bytes is not None]
         if not counted:
@@ -88,34 +94,34 @@ class Snapshot:
 
     @property
     def rss_bytes(self) -> int | None:
-        """Sum of resident memory: what top shows, a shared page or file page counted in each process."""
+        """Sum of resident memory, as top shows it: a shared page or file page counts in each process."""
         return self._total("rss_bytes")
 
     @property
     def file_bytes(self) -> int | None:
-        """Mapped files within `rss_bytes`: page cache, which the kernel takes back when memory is short."""
+        """Mapped files within `rss_bytes`: page cache, which the kernel reclaims when memory is short."""
         return self._total("file_bytes")
 
     @property
     def shmem_bytes(self) -> int | None:
-        """Shared memory (/dev/shm, shared maps): the job's, mapped or not, else the sum over processes."""
+        """Shared memory (/dev/shm, shared maps): of the job, mapped or not, else the sum over processes."""
         of_job = None if self.job is None else self.job.shmem_bytes
         return self._total("shmem_bytes") if of_job is None else of_job
 
     @property
     def pss_bytes(self) -> int | None:
-        """Resident memory with a page that these processes share counted once; where it was asked for."""
+        """Resident memory in which a page that these processes share counts once; None unless requested."""
         return self._total("pss_bytes")
 
     @property
     def page_tables_bytes(self) -> int | None:
-        """What the kernel holds to map the pages of all these processes; on v2 the cgroup's count."""
+        """Page tables of all these processes; on v2 as the cgroup counts them."""
         of_job = None if self.job is None else self.job.page_tables_bytes
         return self._total("page_tables_bytes") if of_job is None else of_job
 
     @cached_property
     def amounts(self) -> dict[str, int]:
-        """The sums that a stage's change is told in; unknown ones left out."""
+        """Sums by name, from which a stage computes its change; unknown ones are left out."""
         found = {
             "unreclaimable_bytes": self.unreclaimable_bytes,
             "anon_bytes": self.anon_bytes,
@@ -127,7 +133,7 @@ class Snapshot:
         return {name: amount for name, amount in found.items() if amount is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """For a record: the sums first, then the parts. docs/memory.md explains each key."""
+        """The sums first, then the parts. docs/memory.md explains each key."""
         return {
             "scope": self.scope,
             "limit_bytes": self.limit_bytes,
@@ -149,20 +155,19 @@ class Snapshot:
 
 
 def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss: bool = False) -> Snapshot:
-    """Measure now. Never raises: what cannot be read is None, with a note.
+    """Measure now. It raises nothing: what cannot be read is None, with a note.
 
     Args:
         pid: the process whose tree is measured; this one by default.
-        root: where /proc and /sys are looked for (tests hand in trees of recorded files). Where it has no
-            /proc psutil answers, of this machine.
-        pss: also each process's `pss_bytes`, which takes 0.3 ms a process and 18 ms per GB that it maps.
+        root: folder that holds /proc and /sys. Without /proc, psutil measures this machine.
+        pss: also read each process's `pss_bytes`: 0.3 ms a process and 18 ms per GB that it maps.
     """
     root, pid = os.fspath(root).rstrip("/"), os.getpid() if pid is None else pid
     proc = f"{root}/proc"
     is_own = pid == os.getpid()
     measured = read_process(pid, proc)
     main = Process(pid) if measured is None else measured
-    workers = read_descendants(main, proc)
+    workers = read_descendants(main, proc, _READER.read if is_own else read_with_children)
     if pss:
         main = replace(main, pss_bytes=read_pss(pid, proc))
         workers = tuple(replace(worker, pss_bytes=read_pss(worker.pid, proc)) for worker in workers)
@@ -181,8 +186,9 @@ def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss:
     )
 
 
+_READER = ProcessReader()
 _SUMS = ("unreclaimable_bytes", "anon_bytes", "shmem_bytes", "file_bytes", "rss_bytes")
-"""Of which each is told, unknown or not."""
+"""Always in a record, unknown or not."""
 
 
 def _fields(part: Process | Cgroup | Host | Gpu) -> dict[str, Any]:

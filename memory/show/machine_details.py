@@ -19,7 +19,7 @@ from memory.measure.cgroup import unseen_cgroup
 from memory.measure.cuda_allocator import largest_free_block
 from memory.measure.dev_shm import DevShm, read_dev_shm
 from memory.measure.gpus import GpuDevice, read_gpus
-from memory.measure.host_details import HostDetails, read_host_details
+from memory.measure.host import HostDetails, read_host_details
 from memory.measure.limits import LimitLevel, processes_of, read_limits, read_rlimits
 from memory.measure.process import Process, read_process, read_pss
 from memory.measure.snapshot import Snapshot, snapshot

@@ -1,1 +1,1 @@
-"""What the supervisor is made of. Standard library only; each megabyte counts (see `lean`)."""
+"""Parent process of a run, which watches it from outside. Standard library only: it must stay small."""

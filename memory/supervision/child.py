@@ -1,4 +1,4 @@
-"""The command's process: started, told of every signal, waited for, and its end repeated."""
+"""The process of the command: started with the signals of its starter, and its end repeated."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from memory.supervision.process_settings import disable_core_dump, set_command_score, terminate_with_parent
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a shell."""
-_IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class CannotStart(Exception):
-    """The command could not be executed. exit_code: as a shell has it."""
+    """The command could not be executed. exit_code: as a shell's."""
 
     def __init__(self, program: str, number: int) -> None:
         missing = number in (errno.ENOENT, errno.ENOTDIR)
@@ -30,25 +31,25 @@ def start(
     command: Sequence[str],
     mask: set[Any],
     *,
-    environment: Mapping[str, str] | None = None,
-    outputs: tuple[int, int] | None = None,
+    environment: Mapping[str, str],
+    outputs: tuple[int, ...] = (),
     ends_with_us: bool = False,
 ) -> int:
-    """Start it; returns its process id.
+    """Start the command; returns its pid.
 
     Args:
         command: the program, looked for in PATH, and its arguments.
-        mask: signals that are blocked in it: those that were in us, so that one which our starter held back
-            waits until the command is ready for it.
-        environment: of it; ours by default.
-        outputs: descriptors that become its stdout and stderr.
-        ends_with_us: whether SIGTERM comes to it when we are gone.
+        mask: signals that are blocked in it: those that were in this process, so that one that its starter
+            held back waits until the command is ready for it.
+        environment: of the command.
+        outputs: descriptors that become its stdout and stderr; empty: it has ours.
+        ends_with_us: send it SIGTERM when this process ends.
 
     Raises:
-        CannotStart: there is no such program, or it cannot be executed.
-        OSError: there is no pipe or no process to be had.
+        CannotStart: the program does not exist, or cannot be executed.
+        OSError: no pipe or no process can be made.
     """
-    read_end, write_end = os.pipe()  # closed by exec: what comes through is why that failed
+    read_end, write_end = os.pipe()  # closed by exec: its content is why that failed
     me = os.getpid()
     try:
         child = os.fork()
@@ -59,8 +60,8 @@ def start(
     if child == 0:
         _become(command, mask, environment, outputs, me if ends_with_us else None, write_end)
     os.close(write_end)
-    with os.fdopen(read_end, "rb") as told:
-        number = told.read()
+    with os.fdopen(read_end, "rb") as pipe:
+        number = pipe.read()
     if number:
         os.waitpid(child, 0)
         raise CannotStart(command[0], int(number))
@@ -70,19 +71,19 @@ def start(
 def _become(
     command: Sequence[str],
     mask: set[Any],
-    environment: Mapping[str, str] | None,
-    outputs: tuple[int, int] | None,
+    environment: Mapping[str, str],
+    outputs: tuple[int, ...],
     parent: int | None,
     write_end: int,
 ) -> None:
-    """In the forked child. Never returns."""
+    """Execute the command in the forked child; never returns."""
     number = 0
     try:
-        for place, descriptor in enumerate(outputs or (), start=1):
+        for place, descriptor in enumerate(outputs, start=1):
             os.dup2(descriptor, place)
         if parent is not None and terminate_with_parent() and os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)
-        become(command, mask, os.environ if environment is None else environment)
+        become(command, mask, environment)
     except OSError as error:
         number = error.errno or errno.EIO
     except BaseException:
@@ -93,13 +94,13 @@ def _become(
 
 
 def become(command: Sequence[str], mask: set[Any], environment: Mapping[str, str]) -> None:
-    """Execute it in this process, with signals as Python's starter had them. Returns never.
+    """Execute the command in this process, with signals as Python's starter had them; never returns.
 
     Raises:
         OSError: it cannot be executed.
     """
-    for name in _IGNORED_BY_PYTHON:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else one that comes now is lost
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -114,7 +115,7 @@ def become(command: Sequence[str], mask: set[Any], environment: Mapping[str, str
 
 
 def _script(program: str, environment: Mapping[str, str]) -> str | None:
-    """The file of a program that the kernel does not know, if it is text: shells hand that to sh."""
+    """File of a program without a `#!` line, if it is text: shells run it with sh."""
     folders = [""] if "/" in program else os.get_exec_path(dict(environment))
     for path in (os.path.join(folder, program) for folder in folders):
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -124,25 +125,19 @@ def _script(program: str, environment: Mapping[str, str]) -> str | None:
 
 
 def end_like(status: int) -> None:
-    """End this process as a child with that wait status did: with its exit code, or by its signal.
+    """End this process as a child with this wait status did: by its signal, or with its exit code.
 
-    So a shell, Slurm or whoever started us sees what it would have seen of the command itself.
+    A shell or Slurm then sees what it would have seen of the command itself.
     """
-    _flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        disable_core_dump()
+        disable_core_dump()  # the run has left its own
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
         os.kill(os.getpid(), number)
         os._exit(128 + number)
     os._exit(os.WEXITSTATUS(status))
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            continue

@@ -1,4 +1,4 @@
-"""The black box: where memory is nearly out, the run is asked what it is doing, while it can still tell."""
+"""The black box: asks a run for its stacks when its memory is nearly out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from memory.supervision.process_table import ProcessTable
 from memory.supervision.sampler import Look
 
 ASKS_FROM, READY_AGAIN_BELOW = 0.92, 0.85
-"""Of the limit. U goes up and down with every step; between the two nothing is asked again."""
+"""Shares of the limit. U rises and falls with each step: between the two it does not ask again."""
 MOST_TIMES, AT_LEAST_APART_S = 3, 30.0
 _MOST_PROCESSES = 8
 _SEEN_TWICE = 2
-"""A process that is just being made has its parent's handler, until it executes another program."""
+"""A process that has just been forked has its parent's handler until it executes another program."""
 
 
 class NearLimit:
@@ -35,7 +35,7 @@ class NearLimit:
         self._asking: StackRequests | None = None
 
     def look(self, look: Look, table: ProcessTable) -> None:
-        """After each sample."""
+        """Ask if this sample is near the limit; called after each sample."""
         nearness = look.nearness
         if nearness is None:
             return
@@ -46,13 +46,13 @@ class NearLimit:
             self._ask(look, table, nearness)
 
     def step(self) -> bool:
-        """Between samples; whether answers are still awaited, and this should be called again soon."""
+        """Collect answers between samples; returns whether some are still awaited."""
         if self._asking is not None and self._asking.step():
             self._asking = None
         return self._asking is not None
 
     def close(self) -> None:
-        """The run has ended: the file that nobody needed goes."""
+        """Remove the file of answers: the run has ended."""
         try:
             os.unlink(hidden_path(self._folder, self._attempt))
         except OSError:
@@ -71,7 +71,7 @@ class NearLimit:
         self._times += 1
         hidden, shown = hidden_path(self._folder, self._attempt), shown_path(self._folder, self._attempt)
         if os.path.exists(hidden):
-            os.rename(hidden, shown)  # who writes to it goes on doing so
+            os.rename(hidden, shown)  # open descriptors stay valid
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sample.time_s))
         of = f"{_mb(sample.unreclaimable_bytes)} of {_mb(sample.limit_bytes)} MB ({100 * nearness:.0f}%)"
         headings = [

@@ -1,67 +1,67 @@
-"""What others hold in the cgroup whose limit counts: other tasks of the job, other commands."""
+"""Anonymous memory of other processes in the cgroup whose limit counts, such as other tasks of the job."""
 
 from __future__ import annotations
 
-from memory.files.cached_procfs import read_kept
-from memory.files.procfs import exists, folders_in, read_long_file
-from memory.measure.cgroup import find_levels, read_membership
+from memory.files.procfs import exists
+from memory.measure.cgroup import Cgroup
+from memory.measure.limits import processes_of
 from memory.measure.process import parent_of, read_process
+from memory.supervision.sampling_interval import HURRIES_FROM
 
-_MOST_CGROUPS, _MOST_PROCESSES = 64, 512
+_MOST_PROCESSES = 512
+_EVERY_S = 8.0
+_AFTER_KILL_S = 3.0
+"""A process that the kernel killed may still be ending at the first sample after it."""
 
 
-def anon_beside(
-    pid: int, path: str, ours: set[int], root: str = "", *, helpers: frozenset[int] = frozenset()
-) -> int | None:
-    """Anon of the processes in a cgroup and below it that are neither `ours` nor descend from those.
+class NeighbourReader:
+    """Reads them every 8 s, and with each sample if the limit is near or the kernel has just killed."""
 
-    In bytes; None where one of them cannot be seen from here, or is just ending, or there are very many.
+    def __init__(self) -> None:
+        self._job: tuple[str, int | None] | None = None
+        self._read_until_s = self._due_s = float("-inf")
+        self._bytes: int | None = None
+
+    def anon_bytes(self, pid: int, job: Cgroup, ours: set[int], root: str, now_s: float) -> int | None:
+        """Bytes as `neighbours_anon_bytes` returns them, at most 8 s old."""
+        seen = job.path, (job.events or {}).get("oom_kill")
+        if seen != self._job:
+            self._job, self._read_until_s = seen, now_s + _AFTER_KILL_S
+        is_near = (job.unreclaimable_bytes or 0) > HURRIES_FROM * (job.limit_bytes or float("inf"))
+        if is_near or now_s <= self._read_until_s or now_s >= self._due_s:
+            self._bytes, self._due_s = neighbours_anon_bytes(pid, job.path, ours, root), now_s + _EVERY_S
+        return self._bytes
+
+
+def neighbours_anon_bytes(pid: int, path: str, ours: set[int], root: str = "") -> int | None:
+    """Anon bytes of the processes in a cgroup, and below it, that are neither `ours` nor descend from those.
 
     Args:
         pid: a process in it.
-        path: of the cgroup, as the kernel writes it.
-        ours: processes.
-        helpers: of ours those that count as others all the same.
-        root: what stands before /proc and /sys.
+        path: of the cgroup, as in /proc/PID/cgroup.
+        ours: pids of the run and its supervisor.
+        root: folder that holds /proc and /sys.
+
+    Returns:
+        None if a process is not visible or is just ending, or if there are more than 512.
     """
-    proc = f"{root}/proc"
-    levels = find_levels(root, read_membership(pid, root, read_kept) or b"")[1]
-    folder = next((level.folder for level in levels if level.path == path), None)
-    found = None if folder is None else _processes_in(folder)
-    if found is None:
+    proc, total = f"{root}/proc", 0
+    found = set(processes_of(pid, path, root))
+    others = found - ours
+    if not found or 0 in found or len(others) > _MOST_PROCESSES:
         return None
-    # the supervisor is not of the run, what it forks is
-    others, total = (found - ours) | (found & helpers), 0
-    if len(others) > _MOST_PROCESSES:
-        return None
-    parents = {pid: parent_of(pid, proc) for pid in others}
-    for pid in others:
-        above, passed = parents[pid], {pid}
-        while above in parents and above not in ours and above not in passed:
+    parents = {other: parent_of(other, proc) for other in others}
+    for other in others:
+        above, passed = parents[other], {other}
+        while above in parents and above not in passed:
             passed.add(above)
             above = parents[above]
-        if above in ours and pid not in helpers:
-            continue  # forked since they were looked for
-        process = read_process(pid, proc)
-        if process is None:
-            if not exists(f"{proc}/{pid}"):
-                return None  # hidden, or gone this instant
+        if above in ours:
+            continue  # forked since our processes were listed
+        process = read_process(other, proc)
+        if process is None and exists(f"{proc}/{other}"):
             continue  # a zombie
-        if process.anon_bytes is None:
-            return None  # it is ending: what it held is being given back, and is told of it no more
+        if process is None or process.anon_bytes is None:
+            return None  # hidden, or ending: its memory is being given back
         total += process.anon_bytes
     return total
-
-
-def _processes_in(folder: str) -> set[int] | None:
-    """Of a cgroup and all below it; None where some are of another pid namespace, or there are very many."""
-    waiting, seen = [folder], 0
-    found: set[int] = set()
-    while waiting:
-        current, seen = waiting.pop(), seen + 1
-        words = (read_long_file(f"{current}/cgroup.procs") or b"").split()
-        if seen > _MOST_CGROUPS or b"0" in words:
-            return None
-        found.update(int(word) for word in words if word.isdigit())
-        waiting += folders_in(current)
-    return found or None

@@ -1,4 +1,4 @@
-"""What the supervisor is told on its command line, and the command line that tells it."""
+"""Command line of the supervisor, written and read."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SUPERVISOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supervisor.py")
-BARE = ("-I", "-S") if sys.platform.startswith("linux") else ("-I",)
-"""Where there is no /proc, psutil is asked; it lies in site-packages, which -S leaves out."""
 EXPLAIN = "python -m memory explain"
-_WITH_VALUE = ("--output", "--attempt", "--parent", "--tell", "--explain")
 TELL = ("never", "failed", "always")
+_USAGE = "expected --output DIR [--attempt N] [--parent PID] [--tell WHEN] [--log] -- COMMAND"
+_WITH_VALUE = ("--output", "--attempt", "--parent", "--tell", "--explain")
 
 
 @dataclass(frozen=True)
 class Options:
-    """output: folder of memory.ring and outcome.json. attempt: of the run, from 1. parent: a process whose
-    end asks the run to stop, and so does the supervisor's own. tell: whether a line goes to stderr when the
-    command has ended; `failed`: when it failed or came near its limit. log: copy what it writes to log.txt.
-    explain: the command that this line names, without the folder.
-    """
+    """Options of one supervisor."""
 
     command: tuple[str, ...]
     output: str
+    """Folder of memory.ring and outcome.json."""
     attempt: int = 1
+    """Number of this attempt of the run, from 1."""
     parent: int | None = None
+    """A process whose end asks the run to stop; the end of the supervisor does then, too."""
     tell: str = "never"
+    """When a line goes to stderr at the end; `failed`: if the command failed or came near its limit."""
     log: bool = False
+    """Copy what the command prints to log.txt."""
     explain: str = EXPLAIN
+    """Command that this line names, without the folder."""
 
 
 def command_line(
@@ -42,35 +43,31 @@ def command_line(
     log: bool = False,
     explain: str = EXPLAIN,
 ) -> list[str]:
-    """What to start in place of `command`, so that it runs under a supervisor. See `Options`."""
-    told = ["--output", os.fspath(output), "--attempt", str(attempt), "--tell", tell]
+    """Arguments that run `command` under a supervisor; see `Options`."""
+    words = ["--output", os.fspath(output), "--attempt", str(attempt), "--tell", tell]
     if parent is not None:
-        told += ["--parent", str(parent)]
+        words += ["--parent", str(parent)]
     if log:
-        told.append("--log")
+        words.append("--log")
     if explain != EXPLAIN:
-        told += ["--explain", explain]
-    return [sys.executable, *BARE, SUPERVISOR, *told, "--", *command]
+        words += ["--explain", explain]
+    return [sys.executable, "-I", "-S", SUPERVISOR, *words, "--", *command]
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """The same read back. By hand: argparse alone is half a megabyte.
+    """Read the arguments of `command_line` after the program; by hand, since argparse takes 0.5 MB.
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: an argument is missing or wrong.
     """
     words = list(arguments)
     if "--" not in words or words[-1] == "--":
-        raise ValueError(
-            "expected --output DIR [--attempt N] [--parent PID] [--tell WHEN] [--log] -- COMMAND"
-        )
+        raise ValueError(_USAGE)
     place = words.index("--")
-    told, command = words[:place], words[place + 1 :]
-    log = "--log" in told
-    told = [word for word in told if word != "--log"]
-    pairs = dict(zip(told[::2], told[1::2], strict=False))
-    unknown = [word for word in told[::2] if word not in _WITH_VALUE]
-    if unknown or len(told) % 2 or not pairs.get("--output"):
+    named = [word for word in words[:place] if word != "--log"]
+    pairs = dict(zip(named[::2], named[1::2], strict=False))
+    unknown = [word for word in named[::2] if word not in _WITH_VALUE]
+    if unknown or len(named) % 2 or not pairs.get("--output"):
         raise ValueError(f"{' '.join(unknown) or 'the options'}: expected --output DIR and no unknown option")
     for name in ("--attempt", "--parent"):
         if not pairs.get(name, "1").isdigit():
@@ -79,11 +76,11 @@ def parse(arguments: Sequence[str]) -> Options:
     if tell not in TELL:
         raise ValueError(f"--tell {tell}: expected one of {', '.join(TELL)}")
     return Options(
-        command=tuple(command),
+        command=tuple(words[place + 1 :]),
         output=pairs["--output"],
         attempt=int(pairs.get("--attempt", "1")),
         parent=int(pairs["--parent"]) if "--parent" in pairs else None,
         tell=tell,
-        log=log,
+        log="--log" in words[:place],
         explain=pairs.get("--explain", EXPLAIN),
     )

@@ -1,15 +1,13 @@
-"""outcome.json: how a run ended, from who saw it, with what the kernel counted meanwhile."""
+"""outcome.json: how a run ended, as its parent saw it, and the line printed at the end."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import signal
-import sys
 from typing import Any
 
 from experiment_utils.quantities import format_bytes
-from memory.files.procfs import kilobytes, read_file
 from memory.record.earlier_attempts import LOGS
 from memory.supervision.options import Options
 
@@ -26,13 +24,13 @@ _OF_THE_JOB = (
 
 
 def beginning(options: Options, started_s: float) -> dict[str, Any]:
-    """What is known before the command has started."""
+    """Facts that are known before the command has started."""
     return {
         "version": VERSION,
         "command": list(options.command),
         "pid": None,
         "supervisor_pid": os.getpid(),
-        "host": host_name(),
+        "host": os.uname().nodename,
         "attempt": options.attempt,
         "started_s": round(started_s, 3),
         "ended_s": None,
@@ -46,7 +44,7 @@ def beginning(options: Options, started_s: float) -> dict[str, Any]:
 
 
 def log_bytes(folder: str) -> dict[str, int]:
-    """Of each log in the run's folder: what is there already is of an earlier attempt."""
+    """Size of each log in the run's folder: its content so far is of an earlier attempt."""
     found = {}
     for name in LOGS:
         try:
@@ -57,7 +55,7 @@ def log_bytes(folder: str) -> dict[str, int]:
 
 
 def ending(status: int | None) -> dict[str, Any]:
-    """exit_code, signal, by. status: as wait(2) tells it; None where that was lost."""
+    """exit_code, signal, by. status: of wait(2); None if it was lost."""
     if status is None:
         return {"exit_code": None, "signal": None, "by": "lost"}
     if os.WIFSIGNALED(status):
@@ -66,57 +64,15 @@ def ending(status: int | None) -> dict[str, Any]:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL`; `SIGRTMIN+3` and the like have no name of their own."""
+    """Name of a signal, such as `SIGKILL`; `signal 45` for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def rlimits(pid: int, proc: str = "/proc") -> dict[str, int | None] | None:
-    """Address space and data size that the process may have, and the seconds of CPU at which the kernel sends
-    it SIGKILL; None: as much as it likes. Also of a zombie.
-    """
-    content = read_file(f"{proc}/{pid}/limits")
-    if content is None:
-        return None
-    found: dict[str, int | None] = {}
-    for name, words, column in (
-        ("as_bytes", b"Max address space", 0),
-        ("data_bytes", b"Max data size", 0),
-        ("cpu_hard_s", b"Max cpu time", 1),
-    ):
-        line = next((line for line in content.splitlines() if line.startswith(words)), b"")
-        told = line[len(words) :].split()[column : column + 1]
-        found[name] = int(told[0]) if told and told[0].isdigit() else None
-    return found
-
-
-def swap_bytes(proc: str = "/proc") -> int | None:
-    """Of the machine; 0: it has none."""
-    content = read_file(f"{proc}/meminfo")
-    at = -1 if content is None else content.find(b"SwapTotal:")
-    return None if content is None or at < 0 else kilobytes(content[at : at + 60], (b"SwapTotal:",))[0]
-
-
-def own_rss_bytes() -> int | None:
-    """Of this process."""
-    words = (read_file("/proc/self/statm") or b"").split()
-    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else None
-
-
-def rss_unit_bytes() -> int:
-    """Of getrusage's ru_maxrss, which macOS tells in bytes."""
-    return 1 if sys.platform == "darwin" else 1024
-
-
-def host_name() -> str:
-    """This host."""
-    return os.uname().nodename
-
-
 def summary(outcome: dict[str, Any], options: Options) -> str | None:
-    """How it ended, how near it came to its limit, what to type next. None: nothing that must be told."""
+    """Line with how a run ended, its peak, and the next command; None if all is well and it is not wanted."""
     nearness = outcome.get("peak_nearness")
     kills = _kills(outcome)
     is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < _NEAR) and not kills
@@ -130,6 +86,8 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         whose = "the host's " if outcome.get("limit_at") == "host" else ""
         of = f" of {whose}{format_bytes(limit)} ({100 * peak / limit:.0f}%)" if limit else ""
         amount = f"peak {format_bytes(peak)}{of} unreclaimable"
+        if outcome["signal"] == "SIGKILL" and (nearness or 0) < _NEAR:
+            amount += " when last sampled"
     if kills:
         amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
     return (
@@ -138,6 +96,6 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
 
 
 def _kills(outcome: dict[str, Any]) -> int:
-    """That the kernel counted while it ran: also of a child whose end the command took no notice of."""
+    """Kills that the kernel counted during the run, also of children whose end the command ignored."""
     before, after = ((outcome.get(f"counters_{when}") or {}).get("oom_kill") for when in ("before", "after"))
     return max(0, after - before) if isinstance(before, int) and isinstance(after, int) else 0

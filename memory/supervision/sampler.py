@@ -6,66 +6,60 @@ import os
 import time
 from dataclasses import dataclass
 
-from memory.files.cached_procfs import read_kept
-from memory.measure.cgroup import Cgroup
-from memory.measure.host import Host, read_host
-from memory.measure.process import Process, Reads, read_descendants, read_process
+from memory.measure.cgroup import NO_CGROUP, Cgroup, read_cgroup
+from memory.measure.host import read_host
+from memory.measure.process import (
+    Process,
+    ProcessReader,
+    ReadWithChildren,
+    read_descendants,
+    read_process,
+    read_with_children,
+)
 from memory.record.samples import PROCESSES, ProcessSample, Sample
+from memory.supervision.neighbours import NeighbourReader
 
-_JUMP_S = 2.0
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock:
-    """Unix time that never goes back and follows no small correction, so that samples stay in order.
-
-    jumps_s: by how much the machine's clock was set, each time. One that was set forward, or a machine
-    that slept, is followed; one that was set back is caught up with.
-    """
+    """Unix time that ignores changes of the machine's clock, so that samples stay in order."""
 
     def __init__(self) -> None:
-        self._offset_s = time.time() - time.monotonic()
-        self._seen_s = self._offset_s
-        self.jumps_s: list[float] = []
+        self._offset_s = time.time() - time.clock_gettime(_STEADY)
 
     def now_s(self) -> float:
         """Seconds since 1970."""
-        offset_s = time.time() - time.monotonic()
-        if abs(offset_s - self._seen_s) > _JUMP_S:
-            self.jumps_s.append(offset_s - self._seen_s)
-            self._seen_s = offset_s
-            self._offset_s = max(self._offset_s, offset_s)
-        return time.monotonic() + self._offset_s
+        return time.clock_gettime(_STEADY) + self._offset_s
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A sample with what it was made of. processes: the main one first, where it lives; the larger before
-    the smaller. host_total_bytes: of the machine. main_lives: else the cgroup is this process's own.
-    """
+    """A sample with the facts it was made of."""
 
     sample: Sample
     processes: tuple[Process, ...]
-    job: Cgroup | None
+    """The main one first, if it lives; then by anon, the largest first."""
+    job: Cgroup
     host_total_bytes: int | None
     main_lives: bool = True
+    """If not, the cgroup is that of this process."""
 
     @property
     def limit_at(self) -> str | None:
         """The cgroup whose limit counts, or `host`."""
-        if self.job is not None and self.job.limit_at is not None:
-            return self.job.limit_at
-        return None if self.host_total_bytes is None else "host"
+        return self.job.limit_at or (None if self.host_total_bytes is None else "host")
 
     @property
     def scope(self) -> str:
-        """What U is about."""
-        return "process tree" if self.job is None or self.job.unreclaimable_bytes is None else "job"
+        """Whose memory U is."""
+        return "process tree" if self.job.unreclaimable_bytes is None else "job"
 
     @property
     def nearness(self) -> float | None:
-        """How much of the limit is taken by what cannot be given back, from 0 to 1.
+        """U as a share of the limit, from 0 to 1; None if unknown.
 
-        Where the machine itself is the limit, the memory of all who use it counts.
+        If the machine itself is the limit, the memory of all its processes counts.
         """
         sample = self.sample
         shares = []
@@ -83,72 +77,57 @@ def look(
     *,
     passed_over: tuple[int, ...] = (),
     root: str = "",
-    reads: Reads | None = None,
-    host: Host | None = None,
+    neighbours: NeighbourReader | None = None,
+    reader: ProcessReader | None = None,
 ) -> Look:
     """Measure now.
 
     Args:
         main_pid: the process whose cgroup counts.
-        roots: processes whose trees are measured. Of this process itself its descendants alone.
+        roots: processes whose trees are measured; of this process itself its descendants alone.
         now_s: Unix time.
         passed_over: processes that are no part of the job.
-        root: what stands before /proc and /sys.
-        reads: of processes; by default everything, anew.
-        host: with its /dev/shm, if it is known already.
+        root: folder that holds /proc and /sys.
+        neighbours: reads other processes of the cgroup.
+        reader: of the processes.
     """
     proc = f"{root}/proc"
-    reads = reads or Reads()
-    host = host or read_host(proc, f"{root}/dev/shm")
-    found: dict[int, Process] = {}
-    for pid in roots:
-        top = Process(pid, threads=1) if pid == os.getpid() else reads.process(pid, proc)
-        if top is None:
-            continue
-        if pid != os.getpid():
-            found[pid] = top
-        found.update((below.pid, below) for below in read_descendants(top, proc, reads))
-    # one that is ending has no memory any more, and stands in another cgroup
+    host = read_host(proc, f"{root}/dev/shm")
+    found = _read_trees(roots, proc, read_with_children if reader is None else reader.read)
+    # a process that is ending has no memory any more, and the kernel has moved it to another cgroup
     living = [one for one in found.values() if one.rss_bytes is not None and one.pid not in passed_over]
-    ordered = sorted(living, key=lambda one: (one.pid != main_pid, -(one.anon_bytes or 0)))
-    lives = bool(ordered) and ordered[0].pid == main_pid
-    job = reads.cgroup(main_pid if lives else os.getpid(), root, host.total_bytes)
-    if lives and (job is None or job.limit_at is None) and _has_ended(main_pid, proc):
-        # since its memory was read: the kernel has put it into the root's cgroup, where there is no limit
-        lives, job = False, reads.cgroup(os.getpid(), root, host.total_bytes)
-    anon, shmem = _total(ordered, "anon_bytes"), _total(ordered, "shmem_bytes")
-    u = None if job is None else job.unreclaimable_bytes
-    counted = None if job is None else job.anon_bytes
+    processes = sorted(living, key=lambda one: (one.pid != main_pid, -(one.anon_bytes or 0)))
+    lives = bool(processes) and processes[0].pid == main_pid
+    job = (lives and read_cgroup(main_pid, root, host.total_bytes)) or NO_CGROUP
+    if lives and job is NO_CGROUP and _has_ended(main_pid, proc):
+        lives = False  # since its memory was read: the kernel has moved it to the root cgroup
+    if not lives:
+        job = read_cgroup(os.getpid(), root, host.total_bytes) or NO_CGROUP
+    others = None
+    if neighbours is not None and job is not NO_CGROUP:
+        ours = {os.getpid(), *passed_over, *found}
+        others = neighbours.anon_bytes(main_pid if lives else os.getpid(), job, ours, root, now_s)
+    anon, shmem = _total(processes, "anon_bytes"), _total(processes, "shmem_bytes")
+    page_tables = _total(processes, "page_tables_bytes")
+    late = _late_bytes(job, processes)
+    u = job.unreclaimable_bytes
     if u is None and anon is not None:
         u = anon + (shmem or 0)
-    elif u is not None and counted is not None:
-        # the kernel adds memory.stat up every two seconds; usage, and what a process holds, are of now
-        largest = max((one.anon_bytes or 0 for one in ordered), default=0)
-        usage = None if job is None else job.usage_bytes
-        late = max(0, min(largest - counted, (u if usage is None else usage) - u))
-        u, counted = u + late, counted + late
-    beside = None
-    if job is not None:
-        ours = {os.getpid(), *passed_over, *found}
-        beside = reads.beside(main_pid if lives else os.getpid(), job.path, ours, root)
-    limit = None if job is None else job.limit_bytes
-    events = {} if job is None or job.events is None else job.events
+    events = job.events or {}
     sample = Sample(
         time_s=now_s,
-        unreclaimable_bytes=u,
-        limit_bytes=host.total_bytes if limit is None else limit,
-        usage_bytes=None if job is None else job.usage_bytes,
-        cache_bytes=None if job is None else job.file_bytes,
-        anon_bytes=anon if counted is None else counted,
-        shmem_bytes=shmem if job is None or job.shmem_bytes is None else job.shmem_bytes,
-        kernel_bytes=None if job is None else job.kernel_bytes,
-        page_tables_bytes=_total(ordered, "page_tables_bytes")
-        if job is None or job.page_tables_bytes is None
-        else job.page_tables_bytes,
-        swap_bytes=_more(job, "swap_bytes"),
+        unreclaimable_bytes=None if u is None else u + late,
+        limit_bytes=_known(job.limit_bytes, host.total_bytes),
+        usage_bytes=job.usage_bytes,
+        cache_bytes=job.file_bytes,
+        anon_bytes=anon if job.anon_bytes is None else job.anon_bytes + late,
+        shmem_bytes=_known(job.shmem_bytes, shmem),
+        kernel_bytes=job.kernel_bytes,
+        page_tables_bytes=_known(job.page_tables_bytes, page_tables),
+        swap_bytes=job.swap_bytes,
         tree_anon_bytes=anon,
-        tree_rss_bytes=_total(ordered, "rss_bytes"),
-        tree_file_bytes=_total(ordered, "file_bytes"),
+        tree_rss_bytes=_total(processes, "rss_bytes"),
+        tree_file_bytes=_total(processes, "file_bytes"),
         host_available_bytes=host.available_bytes,
         dev_shm_used_bytes=host.dev_shm_used_bytes,
         dev_shm_total_bytes=host.dev_shm_total_bytes,
@@ -156,29 +135,66 @@ def look(
         oom_group_kills=events.get("oom_group_kill"),
         limit_hits=events.get("max", events.get("failcnt")),
         high_events=events.get("high"),
-        refaults=_more(job, "refaults"),
-        major_faults=_more(job, "major_faults"),
-        stalled_us=_more(job, "stalled_us"),
-        processes=len(ordered),
-        beside_anon_bytes=beside,
+        refaults=job.refaults,
+        major_faults=job.major_faults,
+        stalled_us=job.stalled_us,
+        processes=len(processes),
+        beside_anon_bytes=others,
         tree=tuple(
             ProcessSample(one.pid, one.name, one.anon_bytes, one.file_bytes, one.shmem_bytes, one.rss_bytes)
-            for one in ordered[:PROCESSES]
+            for one in processes[:PROCESSES]
         ),
     )
-    return Look(sample, tuple(ordered), job, host.total_bytes, lives)
+    return Look(sample, tuple(processes), job, host.total_bytes, lives)
+
+
+def growth_bytes_per_s(before: Look | None, after: Look) -> float:
+    """Growth between two samples of one cgroup: of U, or of all that is charged if that grew more.
+
+    The kernel can sum the parts of U two seconds late (mm/memcontrol.c), what is charged never.
+    """
+    if before is None or before.limit_at != after.limit_at or after.sample.time_s <= before.sample.time_s:
+        return 0.0
+    pairs = [
+        (getattr(before.sample, name), getattr(after.sample, name))
+        for name in ("unreclaimable_bytes", "usage_bytes")
+    ]
+    rises = [new - old for old, new in pairs if old is not None and new is not None]
+    return max(rises, default=0.0) / (after.sample.time_s - before.sample.time_s)
+
+
+def _read_trees(roots: tuple[int, ...], proc: str, read: ReadWithChildren) -> dict[int, Process]:
+    """Processes by pid: the roots, without this process, and all their descendants."""
+    found: dict[int, Process] = {}
+    for pid in roots:
+        top = Process(pid, threads=1) if pid == os.getpid() else read_process(pid, proc)
+        if top is None:
+            continue
+        if pid != os.getpid():
+            found[pid] = top
+        found.update((below.pid, below) for below in read_descendants(top, proc, read))
+    return found
+
+
+def _late_bytes(job: Cgroup, processes: list[Process]) -> int:
+    """Anon bytes that the cgroup does not count yet: it sums memory.stat every two seconds.
+
+    At least the anon of the largest process, of all that is charged, is there now.
+    """
+    u, counted = job.unreclaimable_bytes, job.anon_bytes
+    if u is None or counted is None:
+        return 0
+    largest = max((one.anon_bytes or 0 for one in processes), default=0)
+    return max(0, min(largest - counted, (u if job.usage_bytes is None else job.usage_bytes) - u))
 
 
 def _has_ended(pid: int, proc: str) -> bool:
-    words = (read_kept(f"{proc}/{pid}/statm") or b"").split(None, 2)
-    if len(words) > 1 and words[1] != b"0":
-        return False  # a tenth of the work of its status, at each look
     process = read_process(pid, proc)
     return process is None or process.rss_bytes is None
 
 
-def _more(job: Cgroup | None, name: str) -> int | None:
-    return getattr(job, name, None)
+def _known(amount: int | None, otherwise: int | None) -> int | None:
+    return otherwise if amount is None else amount
 
 
 def _total(processes: list[Process], part: str) -> int | None:

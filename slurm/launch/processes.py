@@ -53,8 +53,8 @@ def _attempt(folder: Path) -> int:
 
 
 def is_supervised(folder: Path) -> bool:
-    """Whether a process stands between a run and what starts it."""
-    if read_status(folder).get("state") == "done":
+    """Whether a run has a supervisor, which needs Linux."""
+    if not sys.platform.startswith("linux") or read_status(folder).get("state") == "done":
         return False
     try:
         memory = read_config(folder).get("memory")

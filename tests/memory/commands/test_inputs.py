@@ -236,13 +236,3 @@ def test_a_picture_of_a_stage_that_has_no_letters(tmp_path: Path) -> None:
     records = [{**begin, "time_s": 1.7e9 + at, "elapsed_s": at, "snapshot": snapshot} for at in range(3)]
     (tmp_path / "memory.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     assert main(["report", str(tmp_path), "--png", "--html"]) == 0
-
-
-def test_run_with_a_log_that_is_no_file(tmp_path: Path) -> None:
-    """tee(1) would wait for who reads it, and the command for tee."""
-    (tmp_path / "mem").mkdir()
-    os.mkfifo(tmp_path / "mem" / "log.txt")
-    words = f"run --output {tmp_path}/mem --log -- sh -c 'echo hello; exit 3'"
-    done = _into("", words)
-    assert (done.returncode, done.stdout) == (3, "hello\n")
-    assert f"{tmp_path}/mem/log.txt" in done.stderr

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.files.procfs import read_file
-from memory.measure.cgroup import Cgroup, read_cgroup
+from memory.files.procfs import read_counters
+from memory.measure.cgroup import Cgroup, limit_hits, read_cgroup
 from tests.searched import examples
 
 GB = 1 << 30
@@ -30,38 +31,12 @@ def read(tree) -> Cgroup:
     return found
 
 
-def test_slurm_on_v1_has_its_limit_at_the_job(tree) -> None:
-    job = "sys/fs/cgroup/memory/slurm_n1/uid_0/job_7"
-    tree.membership("9:name=systemd:/x\n4:cpu,memory:/slurm_n1/uid_0/job_7/step_0/task_0\n0::/\n", V1)
-    tree.v1("sys/fs/cgroup/memory")
-    tree.write("sys/fs/cgroup/memory/release_agent", "")
-    tree.v1("sys/fs/cgroup/memory/slurm_n1", rss_mb=9999)
-    tree.v1("sys/fs/cgroup/memory/slurm_n1/uid_0", rss_mb=9998)
-    tree.v1(job, limit=2 * GB, rss_mb=700, shmem_mb=30, cache_mb=530, kmem_mb=11, kills=1)
-    tree.v1(f"{job}/step_0", rss_mb=600, shmem_mb=30, cache_mb=500, kmem_mb=10)
-    tree.v1(f"{job}/step_0/task_0", rss_mb=500, shmem_mb=20, cache_mb=400, kmem_mb=9, kills=2)
-    assert read(tree) == Cgroup(
-        version=1,
-        path="/slurm_n1/uid_0/job_7",
-        limit_bytes=2 * GB,
-        limit_at="/slurm_n1/uid_0/job_7",
-        usage_bytes=1241 * MB,
-        peak_usage_bytes=1248 * MB,
-        anon_bytes=700 * MB,
-        shmem_bytes=30 * MB,
-        kernel_bytes=11 * MB,
-        file_bytes=500 * MB,
-        events={"oom_kill": 3},
-    )
-    assert read(tree).unreclaimable_bytes == 741 * MB
-
-
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("missing_mb", [4, 600])
-def test_counts_that_a_cgroup_below_keeps_back(
+def test_counts_that_a_cgroup_below_has_not_gathered(
     tree, monkeypatch: pytest.MonkeyPatch, version: int, missing_mb: int
 ) -> None:
-    """What is in use is told at once, of what kind it is only when the cgroup below has been read."""
+    """Usage is exact, its parts only when the cgroup below has been read."""
     job = "sys/fs/cgroup/memory/job_7" if version == 1 else "sys/fs/cgroup/job_7"
     task = f"{job}/task_0"
     tree.membership(
@@ -76,45 +51,16 @@ def test_counts_that_a_cgroup_below_keeps_back(
             tree.v2(job, limit=2 * GB, anon_mb=anon_mb, file_mb=100, kernel=KERNEL_6)
             tree.write(f"{job}/memory.current", f"{809 * MB}\n")
 
-    def read_kept(path: str) -> bytes | None:
+    def gathers(path: str) -> dict[str, int]:
         if path.endswith("/task_0/memory.stat"):
             write(700)
-        return read_file(path)
+        return read_counters(path)
 
     (tree.v1 if version == 1 else tree.v2)(task)
     write(700 - missing_mb)
-    monkeypatch.setattr("memory.measure.cgroup.read_kept", read_kept)
+    monkeypatch.setattr("memory.measure.cgroup.read_counters", gathers)
     expected_mb = 700 if missing_mb > 8 else 700 - missing_mb
-    assert read(tree).anon_bytes == expected_mb * MB, "no second look for what CPUs keep back"
-
-
-def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:
-    job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"
-    tree.membership("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", V2)
-    tree.write("sys/fs/cgroup/memory.stat", "anon 1\n")  # the root has no memory.max
-    tree.v2("sys/fs/cgroup/system.slice", anon_mb=9999)
-    tree.v2("sys/fs/cgroup/system.slice/slurmstepd.scope", anon_mb=9998)
-    tree.v2(job, limit=3 * GB, anon_mb=900)
-    tree.v2(f"{job}/step_0", anon_mb=800)
-    tree.v2(
-        f"{job}/step_0/user", limit=2 * GB, anon_mb=700, shmem_mb=30, file_mb=530, kernel=KERNEL_6, kills=1
-    )
-    tree.v2(f"{job}/step_0/user/task_0", anon_mb=600)
-    assert read(tree) == Cgroup(
-        version=2,
-        path="/system.slice/slurmstepd.scope/job_7/step_0/user",
-        limit_bytes=2 * GB,
-        limit_at="/system.slice/slurmstepd.scope/job_7/step_0/user",
-        usage_bytes=1230 * MB,
-        peak_usage_bytes=1237 * MB,
-        anon_bytes=700 * MB,
-        shmem_bytes=30 * MB,
-        kernel_bytes=5 * MB,
-        file_bytes=500 * MB,
-        events={"low": 0, "high": 0, "max": 12, "oom": 1, "oom_kill": 1, "oom_group_kill": 0},
-        page_tables_bytes=2 * MB,
-    )
-    assert read(tree).unreclaimable_bytes == 735 * MB
+    assert read(tree).anon_bytes == expected_mb * MB, "no second read for what CPUs hold back"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -147,51 +93,31 @@ def test_of_equal_limits_the_upper_one_counts(tree) -> None:
     assert (read(tree).limit_at, read(tree).anon_bytes) == ("/job", 900 * MB)
 
 
-def test_a_limit_that_is_lowered(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it stands is seen at once; at another level after some seconds."""
+def test_limit_that_is_changed(tree) -> None:
     tree.membership("0::/job/step/task\n", V2)
-    for path, limit in (("job", GB), ("job/step", 2 * GB), ("job/step/task", 3 * GB)):
-        tree.v2(f"sys/fs/cgroup/{path}", limit=limit)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
-    tree.write("sys/fs/cgroup/job/memory.max", f"{GB // 2}\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 2, "/job")
-    tree.write("sys/fs/cgroup/job/memory.max", "max\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (2 * GB, "/job/step")
-    tree.write("sys/fs/cgroup/job/step/task/memory.max", f"{GB // 4}\n")
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 4, "/job/step/task")
-
-
-def test_a_first_limit(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That there is none is looked up anew after some seconds as well."""
-    tree.membership("0::/job/step\n", V2)
-    for path in ("job", "job/step"):
-        tree.v2(f"sys/fs/cgroup/{path}", limit="max")
+    for path in ("job", "job/step", "job/step/task"):
+        tree.v2(f"sys/fs/cgroup/{path}")
     assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None)
-    tree.write("sys/fs/cgroup/job/memory.max", f"{GB}\n")
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None), "within some seconds"
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
+    for path, limit, limit_at in (
+        ("job", GB, "/job"),
+        ("job/step", 2 * GB, "/job"),
+        ("job/step/task", GB // 4, "/job/step/task"),
+        ("job/step/task", "max", "/job"),
+        ("job", "max", "/job/step"),
+    ):
+        tree.write(f"sys/fs/cgroup/{path}/memory.max", f"{limit}\n")
+        assert read(tree).limit_at == limit_at
 
 
-def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smallest_high_on_the_way_up(tree) -> None:
     tree.membership("0::/job/step/task\n", V2)
     for path, high in (("job", GB), ("job/step", GB // 2), ("job/step/task", "max")):
         tree.v2(f"sys/fs/cgroup/{path}", limit=2 * GB)
         tree.write(f"sys/fs/cgroup/{path}/memory.high", f"{high}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (GB // 2, "/job/step")
     tree.write("sys/fs/cgroup/job/step/memory.high", "max\n")
-    monkeypatch.setattr("memory.measure.cgroup._PLACES_LAST_S", -1.0)
-    assert (read(tree).high_bytes, read(tree).high_at) == (GB, "/job")
     tree.write("sys/fs/cgroup/job/memory.high", f"{HOST}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (None, None), "the machine has no more"
-
-
-def test_before_kernel_memory_was_counted_it_is_left_out(tree) -> None:
-    tree.membership("4:memory:/job\n", V1)
-    tree.v1("sys/fs/cgroup/memory/job", limit=GB, rss_mb=100, shmem_mb=5, cache_mb=5)
-    (tree.root / "sys/fs/cgroup/memory/job/memory.kmem.usage_in_bytes").unlink()
-    assert (read(tree).kernel_bytes, read(tree).unreclaimable_bytes) == (None, 105 * MB)
 
 
 def test_of_two_mounts_the_one_that_shows_more_of_the_way_up(tree) -> None:
@@ -214,12 +140,6 @@ def test_levels_without_the_memory_controller_are_passed_over(tree) -> None:
     tree.write("sys/fs/cgroup/user.slice/session.scope/inner/cgroup.procs", "")
     found = read(tree)
     assert (found.path, found.limit_bytes, found.limit_at) == ("/user.slice", None, None)
-
-
-def test_limit_beyond_the_machine_is_none(tree) -> None:
-    tree.membership("0::/job\n", V2)
-    tree.v2("sys/fs/cgroup/job", limit=HOST, anon_mb=300)
-    assert (read(tree).limit_bytes, read(tree).anon_bytes) == (None, 300 * MB)
 
 
 @pytest.mark.parametrize(
@@ -294,3 +214,23 @@ def test_garbage_in_any_file_is_unknown_never_an_error(
     assert found is not None
     for name, value in dataclasses.asdict(found).items():
         assert value is None or name in ("version", "path", "limit_at", "events") or value >= 0
+
+
+@pytest.mark.parametrize(
+    ("files", "peak", "hits"),
+    [
+        ({}, 50, None),
+        ({"failcnt": 3}, 100, 3),
+        ({"failcnt": 0, "memsw.failcnt": 5}, 100, 5),
+        ({"failcnt": 2, "memsw.failcnt": 5}, 100, 7),
+        ({"failcnt": 0, "memsw.failcnt": 0}, 99, 0),
+        ({"failcnt": 0, "memsw.failcnt": 0}, 100, None),
+        ({"failcnt": 0}, None, 0),
+    ],
+)
+def test_hits_of_a_v1_limit(
+    tmp_path: Path, files: dict[str, int], peak: int | None, hits: int | None
+) -> None:
+    for name, count in files.items():
+        (tmp_path / f"memory.{name}").write_text(f"{count}\n")
+    assert limit_hits(str(tmp_path), peak, 100) == hits

@@ -66,15 +66,6 @@ def test_a_peak_that_is_gone_at_the_end_is_known() -> None:
 
 
 @needs_reset
-def test_an_earlier_higher_peak_does_not_hide_a_later_one() -> None:
-    with stage("high") as high, held(96):
-        pass
-    with stage("low") as low, held(32):
-        pass
-    assert (above(high), above(low)) == (pytest.approx(96, abs=4), pytest.approx(32, abs=4))
-
-
-@needs_reset
 def test_an_inner_stage_loses_no_outer_peak() -> None:
     with stage("outer") as outer:
         with held(96):

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import snapshot
-from memory.measure.process import Process, read_descendants, read_process
+from memory.measure.process import Process, ProcessReader, read_descendants, read_process
 from tests.golden_text import Golden
 from tests.searched import examples
 
@@ -140,20 +139,10 @@ def test_real_children_from_main_from_a_thread_and_of_a_child(tmp_path) -> None:
     assert all(worker.anon_bytes > 0 for worker in found)
 
 
-@needs_proc
-def test_a_kernel_without_children_files_asks_psutil(tree) -> None:
-    with forked() as child:
-        for pid in (os.getpid(), child):
-            tree.write(f"proc/{pid}/status", Path(f"/proc/{pid}/status").read_bytes())
-        assert child in [worker.pid for worker in snapshot(os.getpid(), tree.root).workers]
-
-
 def test_without_proc_psutil_tells_what_it_can(tmp_path, golden: Golden) -> None:
-    with forked() as child:
-        found = snapshot(root=tmp_path)
+    found = snapshot(root=tmp_path)
     assert found.main.rss_bytes > MB
     assert found.main.anon_bytes is found.unreclaimable_bytes is None
-    assert child in [worker.pid for worker in found.workers]
     assert found.host.total_bytes > found.host.available_bytes > 0
     golden.text("\n".join(found.notes))
 
@@ -251,16 +240,24 @@ def test_pages_shared_with_forked_workers_count_once_where_the_cgroup_tells() ->
     assert found.workers_anon_bytes <= found.job.anon_bytes - found.main.anon_bytes
 
 
-def test_a_thread_may_measure() -> None:
-    found = []
-    thread = threading.Thread(target=lambda: found.append(snapshot()))
-    thread.start()
-    thread.join()
-    assert found[0].main.pid == os.getpid()
+def test_reader_reads_again_if_statm_changes_or_after_some_seconds(
+    tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("memory.measure.process.time.monotonic", lambda: now_s[0])
+    reader, proc = ProcessReader(), f"{tree.root}/proc"
 
+    def anon_mb(written_mb: int, statm: str, at_s: float) -> int:
+        tree.process(anon_mb=written_mb)
+        tree.write(f"proc/{PID}/statm", statm)
+        now_s[0] = at_s
+        process, _ = reader.read(PID, proc)
+        return process.anon_bytes // MB
 
-def test_a_child_that_ends_while_it_is_read(tree) -> None:
-    tree.process(children={PID: [11]})
-    tree.process(11)
-    shutil.rmtree(tree.root / "proc/11")
-    assert snapshot(PID, tree.root).workers == ()
+    assert anon_mb(10, "900 600 500", 100) == 10
+    assert anon_mb(20, "900 600 500", 102) == 10
+    assert anon_mb(30, "900 601 500", 102) == 30
+    assert anon_mb(40, "900 601 500", 105) == 30
+    assert anon_mb(50, "900 601 500", 106) == 50
+    shutil.rmtree(f"{proc}/{PID}")
+    assert reader.read(PID, proc) is None

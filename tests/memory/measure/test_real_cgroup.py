@@ -82,27 +82,6 @@ with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_RE
     assert job["anon_bytes"] == pytest.approx(after["main"]["anon_bytes"], abs=4 * MB)
 
 
-def test_a_map_larger_than_the_limit_is_no_danger(run_limited: Run, tmp_path: Path) -> None:
-    code = """
-import json, mmap, os, sys
-from memory import snapshot
-path = sys.argv[1]
-with open(path, "wb") as file:
-    for _ in range(400):
-        file.write(b"x" * (1 << 20))
-    os.fsync(file.fileno())
-with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-    sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
-    print(json.dumps(snapshot().to_json()))
-"""
-    done = run_limited(code, tmp_path / "tokens.bin")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["job"]["usage_bytes"] > 0.8 * LIMIT, "the cache has filled the cgroup"
-    assert found["unreclaimable_bytes"] < 40 * MB
-    assert found["job"]["events"]["oom_kill"] == 0
-
-
 def test_a_kill_by_the_kernel_is_counted(limited: Limited, run_limited: Run, tmp_path: Path) -> None:
     code = """
 import os, sys
@@ -172,31 +151,6 @@ sys.exit(status)
 
 def grown(before: dict[str, Any], after: dict[str, Any], part: str, key: str) -> int:
     return after[part][key] - before[part][key]
-
-
-def test_a_leak_in_a_limited_job(run_limited: Run) -> None:
-    code = """
-import json, time
-from memory import LeakMonitor, snapshot
-from memory.leaks import monitor as leak_monitor
-leak_monitor._SHARE = 1.0  # of a core: on a busy machine too, every step is measured
-monitor, held = LeakMonitor(), []
-for step in range(160):
-    held.append(bytearray(b"x" * (1 << 19)))
-    time.sleep(0.02)
-    monitor.sample(step)
-report = monitor.look(160)
-now = snapshot()
-left = now.limit_bytes - now.unreclaimable_bytes
-print(json.dumps({**report.to_json(), "left": left, "words": report.words()}))
-"""
-    done = run_limited(code)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert (found["scope"], found["verdict"], found["holder"]) == ("job", "leak", "main")
-    assert found["slope_bytes_per_step"] == pytest.approx(MB / 2, rel=0.2)
-    assert found["eta_steps"] == pytest.approx(found["left"] / found["slope_bytes_per_step"], rel=0.1)
-    assert "+0.5 MB/step" in found["words"]
 
 
 def test_shared_pages_that_become_copies_grow_in_no_process(run_limited: Run) -> None:

@@ -1,55 +1,74 @@
-"""Which of its processes a supervisor takes for the one that the kernel killed."""
+"""Processes of a run that vanished, and the one that the kernel killed."""
 
 from __future__ import annotations
+
+import pytest
 
 from memory.measure.process import Process
 from memory.supervision.process_table import ProcessTable
 
 MB = 1 << 20
+MAIN = 1
+KILLED = b"Memory cgroup out of memory: Killed process %d (python) total-vm:9kB\n"
 
 
-def _process(pid: int) -> Process:
-    return Process(pid, "python", 1, 10 * MB, 10 * MB)
+def process(pid: int, anon_mb: int = 10) -> Process:
+    return Process(pid, "python", 1, anon_mb * MB, anon_mb * MB)
+
+
+def table_of(*samples: tuple[tuple[int, ...], int | None]) -> ProcessTable:
+    """Samples a second apart: the pids that live, and the kernel's count of kills."""
+    table = ProcessTable(MAIN)
+    for time_s, (pids, kills) in enumerate(samples):
+        table.take(tuple(process(pid, 10 + time_s) for pid in pids), kills, float(time_s))
+    return table
+
+
+def test_lost_processes_with_their_last_memory() -> None:
+    table = table_of(((1, 2, 3), 0), ((1, 3), 0), ((1,), 1))
+    lost = [(one.known.pid, one.known.anon_bytes, one.time_s, one.killed) for one in table.lost]
+    assert lost == [(2, 10 * MB, 1.0, False), (3, 11 * MB, 2.0, True)]
+    for number in range(100, 200):
+        table.take((process(MAIN), process(number)), 1, float(number))
+    assert (len(table.lost), table.lost[-1].known.pid) == (32, 198)
+
+
+@pytest.mark.parametrize(
+    ("samples", "main_was_killed", "rose", "log", "victim"),
+    [
+        # by the count alone
+        ([((1, 2), 0), ((1,), 1)], False, 1, b"", 2),
+        ([((1, 2), 0), ((1,), 1)], False, 0, b"", None),
+        ([((1, 2, 3), 0), ((1,), 2)], False, 2, b"", None),
+        ([((1,), 0)], True, 1, b"", MAIN),
+        ([((1, 2), 0), ((1,), 1)], True, 1, b"", None),  # either
+        ([((1, 2), 0), *[((1,), 1)] * 3], True, 1, b"", 2),  # the main process outlived it
+        ([((1, 2), 0), *[((1,), 1)] * 3], True, 2, b"", None),  # and one more kill after the last sample
+        # by the kernel's log
+        ([((1, 2, 3), 0), ((1,), 2)], False, 2, KILLED % 2, 2),
+        ([((1, 2, 3), 0), ((1,), 2)], False, 2, KILLED % 2 + KILLED % 3, 3),
+        ([((1, 2, 3), 0), ((1,), 2)], False, 2, b"Killed process 2 (of another container)\n", None),
+        ([((1, 2), 0)], True, 2, KILLED % 1 + KILLED % 2, MAIN),
+        ([((1, 2), 0)], False, 2, KILLED % 1 + KILLED % 2, 2),
+        ([((1, 2), 0)], False, 0, KILLED % 2, 2),  # counted in a cgroup that was removed
+        ([((1,), None)], True, None, KILLED % 1, MAIN),
+        ([((1,), None)], True, None, b"", None),
+    ],
+)
+def test_victim(
+    samples: list[tuple[tuple[int, ...], int | None]],
+    main_was_killed: bool,
+    rose: int | None,
+    log: bytes,
+    victim: int | None,
+) -> None:
+    found = table_of(*samples).victim(main_was_killed=main_was_killed, rose=rose, kernel_log=log)
+    assert (found and (found["pid"], found["is_main"])) == (victim and (victim, victim == MAIN))
+    if found and log:
+        assert found["said"].encode() in log
 
 
 def test_time_of_last_kill() -> None:
-    table = ProcessTable(1)
-    for at, (pids, kills) in enumerate([((1, 2), 0), ((1,), 1), ((1,), 1), ((1,), 1)]):
-        table.take(tuple(_process(pid) for pid in pids), kills, float(at))
+    table = table_of(((1, 2), 0), ((1,), 1), ((1,), 1), ((1,), 1))
     assert (table.last_kill_s, table.seen_kills) == (1.0, 1)
-    assert table.outlived(1)
-    victim = table.victim(main_was_killed=True, rose=1, kernel_log=b"")
-    assert victim == {"pid": 2, "name": "python", "is_main": False}
-    assert not table.outlived(2), "one more came after the last look"
-    assert table.victim(main_was_killed=True, rose=2, kernel_log=b"") is None, "it may have been either"
-
-
-def test_kernels_log_without_count() -> None:
-    table = ProcessTable(1)
-    table.take((_process(1),), None, 1.0)
-    line = "Memory cgroup out of memory: Killed process 1 (python) total-vm:9kB"
-    victim = table.victim(main_was_killed=True, rose=None, kernel_log=f"6,1,2,-;{line}\n".encode())
-    assert victim is not None
-    assert (victim["pid"], victim["is_main"]) == (1, True)
-    assert line.startswith(victim["said"])
-    assert table.victim(main_was_killed=True, rose=None, kernel_log=b"") is None
-
-
-def test_kernels_log_with_count_of_zero() -> None:
-    table = ProcessTable(1)
-    table.take((_process(1), _process(2)), 0, 1.0)
-    log = b"Memory cgroup out of memory: Killed process 2 (python)\n"
-    victim = table.victim(main_was_killed=False, rose=0, kernel_log=log)
-    assert victim is not None
-    assert victim["pid"] == 2
-    assert table.victim(main_was_killed=True, rose=0, kernel_log=b"") is None
-
-
-def test_of_several_kills_main_process_first() -> None:
-    table = ProcessTable(1)
-    table.take((_process(1), _process(2)), 0, 1.0)
-    log = b"".join(b"Memory cgroup out of memory: Killed process %d (python)\n" % pid for pid in (1, 2))
-    for was_killed, pid in ((True, 1), (False, 2)):
-        victim = table.victim(main_was_killed=was_killed, rose=2, kernel_log=log)
-        assert victim is not None
-        assert victim["pid"] == pid
+    assert (table.outlived(1), table.outlived(2)) == (True, False)

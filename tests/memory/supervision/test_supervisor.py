@@ -1,4 +1,4 @@
-"""The supervisor stands between a command and who started it, and neither notices."""
+"""A supervised command and its starter behave as without the supervisor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from supervised import is_alive, outcome_in, pid_in, python, start_supervised, s
 
 from memory.record.ring import read_ring
 from memory.record.samples import Sample
-from memory.supervision.main import Blind, _pass_on
-from memory.supervision.options import command_line, parse
-from memory.supervision.signals import Letter
+from memory.supervision.options import Options, command_line, parse
 from tests.golden_text import Golden
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 
 def some_slow(*values: object) -> list[Any]:
-    """The same again with other values: not in the quick tests."""
+    """Values that are not in the quick tests."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
@@ -44,9 +42,7 @@ while not os.path.exists(sys.argv[2]) and time.monotonic() < until:
     time.sleep(0.02)
 print(*seen, flush=True)
 """
-"""Writes its process id to the first path, the signals that come beside it, and when the second path is there
-says which came.
-"""
+"""Writes its pid to the first path and signals to PATH.seen, and prints those when the second path exists."""
 LEAVES_AN_ORPHAN = """
 import os, sys, time
 folder = sys.argv[1] + "/"
@@ -66,7 +62,7 @@ wait_for("end")
 
 
 @pytest.mark.parametrize("code", [0, 3, *some_slow(1, 2, 130, 255)])
-def test_exit_codes_come_through(tmp_path: Path, code: int) -> None:
+def test_exit_code_is_that_of_the_command(tmp_path: Path, code: int) -> None:
     done = supervise(tmp_path, ["sh", "-c", f"echo out; echo err >&2; exit {code}"])
     assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
     outcome = outcome_in(tmp_path)
@@ -75,7 +71,7 @@ def test_exit_codes_come_through(tmp_path: Path, code: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT", *some_slow("SIGTERM", "SIGSEGV", "SIGBUS", "SIGUSR1")])
-def test_a_signal_that_ends_the_command_ends_the_supervisor(tmp_path: Path, name: str) -> None:
+def test_signal_that_ends_the_command_ends_the_supervisor(tmp_path: Path, name: str) -> None:
     done = supervise(tmp_path, ["sh", "-c", f"ulimit -c 0; kill -{name[3:]} $$"])
     assert done.returncode == -getattr(signal, name)
     outcome = outcome_in(tmp_path)
@@ -83,18 +79,8 @@ def test_a_signal_that_ends_the_command_ends_the_supervisor(tmp_path: Path, name
     assert outcome["victim"] is None, "no count of the kernel's rose"
 
 
-def test_a_shell_sees_what_it_would_have_seen_of_the_command(tmp_path: Path) -> None:
-    for code in ("exit 7", "kill -9 $$", "kill -TERM $$"):
-        line = command_line(["sh", "-c", code], tmp_path)
-        seen = [
-            subprocess.run(["sh", "-c", '"$@"; echo $?', "sh", *words], capture_output=True, text=True).stdout
-            for words in (line, line[line.index("--") + 1 :])
-        ]
-        assert seen[0] == seen[1]
-
-
 @pytest.mark.parametrize("name", ["SIGINT", "SIGUSR2", *some_slow("SIGTERM", "SIGHUP", "SIGUSR1", "SIGQUIT")])
-def test_signals_go_on_to_the_command(tmp_path: Path, name: str) -> None:
+def test_signals_are_passed_on(tmp_path: Path, name: str) -> None:
     ready, go = tmp_path / "ready", tmp_path / "go"
     process = start_supervised(tmp_path, [*python(COUNTS), str(ready), str(go)])
     child = pid_in(ready)
@@ -110,8 +96,8 @@ def test_signals_go_on_to_the_command(tmp_path: Path, name: str) -> None:
     assert told["from_name"] == Path("/proc/self/comm").read_text().strip()
 
 
-def test_a_signal_to_the_whole_group_is_noted(tmp_path: Path) -> None:
-    """As timeout(1) sends it: it comes to the command as well, which may be gone before we look."""
+def test_signal_to_the_whole_group_is_recorded(tmp_path: Path) -> None:
+    """timeout(1) sends it so: the command can have ended before the supervisor looks."""
     prefix = ("timeout", "--signal=TERM", "0.8")
     process = start_supervised(tmp_path, ["sleep", "240"], prefix=prefix, session=True)
     process.communicate(timeout=240)
@@ -126,8 +112,8 @@ def _wait_until_seen(ready: Path) -> None:
     wait_for(lambda: ready.with_name(f"{ready.name}.seen").exists(), "no signal came")
 
 
-def test_a_signal_that_was_held_back_waits_until_the_command_lets_it_in(tmp_path: Path) -> None:
-    """As slurm/launch/processes.py starts runs: one that comes while the run imports must not end it."""
+def test_blocked_signal_stays_pending_for_the_command(tmp_path: Path) -> None:
+    """slurm/launch/processes.py starts runs so: a signal that comes while the run imports must not end it."""
     code = (
         f"import signal, sys, time\nopen({str(tmp_path / 'up')!r}, 'w').write('1')\ntime.sleep(0.3)\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
@@ -143,7 +129,7 @@ def test_a_signal_that_was_held_back_waits_until_the_command_lets_it_in(tmp_path
 
 
 @pytest.mark.slow
-def test_a_signal_in_any_moment_of_the_start_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_signal_during_the_start_leaves_no_process(tmp_path: Path) -> None:
     for number in range(25):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -156,7 +142,7 @@ def test_a_signal_in_any_moment_of_the_start_leaves_nothing_behind(tmp_path: Pat
             assert not is_alive(int((folder / "pid").read_text()))
 
 
-def test_ignored_signals_stay_ignored_in_the_command(tmp_path: Path) -> None:
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     done = supervise(
         tmp_path,
         ["sh", "-c", "grep SigIgn /proc/$$/status"],
@@ -168,7 +154,7 @@ def test_ignored_signals_stay_ignored_in_the_command(tmp_path: Path) -> None:
     assert not ignored >> (signal.SIGPIPE - 1) & 1, "Python ignores it, the command must not"
 
 
-def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
+def test_ctrl_c_comes_once(tmp_path: Path) -> None:
     ready, go = tmp_path / "ready", tmp_path / "go"
     pid, terminal = pty.fork()
     if pid == 0:
@@ -193,21 +179,8 @@ def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
     assert (passed["from_pid"], passed["from_name"]) == (None, None)
 
 
-def test_a_signal_that_the_command_has_had_is_not_sent_again() -> None:
-    for to_group, ended in ((True, None), (False, -signal.SIGINT)):
-        process = subprocess.Popen(["sleep", "60"])
-        _pass_on(Letter(signal.SIGINT, None, to_group), process.pid, Blind())
-        if to_group:
-            time.sleep(0.1)
-            assert process.poll() is ended
-            process.terminate()
-        else:
-            assert process.wait(timeout=240) == ended
-        process.wait()
-
-
-def test_stop_and_go_on(tmp_path: Path) -> None:
-    """kill -TSTP stops both, kill -CONT lets both go on, as Ctrl-Z and fg do."""
+def test_stop_and_continue(tmp_path: Path) -> None:
+    """kill -TSTP stops both, kill -CONT continues both, as Ctrl-Z and fg do."""
     ready, go = tmp_path / "ready", tmp_path / "go"
     # In a group whose parent is in another one of this session: an orphaned group is not stopped.
     process = start_supervised(tmp_path, [*python(COUNTS), str(ready), str(go)], group=True)
@@ -217,12 +190,12 @@ def test_stop_and_go_on(tmp_path: Path) -> None:
         wait_for(lambda pid=pid: _state(pid) == "T", "it did not stop")
     process.send_signal(signal.SIGCONT)
     for pid in (child, process.pid):
-        wait_for(lambda pid=pid: _state(pid) in "SR", "it did not go on")
+        wait_for(lambda pid=pid: _state(pid) in "SR", "it did not continue")
     go.touch()
     assert process.wait(timeout=240) == 0
 
 
-def test_a_signal_after_the_end_of_the_command_had_no_part_in_it(tmp_path: Path) -> None:
+def test_signal_after_the_end_is_not_recorded(tmp_path: Path) -> None:
     ready, go = tmp_path / "ready", tmp_path / "go"
     process = start_supervised(tmp_path, [*python(COUNTS), str(ready), str(go)])
     child = pid_in(ready)
@@ -241,14 +214,12 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_orphans_come_to_the_supervisor_and_are_reaped(tmp_path: Path) -> None:
+def test_orphans_are_adopted_and_reaped(tmp_path: Path) -> None:
     process = start_supervised(tmp_path, [*python(LEAVES_AN_ORPHAN), str(tmp_path)])
     orphan = pid_in(tmp_path / "orphan")
     wait_for(lambda: _parent(orphan) == process.pid, "it was adopted by another")
     ring = wait_for(lambda: _with(tmp_path, orphan), "it is in no sample")
-    assert ring.samples[-1].tree[0].pid == ring.facts["pid"], (
-        "the main one stands first, though it is smaller"
-    )
+    assert ring.samples[-1].tree[0].pid == ring.facts["pid"], "the main one is first, though it is smaller"
     (tmp_path / "go").touch()
     wait_for(lambda: not Path(f"/proc/{orphan}").exists(), "it stays a zombie")
     assert process.poll() is None
@@ -277,8 +248,8 @@ def _parent(pid: int) -> int:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_the_supervisor_is_killed(tmp_path: Path, ends: bool) -> None:
-    """A run that belongs to it is asked to stop; a foreign command goes on."""
+def test_supervisor_is_killed(tmp_path: Path, ends: bool) -> None:
+    """A run that belongs to it gets SIGTERM; a foreign command continues."""
     (tmp_path / "outcome.json").write_text('{"exit_code": 0, "attempt": 1}')  # of an earlier attempt
     ready, go = tmp_path / "ready", tmp_path / "go"
     process = start_supervised(
@@ -302,7 +273,7 @@ def test_the_supervisor_is_killed(tmp_path: Path, ends: bool) -> None:
     assert ring.samples[-1].tree[0].pid == child
 
 
-def test_what_it_holds_itself_beside_a_neighbour(tmp_path: Path) -> None:
+def test_own_peak_without_a_neighbours_memory(tmp_path: Path) -> None:
     hold = "import time; held = bytearray(b'1') * ({mb} << 20); print(flush=True); time.sleep({s})"
     neighbour = subprocess.Popen(python(hold.format(mb=300, s=60)), stdout=subprocess.PIPE)
     try:
@@ -315,7 +286,7 @@ def test_what_it_holds_itself_beside_a_neighbour(tmp_path: Path) -> None:
     assert 100 << 20 <= outcome_in(tmp_path)["peak_own_bytes"] < 140 << 20
 
 
-def test_everything_is_killed_and_the_last_sample_is_there(tmp_path: Path) -> None:
+def test_last_sample_after_everything_is_killed(tmp_path: Path) -> None:
     code = (
         "import time\nheld = []\n"
         "while True:\n    held.append(bytearray(b'x') * (1 << 20)); time.sleep(0.01)\n"
@@ -340,8 +311,8 @@ def test_everything_is_killed_and_the_last_sample_is_there(tmp_path: Path) -> No
     assert not (tmp_path / "outcome.json").exists()
 
 
-def test_its_own_parent_is_killed(tmp_path: Path) -> None:
-    """As the entry that started it: the command is asked to stop, and its end is still noted."""
+def test_parent_of_the_supervisor_is_killed(tmp_path: Path) -> None:
+    """The command gets SIGTERM, and its end is recorded."""
     ready, go = tmp_path / "ready", tmp_path / "go"
     code = (
         "import os, subprocess, sys, time\nfrom memory.supervision.options import command_line\n"
@@ -366,7 +337,7 @@ def test_its_own_parent_is_killed(tmp_path: Path) -> None:
     assert [told["signal"] for told in outcome["signals_passed_on"]] == ["SIGTERM"]
 
 
-def test_a_command_that_is_not_there(tmp_path: Path, golden: Golden) -> None:
+def test_command_that_does_not_exist(tmp_path: Path, golden: Golden) -> None:
     done = supervise(tmp_path, ["no-such-command-anywhere"])
     assert done.returncode == 127
     golden.text(done.stderr, "missing")
@@ -377,37 +348,22 @@ def test_a_command_that_is_not_there(tmp_path: Path, golden: Golden) -> None:
     golden.text(done.stderr, "not executable")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--output x",
-        "--output x --",
-        "-- true",
-        "--outptu x -- true",
-        "--output -- true",
-        "--output x --attempt one -- true",
-        "--output x --tell loudly -- true",
-    ],
-)
-def test_bad_options(words: str) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        parse(words.split())
+def test_bad_options() -> None:
+    for words in (
+        "--output x", "--output x --", "-- true", "--outptu x -- true", "--output -- true",
+        "--output x --attempt one -- true", "--output x --tell loudly -- true",
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected"):
+            parse(words.split())
 
 
-def test_options_come_back() -> None:
+def test_options_are_read_as_written() -> None:
     line = command_line(["a", "--", "--output", "b"], "there", attempt=3, parent=7, tell="failed", log=True)
-    options = parse(line[line.index("--output") :])
-    assert options.command == ("a", "--", "--output", "b")
-    assert (options.output, options.attempt, options.parent, options.tell, options.log) == (
-        "there",
-        3,
-        7,
-        "failed",
-        True,
-    )
+    command = ("a", "--", "--output", "b")
+    assert parse(line[line.index("--output") :]) == Options(command, "there", 3, 7, "failed", log=True)
 
 
-def test_it_is_small_and_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+def test_small_and_standard_library_alone(tmp_path: Path) -> None:
     supervise(tmp_path, ["true"])  # compiles
     process = start_supervised(tmp_path, ["sleep", "30"])
     wait_for(lambda: (tmp_path / "memory.ring").exists() and read_ring(tmp_path / "memory.ring").taken > 3)
@@ -432,7 +388,7 @@ def test_two_supervisors_in_one_folder(tmp_path: Path) -> None:
     assert outcome_in(tmp_path)["supervisor_pid"] == first.pid
 
 
-def test_the_log_has_what_the_terminal_had(tmp_path: Path) -> None:
+def test_log_has_what_the_terminal_had(tmp_path: Path) -> None:
     code = f"echo one; echo two >&2; echo three; until [ -e {tmp_path}/go ]; do sleep 0.2; done; exit 4"
     process = start_supervised(tmp_path, ["sh", "-c", code], log=True)
     wait_for(lambda: _names(tmp_path) >= {"sh", "sleep"}, "a sample saw not all of it")

@@ -1,4 +1,4 @@
-"""A supervisor that may open few files, start no process or write nowhere: the command ends as it would."""
+"""A supervisor that can open few files, start no process or write nowhere: the command ends as without it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ def _supervise(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("files", [5, 6, 7, 12, 20, 48])
+@pytest.mark.parametrize("files", [6, 12, 48])
 @pytest.mark.parametrize("log", [False, True])
-def test_few_files_are_allowed(tmp_path: Path, files: int, log: bool) -> None:
+def test_few_open_files(tmp_path: Path, files: int, log: bool) -> None:
     done = _supervise(
         tmp_path, ["bash", "-c", TWENTY_CHILDREN], log=log,
         before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (3, "ran\n")
     assert "Traceback" not in done.stderr
-    if files >= 12:
+    if (tmp_path / "outcome.json").exists():
         assert outcome_in(tmp_path)["exit_code"] == 3
     else:
-        assert (tmp_path / "outcome.json").exists() or done.stderr.startswith("[mem] ")
+        assert files < 48
+        assert "[mem] " in done.stderr
 
 
-def test_no_process_can_be_started(tmp_path: Path, golden: Golden) -> None:
-    """Then the command takes the place of its supervisor."""
+def test_no_process_can_be_made(tmp_path: Path, golden: Golden) -> None:
+    """The command replaces its supervisor."""
     folder = Path(__file__).parents[3] / "memory"
     code = (
         "import os, sys\n"
@@ -64,7 +65,7 @@ def test_no_process_can_be_started(tmp_path: Path, golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_what_is_printed_is_kept_where_streams_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_log_when_streams_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
     def close() -> None:
         for number in closed:
             os.close(number)
@@ -75,21 +76,21 @@ def test_what_is_printed_is_kept_where_streams_are_closed(tmp_path: Path, closed
     assert outcome_in(tmp_path)["exit_code"] == 3
 
 
-def test_a_machine_without_tee(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    done = _supervise(
-        tmp_path, ["/bin/sh", "-c", "echo out; echo err >&2; exit 4"], log=True,
-        env={**os.environ, "PATH": str(tmp_path / "bin")},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
-    assert sorted((tmp_path / "log.txt").read_text().split()) == ["err", "out"]
+@pytest.mark.parametrize("missing", ["tee", "log"])
+def test_log_that_cannot_be_written(tmp_path: Path, missing: str) -> None:
+    if missing == "log":
+        (tmp_path / "log.txt").mkdir()
+    environment = os.environ | ({"PATH": "/nowhere"} if missing == "tee" else {})
+    command = ["/bin/sh", "-c", "echo out; exit 4"]
+    done = _supervise(tmp_path, command, log=True, env=environment)
+    assert (done.returncode, done.stdout) == (4, "out\n")
+    assert "log.txt" in done.stderr
 
 
-@pytest.mark.parametrize("path", [os.environ["PATH"], "/nowhere"], ids=["tee", "without tee"])
-def test_a_reader_that_has_gone_ends_the_command_with_a_log_too(tmp_path: Path, path: str) -> None:
-    """As without one: `... | head` is no reason to fill the disk."""
+def test_closed_reader_ends_the_command_with_a_log(tmp_path: Path) -> None:
+    """As without a log: `... | head` must not fill the disk."""
     line = command_line(["/bin/sh", "-c", "exec /usr/bin/head -c 50000000 /dev/zero"], tmp_path, log=True)
-    with subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, "PATH": path}) as process:
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(10)
         process.stdout.close()
@@ -97,17 +98,8 @@ def test_a_reader_that_has_gone_ends_the_command_with_a_log_too(tmp_path: Path, 
     assert (tmp_path / "log.txt").stat().st_size < 10_000_000
 
 
-def test_without_tee_and_without_a_log_the_command_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").mkdir()
-    done = _supervise(
-        tmp_path, ["/bin/sh", "-c", "echo out; exit 4"], log=True, env={**os.environ, "PATH": "/nowhere"}
-    )
-    assert (done.returncode, done.stdout) == (4, "out\n")
-    assert "log.txt: Is a directory" in done.stderr
-
-
 @pytest.mark.parametrize("by", ["path", "name"])
-def test_a_script_that_names_no_interpreter_is_run_by_sh(tmp_path: Path, by: str) -> None:
+def test_script_without_interpreter_is_run_by_sh(tmp_path: Path, by: str) -> None:
     script = tmp_path / "our-script"
     script.write_text('echo "$# $1"; exit 5')
     script.chmod(0o755)
@@ -117,7 +109,7 @@ def test_a_script_that_names_no_interpreter_is_run_by_sh(tmp_path: Path, by: str
     assert (done.returncode, done.stdout) == (5, "2 a b\n")
 
 
-def test_what_is_neither_a_program_nor_text(tmp_path: Path, golden: Golden) -> None:
+def test_file_that_is_neither_program_nor_text(tmp_path: Path, golden: Golden) -> None:
     script = tmp_path / "data"
     script.write_bytes(b"\0" * 100)
     script.chmod(0o755)
@@ -128,7 +120,7 @@ def test_what_is_neither_a_program_nor_text(tmp_path: Path, golden: Golden) -> N
 
 @pytest.mark.privileged
 @pytest.mark.parametrize("size", ["1000k", "8k"])
-def test_the_log_fills_the_disk(tmp_path: Path, size: str) -> None:
+def test_log_fills_the_disk(tmp_path: Path, size: str) -> None:
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("needs root, to mount a small disk")
     small = tmp_path / "small"
@@ -148,8 +140,8 @@ def test_the_log_fills_the_disk(tmp_path: Path, size: str) -> None:
 
 
 @pytest.mark.privileged
-def test_a_proc_of_another_pid_namespace_is_not_read(tmp_path: Path) -> None:
-    """There the numbers are those of other processes, who knows whose."""
+def test_proc_of_another_pid_namespace_is_not_read(tmp_path: Path) -> None:
+    """Its pids are those of other processes."""
     command = command_line(["sh", "-c", "sleep 1.2; exit 3"], tmp_path)
     done = subprocess.run(["unshare", "-fp", *command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 3
