@@ -164,7 +164,7 @@ class GpuNotes:
         """path: of the ring; None: nothing is written."""
         self._path, self._file = path, -1
 
-    def write(self, time_s: float, *, used_bytes: int, total_bytes: int, reserved_bytes: int) -> None:
+    def write(self, time_s: float, used_bytes: int, total_bytes: int, reserved_bytes: int) -> None:
         """Replace the note. Never raises."""
         if self._path is None:
             return
