@@ -24,46 +24,30 @@ RECORD_VERSION = 1
 log = logging.getLogger("memory")
 
 
-def records_path(path: str | os.PathLike[str] | None, rank: int) -> Path | None:
-    """File of records of a rank if `path` is a folder; else `path`."""
-    if path is None:
-        return None
-    path = Path(path)
-    if not path.is_dir():
-        return path
-    return path / ("memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl")
-
-
 class Recorder:
     """Destination of the records and lines of one process.
-
-    Args:
-        path: JSONL file, appended to; None keeps no records.
-        attempt: of the run, from 1.
-        rank: of this process.
-        echo: takes each stage's line; None prints nothing.
-        details: echo gets whole lines instead of their 80 columns.
 
     ring: path of the supervisor's samples. polled_bytes: limit of RSS that Slurm enforces by polling.
     """
 
     def __init__(
         self,
-        path: Path | None,
+        path: str | os.PathLike[str] | None,
         *,
         attempt: int,
         rank: int = 0,
         echo: Callable[[str], None] | None = None,
         details: bool = False,
     ) -> None:
-        self.path, self.attempt, self.rank = path, attempt, rank
-        self.ring = None if path is None else str(path.parent / "memory.ring")
+        """Args: as of `record_to`."""
+        self.path = None if path is None else Path(path)
+        if self.path is not None and self.path.is_dir():
+            self.path /= "memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl"
+        self.attempt, self.rank = attempt, rank
+        self.ring = None if self.path is None else str(self.path.with_name("memory.ring"))
         self.polled_bytes: int | None = None
         self._echo, self._details = echo, details
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
-        self._descriptor: int | None = None
-        self._file: tuple[int, int] | None = None
-        self._line_is_open = False
         self._warned = False
         self._first_s: float | None = None
 
@@ -103,39 +87,23 @@ class Recorder:
                 self._warn(error)
 
     def close(self) -> None:
-        """Close the file. Later records are left out."""
-        if self._descriptor is not None and self._is_ours():
-            os.close(self._descriptor)
-        self._descriptor, self.path = None, None
+        """Leave out records that come later."""
+        self.path = None
         self._gpu_notes.close()
 
     def _append(self, line: bytes) -> None:
-        if self._descriptor is None or not self._is_ours():
-            self._descriptor = self._open()
-        # a line cut short by a full disk stays as it is; the next begins on its own
-        whole = b"\n" + line if self._line_is_open else line
-        written = os.write(self._descriptor, whole)
-        self._line_is_open = written < len(whole)
-        if self._line_is_open:
-            raise OSError(f"only {written} of {len(whole)} bytes could be written")
-
-    def _open(self) -> int:
+        """Open, write once, close: others can close a descriptor that is kept, and reuse its number."""
         assert self.path is not None
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        found = os.fstat(descriptor)
-        self._file = (found.st_dev, found.st_ino)
-        self._line_is_open = found.st_size > 0 and os.pread(descriptor, 1, found.st_size - 1) != b"\n"
-        return descriptor
-
-    def _is_ours(self) -> bool:
-        """Whether the descriptor is still of our file: others can close it and open another by its number."""
-        if self._descriptor is None:
-            return False
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            found = os.fstat(self._descriptor)
-        except OSError:
-            return False
-        return (found.st_dev, found.st_ino) == self._file
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a line that a full disk cut short stays as it is
+            written = os.write(file, line)
+        finally:
+            os.close(file)
+        if written < len(line):
+            raise OSError(f"only {written} of {len(line)} bytes could be written")
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:

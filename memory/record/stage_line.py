@@ -108,7 +108,7 @@ def _of_limit(used_bytes: int, limit_bytes: int | None, whose: str = "") -> str:
     if not limit_bytes:
         return used
     limit = format_bytes(limit_bytes)
-    if not whose and used.split()[1] == limit.split()[1]:
+    if used.split()[1] == limit.split()[1]:
         used = used.split()[0]
     percent = f"{100 * used_bytes / limit_bytes:.0f}" if used_bytes >= limit_bytes / 100 else "<1"
     return f"{used}/{whose}{limit} ({percent}%)"

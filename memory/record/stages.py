@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from memory.measure.cuda_allocator import Gpu
 from memory.measure.peaks import PEAKS, Open, Peak
 from memory.measure.process import Process
 from memory.measure.snapshot import Snapshot, snapshot
-from memory.record.recorder import Recorder, records_path
+from memory.record.recorder import Recorder
 from memory.record.ring import highest_between
 from memory.record.stage_line import stage_label, stage_line
 
@@ -48,27 +47,14 @@ class Stage(ContextDecorator):
         self._parts: tuple[str, ...] = ()
 
     def __call__(self, function: Function) -> Function:
-        """Decorate a function, an async one, or a generator, which is measured from its first value to its
-        end. An async generator is refused: use `with stage(...)` in its body.
+        """Decorate a plain function; the call of an async one or a generator ends before its work begins.
+
+        Raises:
+            TypeError: use `with stage(...)` in the body of such a function.
         """
-        if inspect.isasyncgenfunction(function):
-            raise TypeError(f"stage cannot decorate the async generator {function.__name__}: use it within")
-        if inspect.iscoroutinefunction(function):
-
-            @wraps(function)
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
-                with self._recreate_cm():
-                    return await function(*args, **kwargs)
-
-            return cast(Function, awaited)
-        if inspect.isgeneratorfunction(function):
-
-            @wraps(function)
-            def generated(*args: Any, **kwargs: Any) -> Iterator[Any]:
-                with self._recreate_cm():
-                    return (yield from function(*args, **kwargs))
-
-            return cast(Function, generated)
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_kind(function) for is_kind in kinds):
+            raise TypeError(f"stage measures plain functions: use `with stage(...)` in {function.__name__}")
         return super().__call__(function)
 
     def add(self, name: str, value: Any, *parts: str) -> None:
@@ -130,7 +116,8 @@ class Stage(ContextDecorator):
 
 
 def stage(name: str, /, **facts: Any) -> Stage:
-    """Measure a piece of work: `with stage("train", step=1200) as s:`, or `@stage("load")`.
+    """Measure a piece of work: `with stage("train", step=1200) as s:`, or `@stage("load")`
+    on a plain function.
 
     One record is on disk before the body runs. Another, with the change and, after an exception, its
     `error`, is on disk before the next line runs. Both survive a SIGKILL. Then one line is printed. Stages
@@ -166,7 +153,7 @@ def record_to(
     """
     global _recorder
     outer = _recorder
-    inner = Recorder(records_path(path, rank), attempt=attempt, rank=rank, echo=echo, details=details)
+    inner = Recorder(path, attempt=attempt, rank=rank, echo=echo, details=details)
     _recorder = inner
     try:
         yield
