@@ -296,10 +296,12 @@ class _Growth:
 
         A cache of ever rarer things grows in this way. A leak does not, and a late one even less.
         """
-        steps = [step - self._first_step for step, _ in self.blocks]
-        amounts = [amount for _, amount in self.blocks]
+        steps, amounts = [self.begins - self._first_step], [0.0]
         if steps[0] <= 0:
             return False
+        for wide, high in self._grown:
+            steps.append(steps[-1] + wide)
+            amounts.append(amounts[-1] + high)
         return _rest_of_line([math.log(step) for step in steps], amounts) < _rest_of_line(steps, amounts)
 
     def is_new_after(self, before: list[Point]) -> bool:
