@@ -21,13 +21,13 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Any
 
-ALPHA = 0.025
+ALPHA = 0.04
 """Probability of calling a clean trace a leak, over all looks of a run."""
 TOO_EARLY, LEVELLING_OFF = "too early", "levelling off"
 BLOCKS = 10
-FLOORS = 5
+FLOORS = 6
 """Number of wider blocks, each its lowest sample."""
-LEAST_GROWTH_BYTES = 8 << 20
+LEAST_GROWTH_BYTES = 16 << 20
 """Growth by less is no leak, however regular: things that are used seldom add as much."""
 _WARM_UP = 0.25
 _LEAST_SAMPLES = 15
@@ -292,7 +292,7 @@ class _Growth:
         return later < _SLOWING * earlier or self._is_logarithmic()
 
     def _is_logarithmic(self) -> bool:
-        """Whether the blocks, with all jumps, are closer to a logarithm of the step than to a line.
+        """Whether the growth, without the jumps, is closer to a logarithm of the step than to a line.
 
         A cache of ever rarer things grows in this way. A leak does not, and a late one even less.
         """

@@ -220,20 +220,14 @@ def _holder(total: Leak, processes: dict[str, Leak], scope: str) -> str | None:
     """Names of the processes that make up most of the growth, the largest first; None if none does."""
     if not total.is_significant or not total.slope_bytes_per_step:
         return None
-    growing = sorted(
-        ((leak.slope_bytes_per_step or 0.0, name) for name, leak in processes.items() if leak.is_significant),
-        reverse=True,
-    )
-    named: list[str] = []
-    explained = 0.0
-    for slope, name in growing:
-        if explained >= 0.75 * total.slope_bytes_per_step or len(named) == 3:
-            break
-        named.append(name)
-        explained += slope
-    if explained >= total.slope_bytes_per_step / 2:
-        return " and ".join(named)
-    return _FORK_PAGES if scope == "job" else None
+    growing = {
+        name: leak.slope_bytes_per_step or 0.0 for name, leak in processes.items() if leak.is_significant
+    }
+    if sum(growing.values()) < total.slope_bytes_per_step / 2:
+        return _FORK_PAGES if scope == "job" else None
+    largest = sorted(growing, key=growing.__getitem__, reverse=True)
+    more = [f"{len(largest) - 3} more"] if len(largest) > 3 else []
+    return " and ".join([*largest[:3], *more])
 
 
 def _job_stat(pid: int) -> str | None:

@@ -1,7 +1,7 @@
 """RUN/attempts/N/: files of attempt N. Those of the newest attempt are in the run folder itself.
 
-Each file names its attempt and is moved by one rename(2): a kill between two moves loses nothing, and the next
-start moves the rest. Older run folders have all attempts in one memory.jsonl.
+Each file names its attempt and is moved by one rename(2): a kill between two moves loses nothing, and the
+next start moves the rest. Older run folders have all attempts in one memory.jsonl.
 """
 
 from __future__ import annotations

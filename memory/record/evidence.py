@@ -80,8 +80,9 @@ class Evidence(RunFolder):
         return {rank: records for rank, records in sorted(last.items()) if records}
 
     def all_records(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the stage records of all attempts and ranks, file by file, reading one at a time. At its
-        end `records` is known without reading again.
+        """Iterate over the stage records of all attempts and ranks, file by file.
+
+        After the last one `records` needs no further reading.
         """
         kept = ThinnedRecords()
         own = "memory*.jsonl" if self._rank is None else f"memory.rank{self._rank}.jsonl"
@@ -122,7 +123,7 @@ class Evidence(RunFolder):
 
     @cached_property
     def black_boxes(self) -> list[Path]:
-        """Files with stacks and largest tensors, which the run wrote as U came near the limit; oldest first."""
+        """Files with stacks and largest tensors that the run wrote as U neared the limit; oldest first."""
         return sorted(self.path.glob("memory.blackbox*"))
 
 

@@ -1,4 +1,4 @@
-"""Stage records of a run, thinned to what a reader of them needs: open stages, the highest U, a part of the rest."""
+"""Stage records of a run, thinned: open stages and the highest U stay, and a part of the rest."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Record = dict[str, Any]
 
 
 class ThinnedRecords:
-    """Records by rank, in order. Of very many, every second run of a stage is left out, its begin with its end,
-    so that open stages stay open. The first, the last and the highest U stay.
+    """Records by rank, in order. If they are very many, every second run of a stage is left out, begin and
+    end, so that open stages stay open. The first, the last and the highest U stay.
     """
 
     def __init__(self) -> None:

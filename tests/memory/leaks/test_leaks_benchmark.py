@@ -14,7 +14,7 @@ from benchmarks.harness import ROOT
 from benchmarks.memory_leaks import METHODS, RUN, line_p, measure, result
 from benchmarks.pictures import memory_leaks
 from memory.leaks.detector import upper_tail
-from tests.memory.leaks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
+from tests.memory.leaks.leak_traces import CLEAN, MB, OTHERS, clean, leaking
 
 
 def test_the_lines_p_is_that_of_least_squares() -> None:
@@ -25,7 +25,7 @@ def test_the_lines_p_is_that_of_least_squares() -> None:
     assert (line_p([1.0, 2.0, 3.0, 4.0]), line_p([5.0] * 9), line_p([1.0])) == (0.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("kind", CLEAN | ALSO_SEEN | FRESH)
+@pytest.mark.parametrize("kind", CLEAN | OTHERS)
 def test_traces_are_amounts_of_memory_and_always_the_same(kind: str) -> None:
     values = clean(kind, 3, 300)
     assert values == clean(kind, 3, 300) != clean(kind, 4, 300)
@@ -58,4 +58,4 @@ def test_result_makes_a_picture(tmp_path: Path) -> None:
     memory_leaks(found).savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     assert found["simulated"][next(iter(METHODS))]["traces"] == len(CLEAN)
-    assert set(found["fresh_by_kind"]) == set(FRESH)
+    assert set(found["others_by_kind"]) == set(OTHERS)
