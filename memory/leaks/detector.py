@@ -33,7 +33,7 @@ _WARM_UP = 0.25
 _LEAST_SAMPLES = 15
 _SLOWING = 0.6
 """Growth levels off if its later half is below this share of its earlier half."""
-_FILLING, _STAYS = 0.8, 0.5
+_FILLING, _STAYS = 0.8, 0.3
 """A pool is filling if each quarter of a trace grows by less than the first share of the quarter before, and
 what would remain of that growth in the end is less than the second share of the last."""
 _JUMPS_OUT = 3
@@ -237,7 +237,7 @@ class _Growth:
     def __init__(
         self, points: list[Point], first_step: float, jumps: int = 0, *, of_floor: bool = False
     ) -> None:
-        self._first_step = first_step
+        self._first_step, self._of_floor = first_step, of_floor
         count = max(2, min(FLOORS if of_floor else BLOCKS, len(points) // 3))
         edges = [len(points) * number // count for number in range(count + 1)]
         of_block = _floor if of_floor else _middle
@@ -267,6 +267,9 @@ class _Growth:
         self.t = self.slope / self.error if self.error else 0.0
 
     def is_significant(self, alpha: float) -> bool:
+        """Whether growth this steady has less than this probability without a leak."""
+        if self._of_floor and sum(high <= 0 for _, high in self._grown) > 1:
+            return False  # a leak raises the floor of nearly every block
         return self.slope > 0 and self.freedom > 0 and upper_tail(self.t, self.freedom) < alpha
 
     def leak(self, *, is_significant: bool, left_bytes: float | None, step_s: float | None) -> Leak:

@@ -338,7 +338,7 @@ def highest_between(path: Path | str, begin_s: float, end_s: float) -> tuple[Sam
 
 
 def _fitting(facts: dict[str, Any], room: int) -> bytes:
-    """As JSON, without the longest ones (a command of many words) if not all fit."""
+    """Encode facts as JSON, without the longest ones (a command of many words) if not all fit."""
     kept = {name: json.dumps(value) for name, value in facts.items()}
     while sum(len(name) + len(value) + 6 for name, value in kept.items()) > room:
         del kept[max(kept, key=lambda name: len(kept[name]))]
