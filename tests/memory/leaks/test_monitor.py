@@ -36,8 +36,8 @@ def test_parts_of_the_line(golden: Golden) -> None:
 def test_a_record_has_what_was_sampled() -> None:
     assert {"shmem", "gpu"} & set(LeakReport(LEAK).to_json()) == set()
     found = LeakReport(LEAK, shmem=CLEAN, gpu=LEAK, processes={"main": LEAK, "worker 7": CLEAN}).to_json()
-    assert [found[name]["verdict"] for name in ("shmem", "gpu")] == ["no leak", "leak"]
-    assert (found["verdict"], list(found["processes"])) == ("leak", ["main"])
+    assert [found[name]["is_leak"] for name in ("shmem", "gpu")] == [False, True]
+    assert (found["is_leak"], list(found["processes"])) == (True, ["main"])
 
 
 @pytest.mark.parametrize("kind", ["total", "shmem", "gpu"])

@@ -189,8 +189,9 @@ async def stream() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("function", [fetch, read, stream])
 def test_functions_whose_call_ends_before_their_work_are_refused(function: object) -> None:
-    with pytest.raises(TypeError, match=function.__name__):
+    with pytest.raises(TypeError) as refused:
         stage("x")(function)
+    assert function.__name__ in str(refused.value)
 
 
 def test_a_folder_gets_a_file_of_each_rank_and_readers_join_them(tmp_path: Path) -> None:
