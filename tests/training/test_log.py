@@ -46,14 +46,16 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stream", "columns", "parts"), [(Screen(), 50, 2), (Screen(), 200, 3), (io.StringIO(), 50, 3)]
+    ("stream", "columns", "parts"), [(Screen(), 50, 2), (Screen(), 200, 4), (io.StringIO(), 50, 4)]
 )
 def test_stdout_gets_80_columns_or_fewer_of_a_stage_line_and_the_file_all(
     stream: io.StringIO, columns: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setenv("COLUMNS", str(columns))
-    line = "[mem] train 1  job 1.0/2.0 GB (50%)  +0.3 MB/step, no leak | rss 1.0 GB | +0 MB anon in 1.00 s"
+    line = (
+        "[mem] train 1  job 9.4/32.0 GB (29%)  +1.1 MB/step, LEAK  limit in 3.2 h  in worker 12 | rss 1.0 GB"
+    )
     with log_to(tmp_path / "log.txt", terminal=True):
         logging.getLogger("memory").info(line)
         logging.getLogger("training").info("a" * 90)
