@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,11 @@ def real_traces(count: int, steps: int) -> list[list[tuple[float, float]]]:
         path = Path(folder) / "tokens.bin"
         np.random.default_rng(0).integers(0, 5000, 64 << 20, np.uint16).tofile(path)
         command = [sys.executable, "-c", RUN]
-        return [run([*command, seed, steps, ROOT, path], errors=False).json for seed in range(count)]
+        with ThreadPoolExecutor(3) as pool:  # amounts of memory, not times
+            runs = [
+                pool.submit(run, [*command, seed, steps, ROOT, path], errors=False) for seed in range(count)
+            ]
+            return [one.result().json for one in runs]
 
 
 def measure(traces: list[Trace], methods: dict[str, Method] = METHODS) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def _delays(delays: list[int | None]) -> dict[str, Any]:
     }
 
 
-def result(traces: int, real: int, steps: int) -> dict[str, Any]:
+def result(traces: int, real: int, steps: int, real_steps: int) -> dict[str, Any]:
     """The whole result. traces: of each kind of noise; real: training runs."""
 
     def of(kind: str) -> list[Trace]:
@@ -169,20 +174,20 @@ def result(traces: int, real: int, steps: int) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "what": "share of clean runs called a leak, and steps until a leak of 1 MB a step is found; "
-        f"simulated noise of {len(CLEAN)} kinds and real training runs of {steps} steps",
+        f"simulated noise of {len(CLEAN)} kinds, {steps} steps, and real training runs of {real_steps} steps",
         "goals": {"false_alarms": 0.02, "found": 0.95, "found_within_steps": 200},
         "simulated": measure([values for kind in CLEAN for values in of(kind)]),
         "by_kind": {kind: measure(of(kind)) for kind in CLEAN},
         "others_by_kind": {kind: measure(of(kind), OURS) for kind in OTHERS},
         "others": measure([values for kind in OTHERS for values in of(kind)], OURS),
     }
-    amounts = real_traces(real, steps) if real else []
+    amounts = real_traces(real, real_steps) if real else []
     for place, name in enumerate(("real_anon", "real_rss")):
         values = [[float(one[place]) for one in trace] for trace in amounts]
         found[name] = measure(values) if values else {}
     return found
 
 
-@benchmark(traces=(25, 1), real=(20, 1), steps=(600, 160))
+@benchmark(traces=(25, 1), real=(20, 1), steps=(600, 160), real_steps=(400, 160))
 def measured(chosen: Any) -> Any:
-    return result(chosen.traces, chosen.real, chosen.steps)
+    return result(chosen.traces, chosen.real, chosen.steps, chosen.real_steps)

@@ -54,7 +54,7 @@ def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
 
 
 def test_result_makes_a_picture(tmp_path: Path) -> None:
-    found = result(traces=1, real=0, steps=160)
+    found = result(traces=1, real=0, steps=160, real_steps=160)
     memory_leaks(found).savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     assert found["simulated"][next(iter(METHODS))]["traces"] == len(CLEAN)
