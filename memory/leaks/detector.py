@@ -140,8 +140,8 @@ def _find(
         leaks += [found] if found else []
     chosen = max(leaks, key=lambda growth: growth.t, default=whole)
     is_slowing = not leaks and whole.slows_down and whole.is_significant(alpha)
-    found = chosen.leak(is_significant=bool(leaks), left_bytes=left_bytes, step_s=step_s)
-    return replace(found, levels_off=is_slowing, samples=len(points), blocks=whole.blocks)
+    leak = chosen.leak(is_significant=bool(leaks), left_bytes=left_bytes, step_s=step_s)
+    return replace(leak, levels_off=is_slowing, samples=len(points), blocks=whole.blocks)
 
 
 class LeakWatch:

@@ -100,8 +100,9 @@ class RingWriter:
         return replace(sample, gpu_used_bytes=used, gpu_total_bytes=total, gpu_reserved_bytes=reserved)
 
     def _add_to_history(self, sample: Sample, slot: bytes) -> None:
-        if self._is_same_period(self._last, sample):
-            if _higher(self._last, sample) is sample:
+        last = self._last
+        if last is not None and self._is_same_period(last, sample):
+            if _higher(last, sample) is sample:
                 self._store(LATEST + self._used - 1, slot)
                 self._last = sample
             return
@@ -110,8 +111,8 @@ class RingWriter:
         self._store(LATEST + self._used, slot)
         self._used, self._last = self._used + 1, sample
 
-    def _is_same_period(self, one: Sample | None, other: Sample) -> bool:
-        return one is not None and int(one.time_s / self._period_s) == int(other.time_s / self._period_s)
+    def _is_same_period(self, one: Sample, other: Sample) -> bool:
+        return int(one.time_s / self._period_s) == int(other.time_s / self._period_s)
 
     def _merge(self) -> None:
         """Double the period, which halves the history."""
