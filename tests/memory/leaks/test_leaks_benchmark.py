@@ -44,7 +44,7 @@ def test_every_method_finds_a_plain_leak_and_leaves_silence_alone() -> None:
 
 @pytest.mark.slow
 def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
-    np.arange(5000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    np.arange(1000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
     command = [sys.executable, "-c", RUN, "1", "4", str(ROOT), str(tmp_path / "tokens.bin")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
