@@ -27,7 +27,7 @@ log = logging.getLogger("memory")
 class Recorder:
     """Destination of the records and lines of one process.
 
-    ring: path of the supervisor's samples. polled_bytes: limit of RSS that Slurm enforces by polling.
+    ring: path of the supervisor's samples.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Recorder:
             self.path /= "memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl"
         self.attempt, self.rank = attempt, rank
         self.ring = None if self.path is None else str(self.path.with_name("memory.ring"))
-        self.polled_bytes: int | None = None
         self._echo, self._details = echo, details
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
         self._warned = False

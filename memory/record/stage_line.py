@@ -52,7 +52,6 @@ def stage_line(
     *,
     error: str | None = None,
     peak_bytes: int | None = None,
-    polled_bytes: int | None = None,
     growth: Sequence[str] = (),
 ) -> str:
     """Format one stage: the parts in order of importance, two spaces apart, then details after ` | `.
@@ -63,11 +62,10 @@ def stage_line(
         change: bytes by name as in `Stage.change`.
         error: exception that ended the stage, `ValueError: ...`.
         peak_bytes: highest sample of U within the stage; shown if it is well above both ends.
-        polled_bytes: limit that Slurm enforces by polling RSS; then RSS is shown instead of U.
         growth: parts about growth by step, shown instead of the change over the stage.
     """
-    first = _polled(after, polled_bytes) if polled_bytes else _used(after)
-    over_stage = _GAP.join(_over_stage(after, change, seconds, peak_bytes, is_polled=bool(polled_bytes)))
+    first = _used(after)
+    over_stage = _GAP.join(_over_stage(after, change, seconds, peak_bytes))
     room = COLUMNS - len("[mem] ") - len(_GAP) - len(first)
     parts = [
         f"[mem] {label if len(label) <= room else label[: room - 1] + '~'}",
@@ -97,11 +95,6 @@ def _used(after: Snapshot) -> str:
     return f"{scope} {_of_limit(u, limit, 'host ' if after.limit_at == 'host' else '')}"
 
 
-def _polled(after: Snapshot, limit_bytes: int) -> str:
-    rss = after.rss_bytes
-    return "rss unknown" if rss is None else f"rss {_of_limit(rss, limit_bytes, '--mem ')}"
-
-
 def _of_limit(used_bytes: int, limit_bytes: int | None, whose: str = "") -> str:
     """Format an amount and its limit: `9.4/32.0 GB (29%)`, `412 MB/host 23.5 GB (2%)`."""
     used = format_bytes(used_bytes)
@@ -120,15 +113,17 @@ def _gpu_share(after: Snapshot) -> str:
 
 
 def _over_stage(
-    after: Snapshot, change: Mapping[str, int], seconds: float, peak_bytes: int | None, *, is_polled: bool
+    after: Snapshot, change: Mapping[str, int], seconds: float, peak_bytes: int | None
 ) -> Iterator[str]:
-    name = "rss_bytes" if is_polled or after.unreclaimable_bytes is None else "unreclaimable_bytes"
+    name = "rss_bytes" if after.unreclaimable_bytes is None else "unreclaimable_bytes"
     amount = f"{format_change(change[name])} " if name in change else ""
     yield f"{amount}in {duration(seconds)}"
     u = after.unreclaimable_bytes
-    if peak_bytes is None or u is None or is_polled:
-        return
-    if peak_bytes - max(u, u - change.get(name, 0)) >= _NOTABLE_PEAK_BYTES:
+    if (
+        peak_bytes is not None
+        and u is not None
+        and peak_bytes - max(u, u - change.get(name, 0)) >= _NOTABLE_PEAK_BYTES
+    ):
         yield f"peak {format_bytes(peak_bytes)}"
 
 

@@ -101,7 +101,6 @@ class Stage(ContextDecorator):
             self.seconds,
             error=ended.get("error"),
             peak_bytes=self.peak.sampled_unreclaimable_bytes,
-            polled_bytes=recorder.polled_bytes,
             growth=self._parts,
         )
         recorder.print_line(line)
@@ -160,11 +159,6 @@ def record_to(
     finally:
         _recorder = outer
         inner.close()
-
-
-def polled_limit_is(limit_bytes: int | None) -> None:
-    """Let the lines of stages show RSS against this limit: Slurm polls RSS, and no cgroup has the limit."""
-    _recorder.polled_bytes = limit_bytes
 
 
 def note_gpu(gpu: Gpu | None) -> None:

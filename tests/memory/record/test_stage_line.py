@@ -52,10 +52,6 @@ LINES = {
     "a leak": stage_line("train 1,200", replace(BIG, gpu=None), {}, 34.04, growth=LEAK),
     "a leak, the limit of the host": stage_line("train 1,200,000", NO_LIMIT, {}, 34.04, growth=LEAK),
     "small": stage_line("open", SMALL, {"unreclaimable_bytes": 300_000, "file_bytes": 250 * MB}, 0.42),
-    "polled by Slurm": stage_line(
-        "train", SMALL, {"rss_bytes": 2 * MB}, 1.0, peak_bytes=11 * GB, polled_bytes=GB
-    ),
-    "polled, rss unknown": stage_line("x", replace(NO_LIMIT, main=Process(1)), {}, 1.0, polled_bytes=GB),
     "limit of the host": stage_line("x", NO_LIMIT, {}, 1.0),
     "no limit known": stage_line("x", Snapshot(0.0, process(2 * GB), (), NO_LIMIT.job), {}, 1.0),
     "no cgroup": stage_line("x", ALONE, {}, 1.0),
