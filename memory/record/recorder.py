@@ -48,6 +48,7 @@ class Recorder:
         self._echo, self._details = echo, details
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
         self._warned = False
+        self._is_cut_short = True  # perhaps, by an earlier attempt
         self._first_s: float | None = None
 
     def write(self, event: str, stage: str, facts: dict[str, Any], time_s: float, **more: Any) -> None:
@@ -96,12 +97,14 @@ class Recorder:
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
+            # only then: while another thread writes, a line can be seen in part
+            if self._is_cut_short and size and os.pread(file, 1, size - 1) != b"\n":
                 line = b"\n" + line  # a line that a full disk cut short stays as it is
             written = os.write(file, line)
         finally:
             os.close(file)
-        if written < len(line):
+        self._is_cut_short = written < len(line)
+        if self._is_cut_short:
             raise OSError(f"only {written} of {len(line)} bytes could be written")
 
     def _warn(self, error: Exception) -> None:
