@@ -386,7 +386,7 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
             Interrupt() as interrupt,
             checked_while_waiting(interrupt.check),
             black_box.installed(own, attempt=attempt, largest=largest),
-            record_to(folder, attempt=attempt, rank=place.rank, echo=echo),
+            record_to(folder, attempt=attempt, rank=place.rank, echo=echo, details=True),
         ):
             logger = Logger([folder]) if place.is_first else None
             try:

@@ -172,7 +172,7 @@ def memory_leaks(found: Result) -> Figure:
         shares = [100 * found["by_kind"][kind][name]["false_alarms"] for kind in kinds]
         places = [place + 0.27 * (number - 1) for place in range(len(kinds))]
         axes.bar(places, shares, 0.25, label=name, color=color)
-    axes.axhline(5, color="black", linewidth=0.8, linestyle="--", label="5%")
+    axes.axhline(2, color="black", linewidth=0.8, linestyle="--", label="2%")
     axes.set_xticks(range(len(kinds)), [kind.replace("_", " ") for kind in kinds], rotation=20)
     axes.set_ylabel("clean runs called a leak, %")
     axes.legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))

@@ -44,7 +44,7 @@ def sample(at_s: float, u_mb: float, *, limit: int = LIMIT, **more: Any) -> Samp
     }
     values |= more
     own = [values[name] or 0 for name in ("tree_anon_bytes", "shmem_bytes", "kernel_bytes")]
-    values.setdefault("beside_anon_bytes", max(0, u - sum(own)))
+    values.setdefault("neighbours_anon_bytes", max(0, u - sum(own)))
     return Sample(START_S + at_s, **values)
 
 

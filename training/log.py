@@ -14,6 +14,7 @@ from typing import TextIO
 
 from experiment_utils.display import ProgressLine, can_rewrite
 from memory import fitted
+from memory.record.stage_line import COLUMNS
 from training.moving_line import MOVING, AboveMovingLine
 
 Filter = Callable[[logging.LogRecord], bool]
@@ -85,9 +86,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
 
 
 def terminal_handler(stream: TextIO, line: ProgressLine | None = None) -> logging.Handler:
-    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one. line: that
-    they are written above.
-    """
+    """Messages alone; stage lines in 80 columns or fewer. line: moving line that they are written above."""
     handler = logging.StreamHandler(stream) if line is None else AboveMovingLine(stream, line)
     handler.setFormatter(_MessageOnly(stream))
     return handler
@@ -128,6 +127,7 @@ class _MessageOnly(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
-        if record.name != "memory" or not self._stream.isatty():
+        if record.name != "memory":
             return message
-        return fitted(message, shutil.get_terminal_size().columns)
+        columns = shutil.get_terminal_size().columns if self._stream.isatty() else COLUMNS
+        return fitted(message, min(COLUMNS, columns))

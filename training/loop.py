@@ -233,11 +233,9 @@ def train_until(started: Started, until: int) -> None:
 
 
 def tell_leak(run: Run, measured: Stage) -> None:
-    """Does memory grow with the steps: a record, words at the end of the stage's line, and a warning when the
-    limit is nearer than the end of the run.
-    """
+    """Add growth by step to the stage's record and line; warn of a leak that reaches a limit too soon."""
     report = run.leaks.look(run.step)
-    measured.tell("leak", report.to_json(), report.words())
+    measured.add("leak", report.to_json(), *report.parts())
     warning = run.leaks.warning(report, run.leaks.left_s(run.plan.budget.steps - run.step))
     if warning is not None:
         log.warning("%s", warning)

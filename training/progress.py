@@ -262,8 +262,8 @@ def read_pending(progresses: Sequence[Progress]) -> None:
 
 
 def memory_words() -> list[str]:
-    """`mem 345 MB`: what this process holds and cannot give back; `GPU 1.2 GB`: what torch reserved."""
+    """`process 345 MB`: unreclaimable memory of this process; `GPU 1.2 GB`: what torch reserved."""
     process, gpu, words = read_process(os.getpid()), read_gpu(), []
     if process is not None and process.anon_bytes is not None:
-        words.append(f"mem {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))}")
+        words.append(f"process {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))}")
     return [*words, *([] if gpu is None else [f"GPU {format_bytes(gpu.reserved_bytes)}"])]

@@ -1,13 +1,13 @@
-"""Is memory growing with the steps, steadily, and when does it reach the limit?
+"""Decide whether memory grows with the steps, steadily, and when it reaches a limit.
 
-A line through all samples calls a third of clean runs a leak: memory wanders, jumps when something is
-first used, saws with the garbage collector, and levels off. So samples are put into blocks in order,
-each block becomes its median (an evaluation's spike does not move it), and the growth from block to
-block is held against its own scatter with a t-test. One jump, however high, is one large growth among
-zeros and is not significant; a wandering trace scatters as much as it grows; a leak grows in nearly
-every block. Growth that slows down is told as levelling off, and is no leak. Beside the medians the
-floors of wider blocks are tried: garbage that piles up and is collected, or batches of several lengths,
-scatter above a floor that stays, and a leak lifts it.
+A least-squares line through all samples calls a third of clean runs a leak: memory wanders, jumps when
+something is used for the first time, rises and falls with the garbage collector, and levels off. So the
+samples are cut into blocks in order, each block becomes its median (the spike of an evaluation does not
+move it), and a t-test compares the growth from block to block with its own scatter. One jump, however high,
+is one large growth among zeros and is not significant. A wandering trace scatters as much as it grows. A
+leak grows in nearly every block. Growth that slows down levels off, which is no leak. In addition to
+medians the lowest samples of wider blocks are tried: garbage that is collected from time to time, or
+batches of several lengths, scatter above a floor that a leak raises.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Any
 
-ALPHA = 0.025
-"""Probability of calling a clean trace a leak, all looks of a run together."""
+ALPHA = 0.04
+"""Probability of calling a clean trace a leak, over all looks of a run."""
 TOO_EARLY, LEVELLING_OFF = "too early", "levelling off"
 BLOCKS = 10
-FLOORS = 5
-"""Wider blocks, whose lowest sample counts."""
-LEAST_GROWTH_BYTES = 8 << 20
-"""Over what was looked at. Growth by less is left alone, however regular: things used seldom add as much."""
+FLOORS = 6
+"""Number of wider blocks, each its lowest sample."""
+LEAST_GROWTH_BYTES = 16 << 20
+"""Growth by less is no leak, however regular: things that are used seldom add as much."""
 _WARM_UP = 0.25
 _LEAST_SAMPLES = 15
 _SLOWING = 0.6
-"""Growth of the later half below this share of the earlier half's is levelling off."""
-_FILLING, _STAYS = 0.8, 0.5
-"""Growth of each part of a trace below this share of that of the part before; and of what would stay of it,
-were the rest to fall on in this way, below this share of the last."""
+"""Growth levels off if its later half is below this share of its earlier half."""
+_FILLING, _STAYS = 0.8, 0.3
+"""A pool is filling if each quarter of a trace grows by less than the first share of the quarter before, and
+what would remain of that growth in the end is less than the second share of the last."""
 _JUMPS_OUT = 3
-"""Times the median of the growths: what is first used adds more than that at once."""
+"""A growth this many times the median of all can be a jump: something is used for the first time."""
 Point = tuple[float, float]
 """A step and the amount there, in bytes."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """What a trace says about growth.
+    """Growth of one trace.
 
-    slope_bytes_per_step with low and high, its 95% interval; None where too little was seen.
-    is_significant: it is a leak. is_known: enough was seen to say so or not. levels_off: it grew, and grows
-    less and less. since_step: where the stretch begins that the slope is of. blocks: (step, bytes) of the
-    whole trace but its warm-up. eta_steps, eta_s: of a leak, until the limit is reached at that slope.
+    slope_bytes_per_step with low and high: slope and its 95% interval; None if too few samples were taken.
+    is_significant: it is a leak.
+    is_known: enough samples were taken to decide.
+    levels_off: it grew, and grows less and less.
+    since_step: begin of the stretch that has this slope.
+    eta_steps, eta_s: from now until a leak reaches the limit at this slope.
+    blocks: (step, bytes) of the trace without its warm-up.
     """
 
     slope_bytes_per_step: float | None = None
@@ -93,26 +96,36 @@ def find_leak(
     amounts_bytes: Sequence[float],
     *,
     limit_bytes: float | None = None,
-    at_bytes: float | None = None,
     step_s: float | None = None,
     alpha: float = ALPHA,
     least_growth_bytes: float = LEAST_GROWTH_BYTES,
 ) -> Leak:
-    """Look once at a whole trace. Takes numbers in any unit of steps; Unix times do as well.
+    """Look once at a whole trace.
 
     The first quarter is left out as warm-up. Then the rest, its last half and its last quarter are tried, so
-    that a leak which began late is found; what is tried in a shorter stretch must also rise above all before
-    it, else each tooth of a saw would be a leak.
+    that a leak that began late is found. A shorter stretch must also rise above all before it, otherwise each
+    tooth of a sawtooth would be a leak.
 
     Args:
-        steps: not decreasing.
-        amounts_bytes: anon, or another amount that should stay as it is, one a step given.
-        limit_bytes, at_bytes: what the amount is part of, and where that stands: the limit and U.
-        step_s: seconds a step, for `eta_s`.
-        alpha: probability of calling a trace a leak that is none.
+        steps: not decreasing, in any unit; Unix times are allowed.
+        amounts_bytes: an amount that should be constant, such as anon, at each of the steps.
+        limit_bytes: largest possible amount, for `eta_steps`.
+        step_s: seconds of a step, for `eta_s`.
+        alpha: probability of calling a clean trace a leak.
         least_growth_bytes: growth by less over a stretch is no leak.
     """
     points = list(zip(map(float, steps), map(float, amounts_bytes), strict=True))
+    left = None if limit_bytes is None or not points else max(0.0, limit_bytes - _middle(points[-10:])[1])
+    return _find(points, left, step_s, alpha, least_growth_bytes)
+
+
+def _find(
+    points: list[Point],
+    left_bytes: float | None,
+    step_s: float | None,
+    alpha: float,
+    least_growth_bytes: float,
+) -> Leak:
     rest = points[int(len(points) * _WARM_UP) :]
     if len(rest) < _LEAST_SAMPLES:
         return Leak(samples=len(points))
@@ -127,22 +140,22 @@ def find_leak(
         leaks += [found] if found else []
     chosen = max(leaks, key=lambda growth: growth.t, default=whole)
     is_slowing = not leaks and whole.slows_down and whole.is_significant(alpha)
-    return _told(chosen, bool(leaks), is_slowing, len(points), whole.blocks, limit_bytes, at_bytes, step_s)
+    leak = chosen.leak(is_significant=bool(leaks), left_bytes=left_bytes, step_s=step_s)
+    return replace(leak, levels_off=is_slowing, samples=len(points), blocks=whole.blocks)
 
 
 class LeakWatch:
     """`find_leak` while the trace grows: constant memory (about 1,000 points), cheap to add to.
 
-    Looks are many, so each has a smaller alpha: look k of a run, one every 128 samples, has
-    alpha / (k (k + 1)), whose sum is alpha. Long traces are thinned to medians of three (the remedian of
-    Rousseeuw and Bassett, JASA 85, 1990); the last 256 samples are also kept as they are, so that a leak
-    which begins late is found as soon as one that begins early.
+    The many looks share alpha: look k of a run, one every 128 samples, has alpha / (k (k + 1)), which add up
+    to alpha. Long traces are thinned to medians of three (the remedian of Rousseeuw and Bassett, JASA 85,
+    1990). The last 256 samples are also kept unchanged, so that a late leak is found as soon as an early one.
     """
 
     _POINTS = 729
     _RECENT = 256
     _LOOK = 128
-    """Samples from one look to the next, and steps before the first: a tooth of a saw may be as long."""
+    """Samples between two looks, and steps before the first: a tooth of a sawtooth can be as long."""
     _LEAST = 48
 
     def __init__(self, *, alpha: float = ALPHA, least_growth_bytes: float = LEAST_GROWTH_BYTES) -> None:
@@ -153,7 +166,7 @@ class LeakWatch:
         self.samples = 0
 
     def add(self, step: float, amount_bytes: float) -> None:
-        """One more sample, at a step not before the last one's."""
+        """Add a sample. Steps do not decrease."""
         if not self.samples:
             self._first_step = float(step)
         self.samples += 1
@@ -170,39 +183,33 @@ class LeakWatch:
             self._points = [_middle(self._points[at : at + 3]) for at in range(0, self._POINTS, 3)]
             self._levels.append([])
 
-    def look(
-        self,
-        *,
-        limit_bytes: float | None = None,
-        at_bytes: float | None = None,
-        step_s: float | None = None,
-    ) -> Leak:
-        """What is known by now; no leak before step 128 or the 48th sample."""
+    def look(self, *, left_bytes: float | None = None, step_s: float | None = None) -> Leak:
+        """Report the growth so far: no leak before step 128 or the 48th sample.
+
+        left_bytes: until the limit, for `eta_steps`. step_s: seconds of a step, for `eta_s`.
+        """
         steps = self._recent[-1][0] - self._first_step if self._recent else 0.0
         is_early = self.samples < self._LEAST or steps < self._LOOK - 1
-        look = 1 + max(1, self.samples // self._LOOK)
+        look = max(1, self.samples // self._LOOK)
         alpha = 0.0 if is_early else self._alpha / (look * (look + 1))
         points = self._points
-        found = find_leak(
-            [step for step, _ in points], [amount for _, amount in points],
-            limit_bytes=limit_bytes, at_bytes=at_bytes, step_s=step_s,
-            alpha=alpha, least_growth_bytes=self._least_bytes,
-        )  # fmt: skip
+        found = _find(points, left_bytes, step_s, alpha, self._least_bytes)
         if not found.is_significant and self.samples >= 2 * self._RECENT:
             stretch = list(self._recent)
             before = [point for point in points[int(len(points) * _WARM_UP) :] if point[0] < stretch[0][0]]
             recent = _steepest(stretch, before, self._first_step, alpha, self._least_bytes)
             if recent:
-                found = _told(recent, True, False, 0, found.blocks, limit_bytes, at_bytes, step_s)
+                late = recent.leak(is_significant=True, left_bytes=left_bytes, step_s=step_s)
+                found = replace(late, blocks=found.blocks)
         return replace(found, samples=self.samples, is_known=found.is_known and not is_early)
 
 
 def _steepest(
     stretch: list[Point], before: list[Point], first_step: float, alpha: float, least_growth_bytes: float
 ) -> _Growth | None:
-    """The leak in this stretch of a trace that begins at first_step, if there is one.
+    """The leak in a stretch of a trace that begins at first_step, or None.
 
-    With and without its two steepest growths, which may be jumps that hide it.
+    It is tried with and without the two steepest growths, which can be jumps that hide it.
     """
     found = [
         growth
@@ -220,16 +227,17 @@ def _steepest(
 
 
 class _Growth:
-    """Growth over a stretch: from block to block, its mean, and how sure that is.
+    """Mean growth from block to block over a stretch, and its standard error.
 
-    first_step: where the whole trace begins. jumps: so many of the steepest are left out, as what was used
-    for the first time there. of_floor: of wide blocks the lowest sample counts, in place of the median.
+    first_step: of the whole trace.
+    jumps: number of the steepest growths that are left out, because something was used for the first time.
+    of_floor: use the lowest samples of wide blocks instead of medians.
     """
 
     def __init__(
         self, points: list[Point], first_step: float, jumps: int = 0, *, of_floor: bool = False
     ) -> None:
-        self._first_step = first_step
+        self._first_step, self._of_floor = first_step, of_floor
         count = max(2, min(FLOORS if of_floor else BLOCKS, len(points) // 3))
         edges = [len(points) * number // count for number in range(count + 1)]
         of_block = _floor if of_floor else _middle
@@ -252,35 +260,55 @@ class _Growth:
         rests = [high - self.slope * wide for wide, high in grown]
         self.freedom = len(grown) - 1
         squares = sum(rest * rest for rest in rests)
-        scatter = math.sqrt(_together(rests) * squares / max(1, self.freedom) * len(grown))
-        # what rounding leaves of a trace without noise is no scatter
+        scatter = math.sqrt(_variance_factor(rests) * squares / max(1, self.freedom) * len(grown))
+        # a trace without noise has only rounding errors
         scatter = max(scatter, 1e-9 * self.ends_bytes)
         self.error = scatter / steps if steps else math.inf
         self.t = self.slope / self.error if self.error else 0.0
 
     def is_significant(self, alpha: float) -> bool:
+        """Whether growth this steady has less than this probability without a leak."""
+        if self._of_floor and sum(high <= 0 for _, high in self._grown) > 1:
+            return False  # a leak raises the floor of nearly every block
         return self.slope > 0 and self.freedom > 0 and upper_tail(self.t, self.freedom) < alpha
+
+    def leak(self, *, is_significant: bool, left_bytes: float | None, step_s: float | None) -> Leak:
+        """This growth as a result. left_bytes: until the limit. step_s: seconds of a step."""
+        half = critical(0.025, self.freedom) * self.error if self.freedom > 0 else math.inf
+        eta_steps = left_bytes / self.slope if is_significant and left_bytes is not None else None
+        return Leak(
+            slope_bytes_per_step=self.slope,
+            low_bytes_per_step=self.slope - half,
+            high_bytes_per_step=self.slope + half,
+            is_significant=is_significant,
+            is_known=True,
+            since_step=self.begins,
+            eta_steps=eta_steps,
+            eta_s=None if eta_steps is None or step_s is None else eta_steps * step_s,
+        )
 
     @property
     def slows_down(self) -> bool:
-        """Does the later half grow much less than the earlier, or all as a logarithm rather than a line?"""
+        """Whether the later half grows much less than the earlier, or the blocks follow a logarithm."""
         middle = len(self._grown) // 2
         earlier, later = _rate(self._grown[:middle]), _rate(self._grown[middle:])
         return later < _SLOWING * earlier or self._is_logarithmic()
 
     def _is_logarithmic(self) -> bool:
-        """Do the blocks, jumps and all, lie closer to a logarithm of the step than to a line?
+        """Whether the growth, without the jumps, is closer to a logarithm of the step than to a line.
 
-        So a cache of ever rarer things grows, or slower. A leak does not, one that begins late still less.
+        A cache of ever rarer things grows in this way. A leak does not, and a late one even less.
         """
-        steps = [step - self._first_step for step, _ in self.blocks]
-        amounts = [amount for _, amount in self.blocks]
+        steps, amounts = [self.begins - self._first_step], [0.0]
         if steps[0] <= 0:
             return False
+        for wide, high in self._grown:
+            steps.append(steps[-1] + wide)
+            amounts.append(amounts[-1] + high)
         return _rest_of_line([math.log(step) for step in steps], amounts) < _rest_of_line(steps, amounts)
 
     def is_new_after(self, before: list[Point]) -> bool:
-        """Does it rise above all that was before, and no slower than that rose?"""
+        """Whether it rises above everything before, and no slower than that rose."""
         if len(before) < 3:
             return True
         size = max(1, len(before) // BLOCKS)
@@ -290,57 +318,26 @@ class _Growth:
         return above >= self.bytes / 2 and self.slope >= _SLOWING * rose
 
 
-def _together(rests: list[float]) -> float:
-    """How many times more than independent growths these scatter in their sum: 1 + 2 x their correlation
-    from one to the next, with an allowance for what so few tell of it.
+def _variance_factor(rests: list[float]) -> float:
+    """Variance of the sum of these growths over that of independent ones: 1 + 2 x correlation of neighbours.
 
-    -0.5 of steady noise, whose growths take each other back; 0.25 of the blocks of a random walk (Working,
-    Econometrica 28, 1960).
+    The correlation is -0.5 for steady noise, where each growth undoes the one before, and 0.25 for the blocks
+    of a random walk (Working, Econometrica 28, 1960). The constants allow for an estimate from few growths.
     """
     squares = sum(rest * rest for rest in rests)
     products = sum(one * next_ for one, next_ in pairwise(rests))
     return min(1.5, max(0.35, 1.5 + 2.2 * products / squares)) if squares else 1.0
 
 
-def _told(
-    growth: _Growth,
-    is_leak: bool,
-    is_slowing: bool,
-    samples: int,
-    blocks: tuple[Point, ...],
-    limit_bytes: float | None,
-    at_bytes: float | None,
-    step_s: float | None,
-) -> Leak:
-    half = critical(0.025, growth.freedom) * growth.error if growth.freedom > 0 else math.inf
-    eta_steps = None
-    if is_leak and limit_bytes is not None:
-        at = blocks[-1][1] if at_bytes is None else at_bytes
-        eta_steps = max(0.0, limit_bytes - at) / growth.slope
-    return Leak(
-        slope_bytes_per_step=growth.slope,
-        low_bytes_per_step=growth.slope - half,
-        high_bytes_per_step=growth.slope + half,
-        is_significant=is_leak,
-        is_known=True,
-        levels_off=is_slowing,
-        samples=samples,
-        since_step=growth.begins,
-        eta_steps=eta_steps,
-        eta_s=None if eta_steps is None or step_s is None else eta_steps * step_s,
-        blocks=blocks,
-    )
-
-
 def _middle(points: Sequence[Point]) -> Point:
-    # the lower of two in the middle: their mean would make two growths of a jump between them
+    # the lower of two in the middle: their mean would turn a jump between them into two growths
     return median([step for step, _ in points]), median_low([amount for _, amount in points])
 
 
 def _fills(points: Sequence[Point]) -> bool:
-    """Does the whole of it, warm-up and all, grow less and less, with nothing that would stay?
+    """Whether the whole trace, with its warm-up, grows less and less towards no growth.
 
-    Of r + a q^n, which a leak r beside a pool that fills comes to, three growths tell r.
+    A leak r together with a pool that fills grows by r + a q^n in quarter n. Three such growths determine r.
     """
     edges = [len(points) * number // 4 for number in range(5)]
     blocks = [_middle(points[first:last]) for first, last in pairwise(edges)]
@@ -361,13 +358,13 @@ def _slope(growth: tuple[float, float]) -> float:
 
 
 def _rest_of_line(places: Sequence[float], amounts: Sequence[float]) -> float:
-    """Sum of squares that a least-squares line leaves of the amounts."""
+    """Sum of squares of the amounts around a least-squares line."""
     place, amount = fmean(places), fmean(amounts)
     along = [one - place for one in places]
-    beside = [one - amount for one in amounts]
+    across = [one - amount for one in amounts]
     spread = sum(one * one for one in along)
-    product = sum(one * other for one, other in zip(along, beside, strict=True))
-    return sum(one * one for one in beside) - (product * product / spread if spread else 0.0)
+    product = sum(one * other for one, other in zip(along, across, strict=True))
+    return sum(one * one for one in across) - (product * product / spread if spread else 0.0)
 
 
 def _rate(grown: Sequence[tuple[float, float]]) -> float:
@@ -401,7 +398,7 @@ def upper_tail(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def critical(tail: float, freedom: int) -> float:
-    """The t above which Student's t distribution has a probability of `tail` (0 to 0.5), within rounding."""
+    """Quantile of Student's t distribution: the t that is exceeded with probability `tail` (0 to 0.5)."""
     low, high = 0.0, 1e9
     for _ in range(80):
         middle = (low + high) / 2

@@ -1,7 +1,7 @@
 """RUN/attempts/N/: files of attempt N. Those of the newest attempt are in the run folder itself.
 
-Each file says which attempt it is of and is moved by one rename(2): a kill between two of them loses
-nothing, and the next start moves the rest. Older run folders have all attempts in one memory.jsonl.
+Each file names its attempt and is moved by one rename(2): a kill between two moves loses nothing, and the
+next start moves the rest. Older run folders have all attempts in one memory.jsonl.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _LAST_LINE_BYTES = 64 << 10
 
 
 def keep_earlier(folder: str | os.PathLike[str], attempt: int, names: Iterable[str]) -> None:
-    """Move files of an earlier attempt to its folder, as `attempt` begins. A file that does not name its
-    attempt counts as of the one before. Never raises: a file that cannot be moved stays.
+    """Move files of an earlier attempt to its folder as `attempt` begins. Never raises.
+
+    A file that does not name its attempt belongs to the one before. A file that cannot be moved stays.
     """
     for name in names:
         path = os.path.join(folder, name)

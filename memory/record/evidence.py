@@ -1,7 +1,7 @@
-"""Everything that a run left behind of its memory and its end, as plain values, whatever state it is in.
+"""Everything that a run left about its memory and its end, as plain values, in whatever state it is.
 
-A run folder of ours, what `python -m memory run` wrote around a foreign command, or a bare log. Reading never
-raises because of what a file holds; `damage` lists what was passed over.
+It can be a run folder of ours, a folder that `python -m memory run` wrote for any command, or a log alone. No
+content of a file makes reading raise; `damage` lists the parts that were ignored.
 """
 
 from __future__ import annotations
@@ -12,77 +12,63 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.json_values import at_path, integer, mapping, seconds, text
+from experiment_utils.json_values import at_path, integer, seconds
 from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import read_end
 from memory.record.earlier_attempts import LOGS
 from memory.record.ring import Ring, read_ring
-from memory.record.thinned_records import KeptRecords
+from memory.record.thinned_records import ThinnedRecords
 
 _RANK = re.compile(r"^rank(\d{1,6})$")
-_MOST_TASKS = 256
-"""Of one step, whose samples are looked at."""
 LOG_END_BYTES = 256 << 10
 
 
 class Evidence(RunFolder):
-    """The files of a run, its samples, and a log from elsewhere that the user gave, with its name."""
+    """Files and samples of a run, with an additional log of the user and its name."""
 
     def __init__(self, path: Path, added_log: str = "", added_log_name: str = "") -> None:
         super().__init__(path)
         self.added_log, self.added_log_name = added_log, added_log_name
-        self._kept: KeptRecords | None = None
+        self._kept: ThinnedRecords | None = None
 
     @property
     def run(self) -> dict[str, Any]:
-        """run.json; for the folder of a rank, which is in the folder of the run, that of the run."""
+        """run.json of the run, also for the folder of one of its ranks."""
         return self.file("run.json" if self._rank is None else "../run.json").value
 
     @cached_property
     def is_run_folder(self) -> bool:
-        """config.yaml is written before a run is started."""
+        """Whether `experiments.py` made the folder: it writes config.yaml first."""
         return (self.path / "config.yaml").is_file()
 
     @cached_property
     def _rank(self) -> int | None:
-        """Number of the rank if this is the folder of one but 0: `RUN/rankN`, with files of its supervisor
-        alone. What the rank itself writes is in the folder of the run.
+        """Number of the rank if this is `RUN/rankN`, the folder of the supervisor of a rank above 0. The rank
+        itself writes into the folder of the run.
         """
         named = _RANK.match(self.path.absolute().name)
         return int(named[1]) if named and (self.path / "../run.json").is_file() else None
 
     @cached_property
     def ring(self) -> Ring | None:
-        """memory.ring, of the last attempt."""
+        """memory.ring of the last attempt."""
         return read_ring(self.ring_path)
 
     @cached_property
     def rings_of_other_ranks(self) -> list[Ring]:
-        """memory.ring of each rank but this one, of the last attempt that each has seen; of any command that
-        is one of several tasks of a step of Slurm, those of the others, in folders that end in their numbers.
-        """
+        """memory.ring of each other rank, of its last attempt."""
         run = self.path if self._rank is None else self.path.absolute().parent
         folders = [run, *sorted(path for path in run.glob("rank*") if _RANK.match(path.name))]
         others = (path for path in folders if path.absolute() != self.path.absolute())
         rings = (read_ring(path / "memory.ring") for path in others)
-        return [ring for ring in rings if ring is not None] + self._rings_of_other_tasks()
-
-    def _rings_of_other_tasks(self) -> list[Ring]:
-        own, step = self.path.absolute(), _task(self.ring)
-        if step is None or not own.name.endswith(step[-1]):
-            return []
-        stem, told = own.name.removesuffix(step[-1]), _variable(self.ring, "SLURM_NTASKS")
-        tasks = min(int(told), _MOST_TASKS) if told.isdigit() else 0
-        rings = (read_ring(own.parent / f"{stem}{n}" / "memory.ring") for n in range(tasks))
-        found = ((ring, _task(ring)) for ring in rings if ring is not None)
-        return [ring for ring, task in found if task and task[:-1] == step[:-1] and task != step]
+        return [ring for ring in rings if ring is not None]
 
     @cached_property
     def records(self) -> dict[int, list[dict[str, Any]]]:
-        """Stage records of the last attempt by rank: of memory.jsonl and memory.rankN.jsonl.
+        """Stage records of the last attempt by rank, from memory.jsonl and memory.rankN.jsonl.
 
-        The last is the one that wrote last: numbers may begin again. Of very many records some are left out
-        (`KeptRecords`).
+        The last attempt is the one that wrote last: numbers can begin again. Very many records are thinned
+        (`ThinnedRecords`).
         """
         if self._kept is None:
             for _ in self.all_records():
@@ -94,10 +80,11 @@ class Evidence(RunFolder):
         return {rank: records for rank, records in sorted(last.items()) if records}
 
     def all_records(self) -> Iterator[dict[str, Any]]:
-        """Stage records of all attempts and ranks, file by file, each read as it is asked for. After the last
-        of them `records` need not be read again.
+        """Iterate over the stage records of all attempts and ranks, file by file.
+
+        After the last one `records` needs no further reading.
         """
-        kept = KeptRecords()
+        kept = ThinnedRecords()
         own = "memory*.jsonl" if self._rank is None else f"memory.rank{self._rank}.jsonl"
         run = self if self._rank is None else RunFolder(self.path / "..")
         for place in (*run.attempt_folders(), run.path):
@@ -109,15 +96,15 @@ class Evidence(RunFolder):
         self._kept = kept
 
     def logs(self, begins: Mapping[str, int] | None = None) -> dict[str, str]:
-        """The end of each file that the run wrote, by name.
+        """Last part of each log of the run, by name.
 
-        begins: where in each its newest attempt begins, in bytes; a file that is shorter was begun anew.
+        begins: offset at which the newest attempt begins in each; a shorter file was started again.
         """
         return {name: _end_of(path, (begins or {}).get(name, 0)) for name, path in self.log_files.items()}
 
     @property
     def log_files(self) -> dict[str, Path]:
-        """Where what it printed may stand, by name; a rank's lies in the run's folder."""
+        """Paths of the logs that can exist, by name. The log of a rank is in the run's folder."""
         if self._rank is None:
             return {name: self.path / name for name in LOGS}
         name = f"log.rank{self._rank}.txt"
@@ -125,18 +112,18 @@ class Evidence(RunFolder):
 
     @property
     def added(self) -> str:
-        """The end of the log that was added."""
+        """Last part of the user's additional log."""
         return self.added_log[-LOG_END_BYTES:]
 
     @property
     def log_name(self) -> str:
-        """Names of the files that `log` is of."""
+        """Names of the logs that exist, for messages."""
         names = [name for name, path in self.log_files.items() if path.is_file()]
         return ", ".join(filter(None, [*names, self.added_log_name])) or "log"
 
     @cached_property
     def black_boxes(self) -> list[Path]:
-        """What was asked of the run when U came near the limit: stacks, largest tensors; oldest first."""
+        """Files with stacks and largest tensors that the run wrote as U neared the limit; oldest first."""
         return sorted(self.path.glob("memory.blackbox*"))
 
 
@@ -149,10 +136,10 @@ def _time_s(record: dict[str, Any]) -> float:
 
 
 def _of_last_process(records: list[dict[str, Any]], attempt: int) -> list[dict[str, Any]]:
-    """Of that attempt; where several processes one after the other gave it the same number, of the last.
+    """Records of an attempt, and of its last process if several in sequence used the same number.
 
-    Each counts `elapsed_s` from 0. Forked and spawned children write into the same file: a process is over
-    only where none of those before it is heard of again.
+    Each process counts `elapsed_s` from 0. Children write into the same file, so a process has ended only if
+    none of the earlier ones writes again.
     """
     found = [record for record in records if _attempt(record) == attempt]
     pids = [_pid(record) for record in found]
@@ -174,14 +161,3 @@ def _end_of(path: Path, begin: int = 0) -> str:
         return read_end(path, LOG_END_BYTES, begin).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _variable(ring: Ring | None, name: str) -> str:
-    """A variable of the environment that the supervisor recorded; empty if it did not."""
-    return text(mapping(mapping(ring.facts if ring else None).get("environment")).get(name))
-
-
-def _task(ring: Ring | None) -> tuple[str, ...] | None:
-    """Job, step and number in the step; None if it was in none."""
-    found = tuple(_variable(ring, f"SLURM_{name}") for name in ("JOB_ID", "STEP_ID", "PROCID"))
-    return found if all(found) else None

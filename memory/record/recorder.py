@@ -17,48 +17,42 @@ from typing import Any
 
 from memory.measure.cuda_allocator import Gpu
 from memory.record.ring import GpuNotes
+from memory.record.stage_line import fitted
 
 RECORD_VERSION = 1
 
 log = logging.getLogger("memory")
 
 
-def records_path(path: str | os.PathLike[str] | None, rank: int) -> Path | None:
-    """The file of that rank, where `path` is a folder; else `path`."""
-    if path is None:
-        return None
-    path = Path(path)
-    if not path.is_dir():
-        return path
-    return path / ("memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl")
-
-
 class Recorder:
-    """Where the records of one process go, and where its lines go.
+    """Destination of the records and lines of one process.
 
-    Args:
-        path: JSONL file, appended to; None keeps no records.
-        attempt: of the run, from 1.
-        rank: of this process.
-        echo: takes each stage's line; None prints nothing.
-
-    ring: where the supervisor keeps its samples, if there is one.
+    ring: path of the supervisor's samples.
     """
 
     def __init__(
-        self, path: Path | None, *, attempt: int, rank: int = 0, echo: Callable[[str], None] | None = None
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        attempt: int,
+        rank: int = 0,
+        echo: Callable[[str], None] | None = None,
+        details: bool = False,
     ) -> None:
-        self.path, self.attempt, self.rank, self.echo = path, attempt, rank, echo
-        self.ring = None if path is None else str(path.parent / "memory.ring")
+        """Args: as of `record_to`."""
+        self.path = None if path is None else Path(path)
+        if self.path is not None and self.path.is_dir():
+            self.path /= "memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl"
+        self.attempt, self.rank = attempt, rank
+        self.ring = None if self.path is None else str(self.path.with_name("memory.ring"))
+        self._echo, self._details = echo, details
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
-        self._descriptor: int | None = None
-        self._file: tuple[int, int] | None = None
-        self._line_is_open = False
         self._warned = False
+        self._is_cut_short = True  # perhaps, by an earlier attempt
         self._first_s: float | None = None
 
     def write(self, event: str, stage: str, facts: dict[str, Any], time_s: float, **more: Any) -> None:
-        """Append one record. A failure is told once, through logging, and then passed over."""
+        """Append one record. The first failure is logged, later ones are ignored."""
         if self.path is None:
             return
         now_s = time.monotonic()
@@ -80,62 +74,43 @@ class Recorder:
             self._warn(error)
 
     def note_gpu(self, gpu: Gpu | None, time_s: float) -> None:
-        """Let the supervisor's samples have the use of the device. gpu: as it was read at `time_s`."""
+        """Pass the use of the device, as it was read at `time_s`, to the supervisor's samples."""
         if gpu is not None and gpu.used_bytes is not None:
-            self._gpu_notes.write(
-                time_s,
-                used_bytes=gpu.used_bytes,
-                total_bytes=gpu.total_bytes,
-                reserved_bytes=gpu.reserved_bytes,
-            )
+            self._gpu_notes.write(time_s, gpu.used_bytes, gpu.total_bytes, gpu.reserved_bytes)
 
-    def say(self, line: str) -> None:
-        """Hand a line to `echo`; one that fails (a closed terminal) does not stop the run."""
-        if self.echo is not None:
+    def print_line(self, line: str) -> None:
+        """Pass a stage's line to `echo`. One that fails, such as a closed terminal, does not stop the run."""
+        if self._echo is not None:
             try:
-                self.echo(line)
+                self._echo(line if self._details else fitted(line))
             except Exception as error:
                 self._warn(error)
 
     def close(self) -> None:
-        """Let go of the file; records that come later are left out."""
-        if self._descriptor is not None and self._is_ours():
-            os.close(self._descriptor)
-        self._descriptor, self.path = None, None
+        """Leave out records that come later."""
+        self.path = None
         self._gpu_notes.close()
 
     def _append(self, line: bytes) -> None:
-        if self._descriptor is None or not self._is_ours():
-            self._descriptor = self._open()
-        # a line cut short by a full disk stays as it is; the next begins on its own
-        whole = b"\n" + line if self._line_is_open else line
-        written = os.write(self._descriptor, whole)
-        self._line_is_open = written < len(whole)
-        if self._line_is_open:
-            raise OSError(f"only {written} of {len(whole)} bytes could be written")
-
-    def _open(self) -> int:
+        """Open, write once, close: others can close a descriptor that is kept, and reuse its number."""
         assert self.path is not None
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        found = os.fstat(descriptor)
-        self._file = (found.st_dev, found.st_ino)
-        self._line_is_open = found.st_size > 0 and os.pread(descriptor, 1, found.st_size - 1) != b"\n"
-        return descriptor
-
-    def _is_ours(self) -> bool:
-        """False when the descriptor was closed behind our back, and perhaps given to another file since."""
-        if self._descriptor is None:
-            return False
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            found = os.fstat(self._descriptor)
-        except OSError:
-            return False
-        return (found.st_dev, found.st_ino) == self._file
+            size = os.fstat(file).st_size
+            # only then: while another thread writes, a line can be seen in part
+            if self._is_cut_short and size and os.pread(file, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a line that a full disk cut short stays as it is
+            written = os.write(file, line)
+        finally:
+            os.close(file)
+        self._is_cut_short = written < len(line)
+        if self._is_cut_short:
+            raise OSError(f"only {written} of {len(line)} bytes could be written")
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("stages cannot be recorded (%s: %s); the run goes on", self.path or "echo", error)
+            log.warning("stages cannot be recorded (%s: %s); the run continues", self.path or "echo", error)
 
 
 def _plain(value: Any) -> int | float | str:
@@ -150,7 +125,7 @@ _encode = json.JSONEncoder(default=_plain, allow_nan=False, separators=(",", ":"
 def _encoded(record: dict[str, Any]) -> bytes:
     try:
         text = _encode(record)
-    except (TypeError, ValueError, RecursionError):  # a fact that JSON has no word for, such as nan
+    except (TypeError, ValueError, RecursionError):  # a fact that JSON cannot represent, such as nan
         record["facts"] = {str(key): repr(value) for key, value in record["facts"].items()}
         text = _encode(record)
     return text.encode() + b"\n"

@@ -1,4 +1,4 @@
-"""One look at a job from outside, and its form in the ring: fixed-size, checked, no pickle."""
+"""A sample of a job's memory, and its form in the ring: of a fixed size, with a checksum, no pickle."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 from memory.measure.host import left_bytes
 
 PROCESSES = 16
-"""Of a job's processes, so many are kept apart in a sample: the main one, then the largest by anon."""
+"""Number of processes in a sample: the main one, then the largest by anon."""
 _UNKNOWN = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """In bytes; None where the system does not tell."""
+    """One process of a job, in bytes; None if the system does not report it."""
 
     pid: int
     name: str
@@ -28,19 +28,25 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the supervisor saw at one moment. In bytes and counts; None where the system does not tell.
+    """Memory of a job at one moment, in bytes and counts; None if the system does not report it.
 
-    time_s: Unix time. unreclaimable_bytes: U of the cgroup whose limit counts (of the process tree if
-    there is none), limit_bytes what it stays under. usage_bytes, cache_bytes: of that cgroup. anon_bytes,
-    shmem_bytes, kernel_bytes, and the property locked_bytes: the parts of U.
-    tree_anon_bytes, tree_rss_bytes, tree_file_bytes: summed over
-    the processes. oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was
-    made (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt). refaults, major_faults
-    of memory.stat (workingset_refault_file or workingset_refault, pgmajfault). stalled_us: total of
-    `full` in memory.pressure. beside_anon_bytes: of processes in that cgroup that are none of the run's,
-    where all of them could be seen; in calm some looks old. gpu_used_bytes, gpu_total_bytes: of the run's
-    CUDA device, for all processes, as the run last read them from the driver; gpu_reserved_bytes: of these
-    what torch of the run reserved. processes: how many there are; tree: the main one first, then the largest.
+    time_s: Unix time.
+    unreclaimable_bytes, limit_bytes: U of the cgroup whose limit counts, else of the process tree, and limit.
+    usage_bytes, cache_bytes: of that cgroup.
+    anon_bytes, shmem_bytes, kernel_bytes, locked_bytes: parts of U.
+    page_tables_bytes, swap_bytes: of that cgroup.
+    tree_anon_bytes, tree_rss_bytes, tree_file_bytes: sums over the run's processes.
+    host_available_bytes, dev_shm_used_bytes, dev_shm_total_bytes: of the machine.
+    gpu_used_bytes, gpu_total_bytes: of the run's CUDA device, for all processes, as the driver last said.
+    gpu_reserved_bytes: part of it that the run's torch reserved.
+    oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was made
+        (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt).
+    refaults, major_faults: of memory.stat (workingset_refault_file or workingset_refault, pgmajfault).
+    stalled_us: total of `full` in memory.pressure.
+    neighbours_anon_bytes: of other processes in that cgroup; None if not all could be read. In a steady run
+        it can be some samples old.
+    processes: number of the run's processes.
+    tree: the main process first, then the largest.
     """
 
     time_s: float
@@ -69,13 +75,13 @@ class Sample:
     major_faults: int | None = None
     stalled_us: int | None = None
     processes: int | None = None
-    beside_anon_bytes: int | None = None
+    neighbours_anon_bytes: int | None = None
     gpu_reserved_bytes: int | None = None
     tree: tuple[ProcessSample, ...] = ()
 
     @property
     def locked_bytes(self) -> int | None:
-        """Of U what is no other part of it: page cache that is locked in memory."""
+        """Page cache that is locked in memory: the rest of U without its other parts."""
         if self.unreclaimable_bytes is None or self.anon_bytes is None:
             return None
         parts = self.anon_bytes + (self.shmem_bytes or 0) + (self.kernel_bytes or 0)
@@ -83,9 +89,9 @@ class Sample:
 
     @property
     def own_bytes(self) -> int | None:
-        """What the run's processes hold themselves that cannot be given back, whoever else is in the cgroup.
+        """Unreclaimable memory of the run's own processes.
 
-        A segment of shared memory counts in each process that has it mapped, in the cgroup once.
+        A segment of shared memory counts in each process that maps it, in the cgroup once.
         """
         if self.tree_anon_bytes is None:
             return None
@@ -94,18 +100,13 @@ class Sample:
 
     @property
     def left_bytes(self) -> int | None:
-        """What could still be had: up to the limit, and of the machine, of which others hold a part."""
+        """Bytes that are left up to the limit, or on the machine if that has less."""
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
 
-    @property
-    def neighbours_anon_bytes(self) -> int | None:
-        """Anon bytes of processes in the cgroup that are none of the run's."""
-        return self.beside_anon_bytes
 
-
-_LATER = ("gpu_reserved_bytes", "beside_anon_bytes")
-"""Younger than the form: they end the slot, each plus one, where the rings of older versions hold 0. A new
-one goes first."""
+_LATER = ("gpu_reserved_bytes", "neighbours_anon_bytes")
+"""Fields that were added later. They end the slot, each plus one, since rings of older versions have 0 there.
+A new one goes first."""
 _NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", *_LATER))
 _HEAD = struct.Struct(f"<Id{len(_NUMBERS)}q")
 """CRC of all that follows, time, numbers."""
@@ -119,17 +120,17 @@ assert _HEAD.size + PROCESSES * _PROCESS.size <= _END_AT
 
 
 def packed(sample: Sample) -> bytes:
-    """SLOT_BYTES bytes."""
-    numbers = [_UNKNOWN if value is None else min(value, 2**63 - 1) for value in _numbers_of(sample)]
+    """Encode a sample in SLOT_BYTES bytes."""
+    numbers = map(_number, _numbers_of(sample))
     processes = b"".join([_packed_process(process) for process in sample.tree[:PROCESSES]])
-    later = (sample.gpu_reserved_bytes, sample.beside_anon_bytes)
+    later = (sample.gpu_reserved_bytes, sample.neighbours_anon_bytes)
     body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(_END_AT - _CRC.size, b"\0")
     body += _END.pack(*(0 if value is None else value + 1 for value in later))
     return _CRC.pack(zlib.crc32(body)) + body
 
 
 def unpacked(slot: bytes) -> Sample | None:
-    """The sample; None of a slot that is empty, or was being written when its writer was killed."""
+    """Decode a slot; None if it is empty, or was being written when its writer was killed."""
     crc, time_s, *numbers = _HEAD.unpack_from(slot)
     if time_s == 0 or crc != zlib.crc32(slot[4:SLOT_BYTES]):
         return None
@@ -146,7 +147,7 @@ def unpacked(slot: bytes) -> Sample | None:
 
 
 def rough_bytes(slots: bytes, name: str) -> list[int]:
-    """One number of each of many slots, unchecked, to find the highest; below 0 where it is not known."""
+    """One number of each slot, without its checksum, to find the highest; below 0 if it is unknown."""
     before = _CRC.size + 8 * (1 + _NUMBERS.index(name))  # the time is the first
     one = struct.Struct(f"<{before}xq{SLOT_BYTES - before - 8}x")
     whole = len(slots) // SLOT_BYTES * SLOT_BYTES

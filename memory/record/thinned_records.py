@@ -1,24 +1,24 @@
-"""Stage records of a run, as few as explaining it needs: the open ones, the highest, some of the others."""
+"""Stage records of a run, thinned: open stages and the highest U stay, and a part of the rest."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MOST = 4000
-"""Of one rank; a record takes some 8 KB."""
+"""Records of one rank that are always kept; each takes some 8 KB."""
 Record = dict[str, Any]
 
 
-class KeptRecords:
-    """by_rank: records in their order. Of very many, every second time that a stage ran is left out with both
-    of its records, so that what stands open still does. The first, the last and the highest U stay.
+class ThinnedRecords:
+    """Records by rank, in order. If they are very many, every second run of a stage is left out, begin and
+    end, so that open stages stay open. The first, the last and the highest U stay.
     """
 
     def __init__(self) -> None:
         self.by_rank: dict[int, list[Record]] = {}
 
     def add(self, record: Record) -> None:
-        """One more; its rank is known to be a whole number."""
+        """Add a record, which has a `rank`."""
         kept = self.by_rank.setdefault(record["rank"], [])
         if len(kept) >= 2 * MOST:
             kept[:] = _thinned(kept)
@@ -28,23 +28,23 @@ class KeptRecords:
 def _thinned(records: list[Record]) -> list[Record]:
     highest = max(range(len(records)), key=lambda at: _u_of(records[at]))
     found: list[Record] = []
-    at, times = 0, 0
+    at, runs = 0, 0
     while at < len(records):
-        both = records[at : at + 2]
-        if len(both) == 2 and _are_one_time(*both):
-            times += 1
-            if times % 2 or highest in (at, at + 1) or both[0].get("elapsed_s") == 0:  # a process begins
-                found += both
-            at += 2
-        else:
-            found.append(records[at])
+        begin, end = records[at], records[at + 1] if at + 1 < len(records) else {}
+        if not _are_one_run(begin, end):
+            found.append(begin)
             at += 1
-    # where nothing ends, as in a damaged file, the latest are kept
+            continue
+        runs += 1
+        if runs % 2 or highest in (at, at + 1) or begin.get("elapsed_s") == 0:  # a process begins
+            found += [begin, end]
+        at += 2
+    # if no stage ends, as in a damaged file, the latest are kept
     return found if len(found) < 1.9 * MOST else found[-MOST:]
 
 
-def _are_one_time(begin: Record, end: Record) -> bool:
-    """Is this a stage's begin, and its end directly behind it?"""
+def _are_one_run(begin: Record, end: Record) -> bool:
+    """Whether these are a stage's begin and its end, with no other stage between them."""
     same = all(begin.get(key) == end.get(key) for key in ("stage", "thread", "depth"))
     return same and begin.get("event") == "begin" and end.get("event") == "end"
 

@@ -139,7 +139,7 @@ def look(
         major_faults=job.major_faults,
         stalled_us=job.stalled_us,
         processes=len(processes),
-        beside_anon_bytes=others,
+        neighbours_anon_bytes=others,
         tree=tuple(
             ProcessSample(one.pid, one.name, one.anon_bytes, one.file_bytes, one.shmem_bytes, one.rss_bytes)
             for one in processes[:PROCESSES]

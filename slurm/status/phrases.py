@@ -28,8 +28,7 @@ def killed_in_words(outcome: dict[str, Any]) -> str:
     held, limit, at = (outcome.get(key) for key in ("peak_unreclaimable_bytes", "limit_bytes", "limit_at"))
     told = f"the kernel killed {who} for memory"
     if isinstance(held, int) and isinstance(limit, int):
-        when = "held" if held > 0.9 * limit else "when last seen"
-        told += f": {format_bytes(held)} of {format_bytes(limit)} {when}"
+        told += f": {format_bytes(held)} of {format_bytes(limit)} when last seen"
     return f"{told}, the limit of {place(at)}" if isinstance(at, str) and at and at != "host" else told
 
 

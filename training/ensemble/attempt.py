@@ -111,7 +111,7 @@ class _Attempt:
             attempt = self._statuses[first.name].attempt
             with (
                 black_box.installed(first, attempt=attempt, largest=largest),
-                record_to(first, attempt=attempt, echo=logging.getLogger("memory").info),
+                record_to(first, attempt=attempt, echo=logging.getLogger("memory").info, details=True),
             ):
                 self._run_groups(interrupt)
         return next((code for code in self._codes.values() if code), 0)

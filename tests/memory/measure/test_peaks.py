@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import re
 import sys
 import threading
 import time
@@ -263,14 +262,3 @@ def test_a_stage_tells_the_highest_sample_of_its_time(tmp_path: Path) -> None:
     records = [json.loads(line) for line in (tmp_path / "memory.rank2.jsonl").read_text().splitlines()]
     assert records[1]["peak"] == s.peak.to_json()
     assert "peak" not in records[0]
-
-
-@needs_reset
-def test_the_line_tells_a_peak_that_came_down_again() -> None:
-    lines: list[str] = []
-    with record_to(None, attempt=1, echo=lines.append):
-        with stage("load"), held(64):
-            pass
-        with stage("idle"):
-            pass
-    assert [re.search(r"\+[67]\d MB", line) is not None for line in lines] == [True, False]

@@ -153,6 +153,31 @@ def grown(before: dict[str, Any], after: dict[str, Any], part: str, key: str) ->
     return after[part][key] - before[part][key]
 
 
+def test_a_leak_in_a_limited_job(run_limited: Run) -> None:
+    code = """
+import json, time
+from memory import LeakMonitor, snapshot
+from memory.leaks import monitor as leak_monitor
+leak_monitor._SHARE = 1.0  # of a core: on a busy machine too, every step is measured
+monitor, held = LeakMonitor(), []
+for step in range(160):
+    held.append(bytearray(b"x" * (1 << 19)))
+    time.sleep(0.02)
+    monitor.sample(step)
+report = monitor.look(160)
+now = snapshot()
+left = now.limit_bytes - now.unreclaimable_bytes
+print(json.dumps({**report.to_json(), "left": left, "parts": report.parts()}))
+"""
+    done = run_limited(code)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found["scope"], found["verdict"], found["holder"]) == ("job", "leak", "main")
+    assert found["slope_bytes_per_step"] == pytest.approx(MB / 2, rel=0.2)
+    assert found["eta_steps"] == pytest.approx(found["left"] / found["slope_bytes_per_step"], rel=0.1)
+    assert found["parts"][0].startswith("+0.5 MB/step")
+
+
 def test_shared_pages_that_become_copies_grow_in_no_process(run_limited: Run) -> None:
     """Per process nothing moves when a forked worker writes to what it shares; the job's anon does."""
     code = """
@@ -180,7 +205,7 @@ for step in range(160):
 report = monitor.look(160)
 os.close(write)
 os.wait()
-print(json.dumps({**report.to_json(), "words": report.words()}))
+print(json.dumps(report.to_json()))
 """
     done = run_limited(code)
     assert done.returncode == 0, done.stderr

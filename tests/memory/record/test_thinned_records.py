@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.record.thinned_records import MOST, KeptRecords
+from memory.record.thinned_records import MOST, ThinnedRecords
 
 
 def record(event: str, stage: str, depth: int, elapsed_s: float, u: int = 0) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def record(event: str, stage: str, depth: int, elapsed_s: float, u: int = 0) -> 
 
 
 def test_what_stands_open_and_the_highest_stay() -> None:
-    kept = KeptRecords()
+    kept = ThinnedRecords()
     kept.add(record("begin", "train", 0, 0.0))
     for step in range(1, 6 * MOST):
         high = 10**9 if step == 777 else step
@@ -40,7 +40,7 @@ def test_what_stands_open_and_the_highest_stay() -> None:
 
 
 def test_few_are_all_kept() -> None:
-    kept = KeptRecords()
+    kept = ThinnedRecords()
     all_of_them = [record("begin", "x", 0, number) for number in range(MOST)]
     for one in all_of_them:
         kept.add(one)
@@ -48,7 +48,7 @@ def test_few_are_all_kept() -> None:
 
 
 def test_records_without_an_end_do_not_pile_up() -> None:
-    kept = KeptRecords()
+    kept = ThinnedRecords()
     for number in range(3 * MOST):
         kept.add(record("begin", f"x{number}", 0, number))
     assert len(kept.by_rank[0]) <= 2 * MOST

@@ -87,7 +87,7 @@ def test_read_seldom_but_always_near_the_limit_and_after_a_kill(monkeypatch: pyt
 
 @pytest.mark.parametrize("amount", [None, 0, 5 * MB])
 def test_kept_in_the_ring(amount: int | None) -> None:
-    one = sample(1, 100, beside_anon_bytes=amount)
+    one = sample(1, 100, neighbours_anon_bytes=amount)
     assert unpacked(packed(one)) == one
 
 
@@ -95,7 +95,7 @@ def _two_idle_workers(at: int, u_mb: int, neighbours_mb: int | None) -> Sample:
     """Three processes share 300 MB."""
     tree = tuple(process(MAIN + number, 300) for number in range(3))
     amount = None if neighbours_mb is None else neighbours_mb * MB
-    return sample(at, u_mb, tree_anon_bytes=900 * MB, processes=3, tree=tree, beside_anon_bytes=amount)
+    return sample(at, u_mb, tree_anon_bytes=900 * MB, processes=3, tree=tree, neighbours_anon_bytes=amount)
 
 
 def test_report_gives_workers_nothing_of_others() -> None:

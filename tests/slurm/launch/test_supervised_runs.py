@@ -119,13 +119,13 @@ def memory(*arguments: str) -> str:
         (
             {"victim": {"is_main": True}},
             "oom",
-            "the kernel killed the main process for memory: 198 MB of 200 MB held. Why:",
+            "the kernel killed the main process for memory: 198 MB of 200 MB when last seen. Why:",
         ),
         (
             {"victim": {"is_main": False}},
             "oom",
-            "the kernel killed another process than the main one for memory: 198 MB of 200 MB held. Why: "
-            "python -m memory ",
+            "the kernel killed another process than the main one for memory: 198 MB of 200 MB when last "
+            "seen. Why: python -m memory ",
         ),
         ({"victim": None, "counters_after": {"oom_kill": 3}}, "failed", "killed by SIGKILL"),
         (

@@ -67,7 +67,7 @@ def test_neighbours_are_not_workers(tmp_path: Path) -> None:
     made.path.write_text(json.dumps(record) + "\n")
     alone = read_history(tmp_path).last.main.highest
     neighbours = [(1, 10), (5, 40), (9, 60)]
-    write_ring(tmp_path, [replace(sample_of(at, 90), beside_anon_bytes=mb * MB) for at, mb in neighbours])
+    write_ring(tmp_path, [replace(sample_of(at, 90), neighbours_anon_bytes=mb * MB) for at, mb in neighbours])
     sampled = read_history(tmp_path).last.main.highest
     assert alone is not None
     assert sampled is not None
