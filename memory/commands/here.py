@@ -19,7 +19,7 @@ EXAMPLES = """\
 examples:
   python -m memory                 the limit that counts, what holds the memory, what is left
   python -m memory --pid 4711      the same of a process and its descendants
-  python -m memory --json          all of it for a program; docs/memory-here.md explains each key
+  python -m memory --json          all of it for a program; docs/memory.md explains each key
 """
 
 

@@ -139,7 +139,7 @@ class Estimate:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; docs/memory-estimate.md explains each key."""
+        """Plain values; docs/memory-fit.md explains each key."""
         return {
             "host_bytes": self.host_bytes,
             "host_phase": self.host_phase,

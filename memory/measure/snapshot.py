@@ -133,7 +133,7 @@ class Snapshot:
         return {name: amount for name, amount in found.items() if amount is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """The sums first, then the parts. docs/memory.md explains each key."""
+        """The sums first, then the parts. docs/run-folder.md explains each key."""
         return {
             "scope": self.scope,
             "limit_bytes": self.limit_bytes,

@@ -31,7 +31,7 @@ _MAX_PROCESSES = 2000
 
 @dataclass(frozen=True)
 class Details:
-    """One moment; docs/memory-here.md explains each key of its JSON."""
+    """One moment; docs/memory.md explains each key of its JSON."""
 
     at: Snapshot
     host_name: str

@@ -72,7 +72,7 @@ def test_the_page_names_every_key_of_a_record(path: Path) -> None:
         pass
     end = records(path)[1]
     of_parts = [field.name for part in (Process, Cgroup, Host, Gpu) for field in dataclasses.fields(part)]
-    page = (ROOT / "docs" / "memory.md").read_text()
+    page = (ROOT / "docs" / "run-folder.md").read_text()
     names = {*end, *end["snapshot"], *end["change"], *end["peak"], *of_parts, "gpu_bytes", "thread", "error"}
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 

@@ -75,7 +75,7 @@ def test_a_process_and_its_children() -> None:
 
 
 def test_docs_explain_every_key_of_the_json() -> None:
-    page = (ROOT / "docs" / "memory-here.md").read_text()
+    page = (ROOT / "docs" / "memory.md").read_text()
     found = json.loads(here("--json").stdout)
     assert [key for key in found if f"`{key}`" not in page] == []
 
