@@ -1,4 +1,4 @@
-"""Where the memory is: measure this process, its children, its cgroup and its GPU, stage by stage.
+"""Measure memory of this process, its children, its cgroup and its GPU, stage by stage.
 
     with record_to(folder / "memory.jsonl", attempt=1):
         with stage("open_dataset"):

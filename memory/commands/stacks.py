@@ -11,7 +11,7 @@ from pathlib import Path
 from experiment_utils.arguments import find_run
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import format_bytes
-from memory.record.stacks import ProcessStacks, ask_all
+from memory.record.process_stacks import ProcessStacks, ask_all
 from memory.show.find_live import Live, find_live, rank_folder
 
 EXAMPLES = """\

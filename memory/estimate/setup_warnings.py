@@ -39,7 +39,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Advice:
+class SetupWarning:
     """rule: its name. text: what is wrong here. override: what to type."""
 
     rule: str
@@ -56,7 +56,7 @@ def advise(
     *,
     root: str = "",
     pid: int | None = None,
-) -> list[Advice]:
+) -> list[SetupWarning]:
     """Return the warnings of this set-up here. Never raises; a file that cannot be read gives no warning.
 
     Args:
@@ -76,10 +76,10 @@ class _Place:
     levels: tuple[LimitLevel, ...]
 
 
-def _dev_shm(place: _Place) -> Iterator[Advice]:
+def _dev_shm(place: _Place) -> Iterator[SetupWarning]:
     held, limit = dev_shm_space(f"{place.root}/dev/shm")[1], place.room.limit_bytes
     if held and limit and held > max(256 * _MB, _SHM_SHARE * min(limit, place.room.free_bytes or limit)):
-        yield Advice(
+        yield SetupWarning(
             "stale_shm",
             f"/dev/shm holds {format_bytes(held)}, which count as memory of the job that wrote them, also "
             "after it was killed",
@@ -87,11 +87,11 @@ def _dev_shm(place: _Place) -> Iterator[Advice]:
         )
 
 
-def _memory_high(place: _Place) -> Iterator[Advice]:
+def _memory_high(place: _Place) -> Iterator[SetupWarning]:
     needed = place.setup.host_bytes
     for level in place.levels:
         if level.high_bytes is not None and level.high_bytes < needed:
-            yield Advice(
+            yield SetupWarning(
                 "memory_high",
                 f"memory.high of cgroup {level.path} is {format_bytes(level.high_bytes)}: above it the "
                 f"kernel slows the run to a crawl, and it needs {format_bytes(needed)}",
@@ -100,22 +100,24 @@ def _memory_high(place: _Place) -> Iterator[Advice]:
             return
 
 
-def _swap(place: _Place) -> Iterator[Advice]:
+def _swap(place: _Place) -> Iterator[SetupWarning]:
     room, needed, smaller = place.room, place.setup.host_bytes, place.setup.smaller
     (swap_free,) = kilobytes(read_file(f"{place.root}/proc/meminfo") or b"", (b"SwapFree:",))
     stalled = read_pressure(f"{place.root}/proc/pressure/memory").full_percent or 0
     free = room.free_bytes
     if free is not None and free < needed <= free + (swap_free or 0):
         text = f"it needs {format_bytes(needed)}, {format_bytes(free)} are free: the rest would go to swap"
-        yield Advice("swap", f"{text}, which is many times slower", smaller)
+        yield SetupWarning("swap", f"{text}, which is many times slower", smaller)
     elif stalled > _STALLED_PERCENT:
         text = f"this machine is short of memory: all processes waited for it {stalled:.0f}% of the last 10 s"
-        yield Advice("thrash", text, "find the process with top, or start the run elsewhere")
+        yield SetupWarning("thrash", text, "find the process with top, or start the run elsewhere")
     if room.limit_bytes and room.limit_at != "host" and room.swapped_bytes > 0.05 * room.limit_bytes:
-        yield Advice("swap_in_use", f"{format_bytes(room.swapped_bytes)} of this job are in swap", smaller)
+        yield SetupWarning(
+            "swap_in_use", f"{format_bytes(room.swapped_bytes)} of this job are in swap", smaller
+        )
 
 
-def _rlimits(place: _Place) -> Iterator[Advice]:
+def _rlimits(place: _Place) -> Iterator[SetupWarning]:
     limits, needed, mapped = (
         read_rlimits(place.pid, place.root),
         place.setup.host_bytes,
@@ -129,19 +131,19 @@ def _rlimits(place: _Place) -> Iterator[Advice]:
         if limit is not None and limit < needs:
             text = f"{name} allows {format_bytes(limit)} and it needs {format_bytes(needs)}{files}"
             other = ", or dataset.reader=pread" if files else ""
-            yield Advice("rlimit", f"{text}: it would end in MemoryError", f"{name} unlimited{other}")
+            yield SetupWarning("rlimit", f"{text}: it would end in MemoryError", f"{name} unlimited{other}")
 
 
-def _gpu_neighbours(place: _Place) -> Iterator[Advice]:
+def _gpu_neighbours(place: _Place) -> Iterator[SetupWarning]:
     used, total = place.room.gpu_used_bytes, place.room.gpu_total_bytes
     if place.setup.gpu and total and used > _GPU_SHARE * total:
-        yield Advice(
+        yield SetupWarning(
             "gpu_neighbours",
             f"other processes hold {format_bytes(used)} of the GPU's {format_bytes(total)}",
             "find them with nvidia-smi, or take another GPU: CUDA_VISIBLE_DEVICES=N",
         )
 
 
-_RULES: tuple[Callable[[_Place], Iterator[Advice]], ...] = (
+_RULES: tuple[Callable[[_Place], Iterator[SetupWarning]], ...] = (
     _dev_shm, _memory_high, _swap, _rlimits, _gpu_neighbours,
 )  # fmt: skip

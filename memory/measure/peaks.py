@@ -22,7 +22,7 @@ _SLACK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Peak:
+class StagePeak:
     """Highest memory while a stage ran; None if unknown."""
 
     rss_bytes: int | None = None
@@ -81,7 +81,7 @@ class Peaks:
             self._open.append(mine)
         return mine
 
-    def end(self, mine: Open, mark: int | None, gpu: Gpu | None) -> Peak:
+    def end(self, mine: Open, mark: int | None, gpu: Gpu | None) -> StagePeak:
         """Close a stage.
 
         Args:
@@ -94,7 +94,7 @@ class Peaks:
             self._open = [other for other in self._open if other is not mine]
         if gpu is not None and on_gpu is not None:
             on_gpu = max(on_gpu, mine.gpu_bytes.get(gpu.device, 0))
-        return Peak(mine.rss_peak(mark), on_gpu)
+        return StagePeak(mine.rss_peak(mark), on_gpu)
 
     def of_process(self, main: Process) -> Process:
         """The process with its peak since it began."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from memory.measure.cuda_allocator import Gpu
-from memory.measure.peaks import PEAKS, Open, Peak
+from memory.measure.peaks import PEAKS, Open, StagePeak
 from memory.measure.process import Process
 from memory.measure.snapshot import Snapshot, snapshot
 from memory.record.recorder import Recorder
@@ -41,7 +41,7 @@ class Stage(ContextDecorator):
         self.before: Snapshot | None = None
         self.after: Snapshot | None = None
         self.change: dict[str, int] = {}
-        self.peak: Peak | None = None
+        self.peak: StagePeak | None = None
         self.seconds: float | None = None
         self.added: dict[str, Any] = {}
         self._parts: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Stage(ContextDecorator):
         before, after = self.before, _measured()
         assert before is not None
         self.after, recorder = after, self._recorder
-        self.peak = _quietly(lambda: _peak(self._open, before, after, recorder.ring), Peak())
+        self.peak = _quietly(lambda: _peak(self._open, before, after, recorder.ring), StagePeak())
         amounts = before.amounts
         self.change = {name: now - amounts[name] for name, now in after.amounts.items() if name in amounts}
         ended = {} if error is None else {"error": _text(error)}
@@ -185,8 +185,8 @@ def _quietly(measure: Callable[[], Result], default: Result) -> Result:
         return default
 
 
-def _peak(mine: Open | None, before: Snapshot, after: Snapshot, ring: str | None) -> Peak:
-    peak = Peak() if mine is None else PEAKS.end(mine, after.mark_bytes, before.gpu)
+def _peak(mine: Open | None, before: Snapshot, after: Snapshot, ring: str | None) -> StagePeak:
+    peak = StagePeak() if mine is None else PEAKS.end(mine, after.mark_bytes, before.gpu)
     if before.gpu is None and after.gpu is not None:
         peak.gpu_bytes = after.gpu.peak_bytes  # first used in this stage
     if ring is not None:

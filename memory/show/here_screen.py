@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from experiment_utils.quantities import format_bytes
 from memory.record.stage_line import duration
 from memory.show.machine_details import Details
-from memory.show.screen import NEAR, Row, Screen, amount
+from memory.show.screen import NEAR, Line, Screen, amount
 from memory.show.usage import sample_of, usage_rows
 
 _CONTAINERS_SHM_BYTES = 64 << 20
@@ -67,21 +67,21 @@ def _limit_text(details: Details) -> str:
     return f"{format_bytes(limit)}, all of the machine's memory: {smaller}{hint}"
 
 
-def _pressure(details: Details) -> Iterator[Row]:
+def _pressure(details: Details) -> Iterator[Line]:
     job, limit = details.at.job, details.at.limit_bytes
     if job is None:
         return
     if job.high_bytes is not None and (limit is None or job.high_bytes < limit):
         high = format_bytes(job.high_bytes)
-        yield Row("high", f"{high} at {job.high_at}: above it processes are slowed down")
+        yield Line("high", f"{high} at {job.high_at}: above it processes are slowed down")
     if job.stalled_percent is not None:
         some = "" if job.some_stalled_percent is None else f", {job.some_stalled_percent:.1f}% some of them"
         text = f"{job.stalled_percent:.1f}% of the last 10 s all its tasks waited for memory{some}"
         is_thrashing = job.stalled_percent >= _STALLED_PERCENT
-        yield Row("waiting", f"{text}: pages are freed and read again" if is_thrashing else text)
+        yield Line("waiting", f"{text}: pages are freed and read again" if is_thrashing else text)
 
 
-def _limits(details: Details) -> Iterator[Row]:
+def _limits(details: Details) -> Iterator[Line]:
     """Levels with a limit, if there are several; every level as details."""
     every, limited = [], []
     for level in details.limits:
@@ -98,7 +98,7 @@ def _limits(details: Details) -> Iterator[Row]:
         if size is not None:
             limited.append(f"RLIMIT_{name[:-6].upper()} {format_bytes(size)}: above it MemoryError")
     if len(limited) > 1:
-        yield Row("limits", "; ".join(limited), "", tuple(every))
+        yield Line("limits", "; ".join(limited), "", tuple(every))
 
 
 def _heading(details: Details) -> str:
@@ -111,7 +111,7 @@ def _heading(details: Details) -> str:
     return f"Processes: {len(details.processes)}, the largest first{how}"
 
 
-def _gpus(details: Details) -> Iterator[Row]:
+def _gpus(details: Details) -> Iterator[Line]:
     family = {details.at.main.pid, *(worker.pid for worker in details.at.workers)}
     family |= {process.pid for process in details.processes}
     for gpu in details.gpus:
@@ -123,10 +123,10 @@ def _gpus(details: Details) -> Iterator[Row]:
         others = sum(one.used_bytes or 0 for one in gpu.processes if one.pid not in family)
         text = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
         more = f", {format_bytes(others)} of it not of this job" if others else ""
-        yield Row(f"GPU {gpu.index}", f"{text}{more} ({gpu.name})", "", tuple(users))
+        yield Line(f"GPU {gpu.index}", f"{text}{more} ({gpu.name})", "", tuple(users))
 
 
-def _dev_shm(details: Details) -> Iterator[Row]:
+def _dev_shm(details: Details) -> Iterator[Line]:
     shm = details.dev_shm
     if shm is None or not shm.total_bytes:
         return
@@ -147,19 +147,19 @@ def _dev_shm(details: Details) -> Iterator[Row]:
     count = f"{len(shm.files)} file{'s' * (len(shm.files) != 1)}"
     used = f"{format_bytes(shm.used_bytes)} of {format_bytes(shm.total_bytes)} used, {count}"
     unused = f", {format_bytes(shm.unused_bytes)} of it not open now" if shm.unused_bytes else ""
-    yield Row("/dev/shm", f"{used}{unused}: memory that cannot be given back", "", tuple(files))
+    yield Line("/dev/shm", f"{used}{unused}: memory that cannot be given back", "", tuple(files))
     if shm.stale_bytes:
         stale = [file.path for file in shm.files if file.is_stale]
         remove = f"rm {' '.join(map(shlex.quote, stale[:3]))}{' ...' if len(stale) > 3 else ''}"
-        yield Row("!", f"{format_bytes(shm.stale_bytes)} of it is stale; unless it is read later: {remove}")
+        yield Line("!", f"{format_bytes(shm.stale_bytes)} of it is stale; unless it is read later: {remove}")
     if shm.used_bytes >= NEAR * shm.total_bytes:
-        yield Row("!", "/dev/shm is nearly full: a write to a map in it ends in SIGBUS", "red")
+        yield Line("!", "/dev/shm is nearly full: a write to a map in it ends in SIGBUS", "red")
     elif shm.total_bytes <= _CONTAINERS_SHM_BYTES:
         fix = "num_workers=0, or docker run --shm-size=8g"
-        yield Row("!", f"/dev/shm is small: DataLoader workers end in SIGBUS when it is full. {fix}")
+        yield Line("!", f"/dev/shm is small: DataLoader workers end in SIGBUS when it is full. {fix}")
 
 
-def _machine(details: Details) -> Iterator[Row]:
+def _machine(details: Details) -> Iterator[Line]:
     host, more = details.at.host, details.host
     if host.total_bytes is None:
         return
@@ -169,13 +169,13 @@ def _machine(details: Details) -> Iterator[Row]:
     if more.swap_total_bytes is not None:
         swap = f"{amount(more.swap_used_bytes)} of {format_bytes(more.swap_total_bytes)} used"
         parts.append(f"swap {swap if more.swap_total_bytes else 'none'}")
-    yield Row("machine", ", ".join(parts))
+    yield Line("machine", ", ".join(parts))
     if more.overcommit == 2:
         promised = f"{amount(more.committed_bytes)} of {amount(more.commit_limit_bytes)} are promised"
-        yield Row("", f"allocations beyond that fail (vm.overcommit_memory=2): {promised}")
+        yield Line("", f"allocations beyond that fail (vm.overcommit_memory=2): {promised}")
 
 
-def _slurm(details: Details) -> Iterator[Row]:
+def _slurm(details: Details) -> Iterator[Line]:
     slurm = details.slurm
     if slurm is None:
         return
@@ -191,11 +191,11 @@ def _slurm(details: Details) -> Iterator[Row]:
             text += "; no cgroup seen here enforces it: Slurm can kill by polled rss, or not at all"
         elif limit is not None and abs(limit - asked) > asked / 50:
             text += f"; the cgroup that counts allows {format_bytes(limit)}"
-    yield Row("Slurm", f"{job}: {text}")
+    yield Line("Slurm", f"{job}: {text}")
 
 
-def _not_known(notes: tuple[str, ...]) -> Iterator[Row]:
+def _not_known(notes: tuple[str, ...]) -> Iterator[Line]:
     if len(notes) == 1:
-        yield Row("not known", notes[0])
+        yield Line("not known", notes[0])
     elif notes:
-        yield Row("not known", f"{len(notes)} facts, first: {notes[0]}", "", notes[1:])
+        yield Line("not known", f"{len(notes)} facts, first: {notes[0]}", "", notes[1:])

@@ -20,7 +20,7 @@ _MOST_PROCESSES, _FEWEST_PROCESSES = 10, 5
 
 
 @dataclass(frozen=True)
-class Row:
+class Line:
     """`page cache  400 MB, ...`."""
 
     label: str
@@ -36,7 +36,7 @@ class Screen:
     """Content of the screen of `here` or `watch`."""
 
     title: str
-    rows: list[Row]
+    rows: list[Line]
     processes: Sequence[Process | ProcessSample] = ()
     """The most important first."""
     heading: str = ""
@@ -72,7 +72,7 @@ def draw(
     return [*head, *rows, *((line[:width], "") for line in _process_lines(screen, most)), *last]
 
 
-def _row_lines(row: Row, width: int, everything: bool, is_cut: bool = False) -> Iterator[tuple[str, str]]:
+def _row_lines(row: Line, width: int, everything: bool, is_cut: bool = False) -> Iterator[tuple[str, str]]:
     label = f"{row.label:<{_LABEL}}"
     if is_cut:
         text = f"{label}{row.text}"
@@ -113,9 +113,9 @@ def percent(part: int, whole: int | None) -> str:
     return f"{100 * part / whole:.0f}%" if part >= whole / 100 else "<1%"
 
 
-def bar(part: int, whole: int) -> Row:
+def bar(part: int, whole: int) -> Line:
     """`[####......]`, in the colour of its share."""
     share = min(1.0, part / whole)
     filled = round(_BAR * share)
     style = "red" if share >= NEAR else "yellow" if share >= _HIGH else "green"
-    return Row("", f"[{'#' * filled}{'.' * (_BAR - filled)}]", style)
+    return Line("", f"[{'#' * filled}{'.' * (_BAR - filled)}]", style)

@@ -8,7 +8,7 @@ from experiment_utils.quantities import format_bytes
 from memory.measure.cgroup import Cgroup
 from memory.measure.snapshot import Snapshot
 from memory.record.samples import Sample
-from memory.show.screen import NEAR, Row, amount, bar, percent
+from memory.show.screen import NEAR, Line, amount, bar, percent
 
 _NO_JOB = Cgroup(0, "")
 
@@ -47,7 +47,7 @@ def parts_of(sample: Sample) -> dict[str, int]:
     }
 
 
-def usage_rows(sample: Sample, limit_at: str | None, limit_text: str = "") -> Iterator[Row]:
+def usage_rows(sample: Sample, limit_at: str | None, limit_text: str = "") -> Iterator[Line]:
     """Limit, use, its parts, page cache and kills.
 
     Args:
@@ -58,35 +58,39 @@ def usage_rows(sample: Sample, limit_at: str | None, limit_text: str = "") -> It
     limit, used, available = sample.limit_bytes, sample.unreclaimable_bytes, sample.host_available_bytes
     is_host = limit_at == "host"
     place = ", all of the machine's memory" if is_host else f" at {limit_at}" if limit_at else ""
-    yield Row("limit", limit_text or ("unknown" if limit is None else f"{format_bytes(limit)}{place}"))
+    yield Line("limit", limit_text or ("unknown" if limit is None else f"{format_bytes(limit)}{place}"))
     if is_host and limit and available is not None:
         taken = max(0, limit - available)
         share = percent(taken, limit)
-        yield Row("used", f"{format_bytes(taken)} of the machine, {share}; {format_bytes(available)} left")
+        yield Line("used", f"{format_bytes(taken)} of the machine, {share}; {format_bytes(available)} left")
         yield bar(taken, limit)
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts_of(sample).items())
     if used is None:
-        yield Row("U", f"unknown; resident (rss) {amount(sample.tree_rss_bytes)}")
+        yield Line("U", f"unknown; resident (rss) {amount(sample.tree_rss_bytes)}")
     elif sample.cache_bytes is None:
         shared = "shared pages count in each"
-        yield Row("U", f"{format_bytes(used)} of the process tree ({parts}; {shared})")
+        yield Line("U", f"{format_bytes(used)} of the process tree ({parts}; {shared})")
     elif is_host or not limit:
-        yield Row("U", f"{format_bytes(used)} of this cgroup ({parts})")
+        yield Line("U", f"{format_bytes(used)} of this cgroup ({parts})")
     else:
         share, left = percent(used, limit), format_bytes(max(0, limit - used))
-        yield Row("used (U)", f"{format_bytes(used)} cannot be given back, {share} of the limit; {left} left")
+        yield Line(
+            "used (U)", f"{format_bytes(used)} cannot be given back, {share} of the limit; {left} left"
+        )
         yield bar(used, limit)
-        yield Row("", parts)
+        yield Line("", parts)
     if sample.cache_bytes is not None:
         total = (
             "" if sample.usage_bytes is None else f": usage {format_bytes(sample.usage_bytes)} includes it"
         )
-        yield Row("page cache", f"{format_bytes(sample.cache_bytes)}, given back when memory is short{total}")
+        yield Line(
+            "page cache", f"{format_bytes(sample.cache_bytes)}, given back when memory is short{total}"
+        )
     hits = f"; the limit was met {sample.limit_hits:,} times" if sample.limit_hits else ""
     if sample.oom_kills is not None or hits:
         killed = f"{sample.oom_kills or 0:,} by the kernel for memory, since this cgroup was made"
-        yield Row("kills", killed + hits, "red" if sample.oom_kills else "")
+        yield Line("kills", killed + hits, "red" if sample.oom_kills else "")
     if sample.swap_bytes:
-        yield Row("swapped", f"{format_bytes(sample.swap_bytes)} of the job")
+        yield Line("swapped", f"{format_bytes(sample.swap_bytes)} of the job")
     if limit and used is not None and used >= NEAR * limit:
-        yield Row("!", f"U is at {percent(used, limit)} of the limit, where the kernel kills", "red")
+        yield Line("!", f"U is at {percent(used, limit)} of the limit, where the kernel kills", "red")

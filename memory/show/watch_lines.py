@@ -8,7 +8,7 @@ from typing import Any
 
 from experiment_utils.quantities import format_bytes
 from memory.record.samples import Sample
-from memory.show.screen import Row, Screen, percent
+from memory.show.screen import Line, Screen, percent
 from memory.show.usage import parts_of, usage_rows
 from memory.show.watch_view import View
 
@@ -52,11 +52,14 @@ def watch_screen(view: View) -> Screen:
     sample = view.sample
     title = f"Memory of {view.title}"
     if sample is None:
-        return Screen(title, [Row("", view.ended or "no sample yet")])
+        return Screen(title, [Line("", view.ended or "no sample yet")])
     facts = {"growth": growth(view), "stage": view.stage, "GPU": _gpu(sample), "!": view.note}
     return Screen(
         title,
-        [*usage_rows(sample, view.limit_at), *(Row(label, text) for label, text in facts.items() if text)],
+        [
+            *usage_rows(sample, view.limit_at),
+            *(Line(label, text) for label, text in facts.items() if text),
+        ],
         sample.tree,
         f"Processes: {sample.processes or 0}, the largest first",
         f"{_clock(sample)}  {view.ended or 'Ctrl-C ends watching'}",

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from memory.supervision.child import CannotStart, become, end_like, start
 from memory.supervision.options import Options, parse
 from memory.supervision.process_settings import adopt_orphans, protect_supervisor
-from memory.supervision.signals import ReceivedSignal, SignalQueue
+from memory.supervision.signal_inbox import ReceivedSignal, SignalQueue
 
 _PARENT_POLL_S = 1.0
 _WAKES_BETWEEN_LOOKS = 8
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
         os._exit(2)
     adopt_orphans()
     try:
-        from memory.supervision.watch import Watch
+        from memory.supervision.watch_loop import Watch
 
         watch = Watch(options)
         protect_supervisor(watch.limit_bytes())

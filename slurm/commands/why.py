@@ -18,7 +18,7 @@ from experiment_utils.typed_here import ROOT, wrap
 from memory.explain import Advice, Explanation
 from memory.explain.verdict.advice import OF_SBATCH
 from memory.explain.verdict.text import as_text
-from memory.record.stacks import ask_all
+from memory.record.process_stacks import ask_all
 from memory.show.find_live import find_live
 from slurm.arguments import find_run, find_task, find_token_jobs, set_of
 from slurm.cluster.resources import task_bytes

@@ -16,8 +16,8 @@ import pytest
 from supervised import wait_for
 
 from memory import black_box
+from memory.record.process_stacks import ask_all
 from memory.record.stack_requests import NEAR_LIMIT, STACKS_SIGNAL, StackRequests, has_handler, hidden_path
-from memory.record.stacks import ask_all
 
 pytestmark = pytest.mark.skipif(not STACKS_SIGNAL, reason="no real-time signals here")
 ROOT = Path(__file__).parents[3]

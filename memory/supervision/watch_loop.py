@@ -25,7 +25,7 @@ from memory.supervision.outcome import beginning, ending, signal_name
 from memory.supervision.process_table import KernelLog, ProcessTable
 from memory.supervision.sampler import Clock, Look, growth_bytes_per_s, look
 from memory.supervision.sampling_interval import SLOWEST_S, next_interval_s
-from memory.supervision.signals import ReceivedSignal
+from memory.supervision.signal_inbox import ReceivedSignal
 
 RING, OUTCOME = "memory.ring", "outcome.json"
 _ANSWERS_AWAITED_S = 0.02

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from supervised import outcome_in, pid_in, python, start_supervised, supervise, wait_for
 
-import memory.supervision.watch as watch_module
+import memory.supervision.watch_loop as watch_module
 from memory.measure.cgroup import NO_CGROUP
 from memory.record.ring import RingWriter, read_ring
 from memory.record.samples import Sample
 from memory.supervision.options import Options
 from memory.supervision.outcome import ending, summary
-from memory.supervision.watch import Watch
+from memory.supervision.watch_loop import Watch
 from tests.golden_text import Golden
 
 MB = 1 << 20
