@@ -91,7 +91,7 @@ def test_broken_installation(tmp_path: Path) -> None:
 
     done = run()
     assert (done.returncode, done.stdout, done.stderr) == (4, "ran\n", "")
-    (tmp_path / "memory" / "supervision" / "watch.py").write_text("import no_such_module\n")
+    (tmp_path / "memory" / "supervision" / "watch_loop.py").write_text("import no_such_module\n")
     done = run()
     assert (done.returncode, done.stdout) == (4, "ran\n")
     assert "[mem] " in done.stderr
