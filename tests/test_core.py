@@ -198,7 +198,7 @@ def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path
 @pytest.mark.parametrize("command", [[], pytest.param(["nohup"], marks=pytest.mark.slow)])
 def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, command: list[str]) -> None:
     entry = (
-        "import sys\nfrom pathlib import Path\nfrom slurm.processes import Children, run_command\n"
+        "import sys\nfrom pathlib import Path\nfrom slurm.launch.processes import Children, run_command\n"
         "with Children() as children:\n"
         "    children.start(run_command(Path(sys.argv[1]), quiet=True), quiet=True)\n    children.wait()\n"
     )
