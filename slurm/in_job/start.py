@@ -1,4 +1,4 @@
-"""The name that jobs submitted by earlier versions unpickle; see `slurm.queue.job_entry`."""
+"""The name that jobs unpickle, in this code and in copies of earlier code; see `slurm.queue.job_entry`."""
 
 from slurm.queue.job_entry import start
 

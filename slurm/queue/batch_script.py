@@ -8,6 +8,7 @@ our own, and the script's first lines link them to the name that only the job kn
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -56,6 +57,7 @@ def write_pickles(submission: Submission, array: Array) -> None:
 
     from slurm.queue.job_entry import start, word_for
 
+    importlib.import_module(start.__module__)  # else it would be pickled as code
     folder = submitit_folder(submission)
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)

@@ -35,6 +35,9 @@ def start(word: str) -> NoReturn:
         os._exit(2)
 
 
+start.__module__ = "slurm.in_job.start"  # its name in pickles: copies of earlier code have no other
+
+
 def snapshot_of(word: str) -> str | None:
     """The folder of code that the submission is to run with.
 

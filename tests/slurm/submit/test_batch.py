@@ -425,10 +425,10 @@ def test_a_job_finds_its_pickle_though_its_submitter_is_gone(
 ) -> None:
     """The script itself links it: run as a job, with a module in place of ours that says what it was told."""
     submit_all(plans[:2])
-    (tmp_path / "slurm" / "queue").mkdir(parents=True)
-    for name in ("__init__.py", "queue/__init__.py"):
+    (tmp_path / "slurm" / "in_job").mkdir(parents=True)
+    for name in ("__init__.py", "in_job/__init__.py"):
         (tmp_path / "slurm" / name).touch()
-    (tmp_path / "slurm" / "queue" / "job_entry.py").write_text("def start(word):\n    print('told', word)\n")
+    (tmp_path / "slurm" / "in_job" / "start.py").write_text("def start(word):\n    print('told', word)\n")
     text = Path(cluster.jobs[0]["script"]).read_text().replace(str(ROOT), str(tmp_path))
     srun = cluster.bin / "srun"
     srun.write_text(SRUN)
