@@ -25,8 +25,8 @@ def _gpu(s: Signals) -> str:
 
 def _gpu_cause(s: Signals) -> tuple[str | None, str]:
     """The cause of a GPU without room, and what says so."""
-    if s.gpu_leak_bytes:
-        return "leak", f"tensors on it grew by {format_bytes(s.gpu_leak_bytes)} a step (memory.jsonl)"
+    if s.gpu_leak:
+        return "leak", s.gpu_leak.line
     if s.gpu is None:
         return None, "no number says what held it"
     asked, idle, total = s.gpu.asked_bytes, s.gpu.unallocated_bytes, s.gpu.total_bytes
