@@ -151,7 +151,7 @@ class Signals:
     error: OwnError = OwnError()
     gpu: GpuMessage | None = None
     gpu_leak: Leaking | None = None
-    """Of tensors on the GPU, by the run's own watch."""
+    """Leak of tensors on the GPU, by the run's own watch."""
     said: dict[str, Said] = field(default_factory=dict)
     """By kind of `log_patterns.MANAGERS`."""
     slurm: SlurmRows = SlurmRows()
