@@ -85,6 +85,8 @@ def _largest_jump(points: Sequence[tuple[float, int]]) -> int:
 
 def _least_fifth(points: Sequence[tuple[float, int]]) -> float:
     (begin_s, foot), (end_s, top) = points[0], points[-1]
+    if end_s <= begin_s:
+        return 0.0
     times = [time_s for time_s, _ in points]
 
     def at(time_s: float) -> float:
@@ -94,11 +96,7 @@ def _least_fifth(points: Sequence[tuple[float, int]]) -> float:
         return before + (amount - before) * min(1.0, max(0.0, part))
 
     borders = [at(begin_s + (end_s - begin_s) * part / 5) for part in range(6)]
-    return (
-        5 * min(after - before for before, after in pairwise(borders)) / (top - foot)
-        if end_s > begin_s
-        else 0.0
-    )
+    return 5 * min(after - before for before, after in pairwise(borders)) / (top - foot)
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,7 @@ ROWS = (
     TableRow(
         "neighbours",
         "U was near the limit, and half of it, or most of its last rise, belonged to others in the cgroup; "
-        "or the "
-        "limit of a cgroup above was met, and the run's own was not",
+        "or the limit of a cgroup above was met, and the run's own was not",
         _neighbours,
         first(lambda s: "Others filled a cgroup above, whose limit is for all in it" * bool(s.limit_above),
               "{neighbours.share:.0%} of what counted against the limit belonged to no process of this run"),
