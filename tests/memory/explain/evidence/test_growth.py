@@ -40,7 +40,7 @@ def leak(mb: float, *, since: int = 100) -> dict[str, Any]:
         ([100 + 5 * at for at in range(160)], killed(**oom()), "1.0 MB a step"),
         ([100 + 0.5 * at for at in range(160)], outcome(), "102 KB a step"),
         ([100 + 0.5 * at for at in range(160)], killed(**oom()), None),
-        ([min(900, 100 + 40 * at) for at in range(160)], killed(**oom()), None),
+        ([900 - 800 * 0.98**at for at in range(160)], killed(**oom()), None),
         ([100 + 5 * at for at in range(8)], killed(**oom()), None),
     ],
     ids=["leak", "small and alive", "too small for the death", "levels off", "too few"],
