@@ -164,6 +164,6 @@ def _next(evidence: Evidence, slurm: SlurmFacts | None) -> str:
     if evidence.path != Path(os.devnull):
         return f"python -m memory report {shlex.quote(str(evidence.path))}"
     if job is None or job.badness != NOT_OVER:
-        return "python -m memory run --output DIR -- COMMAND   (samples the next one from outside)"
+        return "python -m memory run --output DIR -- COMMAND   (samples the next run)"
     waits = f"squeue --start --job {job.row.job}   (when it can begin)"
     return waits if job.row.state == "PENDING" else f"python -m memory watch --job {job.row.job}"

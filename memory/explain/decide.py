@@ -125,8 +125,7 @@ def _doubts(s: Signals, end: Finding, findings: list[Finding]) -> tuple[str, ...
         and s.victim is not None and s.victim.is_main and s.signal != "SIGKILL",
         f"status.json says done, yet {how}": s.state == "done" and (s.signal or s.exit_code > 0),
         f"U was seen at {100 * s.peak_share:.0f}% of the limit at most: it rose faster than it was sampled, "
-        f"or "
-        "another cgroup's limit was met": end.verdict == "oom_cgroup" and s.kills == "counted" and is_low,
+        "or another cgroup's limit was met": end.verdict == "oom_cgroup" and s.kills == "counted" and is_low,
     }  # fmt: skip
     of_memory = (*_FOR_MEMORY, "oom_gpu", "shm_full")
     rivals = {

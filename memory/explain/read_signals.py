@@ -10,7 +10,7 @@ from typing import Any
 from experiment_utils.json_values import at_path, mapping, mappings, seconds, text, texts, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.evidence.gpu_message import gpu_message, recorded_device
-from memory.explain.evidence.growth import cache_per_anon, last_rise, leak_seen, step_of
+from memory.explain.evidence.growth import cache_per_anon, last_rise, leak_seen, reported_leaks, step_ends
 from memory.explain.evidence.log_patterns import MANAGERS, line_of
 from memory.explain.evidence.own_error import OwnError, own_error
 from memory.explain.evidence.process_memory import known_processes, neighbours, victim_of, workers
@@ -47,7 +47,7 @@ def read_signals(facts: RunFacts) -> Signals:
         "kill_count": kills,
         "victim": victim,
         "victim_is_named": bool(facts.outcome.get("victim")) or error.pid in known_processes(facts)[0] - {0},
-        "has_made_a_step": any(r.get("event") == "end" and step_of(r) is not None for r in facts.records),
+        "has_made_a_step": bool(step_ends(facts)),
         "parts": _parts(facts),
         "rise": rise,
         "rose_by": _rose_by(facts),
@@ -61,7 +61,7 @@ def read_signals(facts: RunFacts) -> Signals:
         "swap_rose_bytes": max(swap) - swap[0] if swap else 0,
         "error": error,
         "gpu": gpu,
-        "gpu_leak_bytes": _gpu_leak(facts),
+        "gpu_leak": reported_leaks(facts).get("gpu"),
         "said": _said(facts),
         "slurm": rows,
     }
@@ -240,13 +240,6 @@ def _shared_memory(facts: RunFacts) -> SharedMemory:
         used_bytes=used,
         total_bytes=size,
     )
-
-
-def _gpu_leak(facts: RunFacts) -> int:
-    """Growth of tensors on the GPU in bytes a step, if the run's own watch calls it a leak."""
-    looks = (mapping(record.get("leak")) for record in reversed(facts.records))
-    leak = mapping(next(filter(None, looks), {}).get("gpu"))
-    return (unsigned(leak.get("slope_bytes_per_step")) or 0) if leak.get("is_leak") is True else 0
 
 
 def _said(facts: RunFacts) -> dict[str, Said]:

@@ -150,8 +150,8 @@ class Signals:
     # What was said
     error: OwnError = OwnError()
     gpu: GpuMessage | None = None
-    gpu_leak_bytes: int = 0
-    """Growth of tensors on the GPU a step, by the run's own watch."""
+    gpu_leak: Leaking | None = None
+    """Leak of tensors on the GPU, by the run's own watch."""
     said: dict[str, Said] = field(default_factory=dict)
     """By kind of `log_patterns.MANAGERS`."""
     slurm: SlurmRows = SlurmRows()

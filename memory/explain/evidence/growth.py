@@ -11,9 +11,11 @@ from typing import Any
 from experiment_utils.json_values import at_path, mapping, seconds, text, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.evidence.run_facts import RunFacts
+from memory.leaks.detector import find_leak
 
 _JUMP_S, _LOAD_S = 2.0, 30.0
 _DIP, _NOISE = 0.15, 0.02
+_WATCHED = {"anon": "", "shmem": " of shared memory", "gpu": " of tensors on its GPU"}
 _GOOD_PART = 0.1
 """Part of the limit that a leak must make up."""
 _LEAST_S, _LASTING_S = 5.0, 600.0
@@ -83,6 +85,8 @@ def _largest_jump(points: Sequence[tuple[float, int]]) -> int:
 
 def _least_fifth(points: Sequence[tuple[float, int]]) -> float:
     (begin_s, foot), (end_s, top) = points[0], points[-1]
+    if end_s <= begin_s:
+        return 0.0
     times = [time_s for time_s, _ in points]
 
     def at(time_s: float) -> float:
@@ -92,11 +96,7 @@ def _least_fifth(points: Sequence[tuple[float, int]]) -> float:
         return before + (amount - before) * min(1.0, max(0.0, part))
 
     borders = [at(begin_s + (end_s - begin_s) * part / 5) for part in range(6)]
-    return (
-        5 * min(after - before for before, after in pairwise(borders)) / (top - foot)
-        if end_s > begin_s
-        else 0.0
-    )
+    return 5 * min(after - before for before, after in pairwise(borders)) / (top - foot)
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,13 @@ class Leaking:
     confidence: str = "likely"
     is_by_time: bool = False
     """Seen by time alone: a load that is even looks the same."""
+    bytes: int = 0
+    """Growth since it began, by the run's own report."""
 
 
 def leak_seen(facts: RunFacts) -> Leaking | None:
-    """A leak: reported by the run itself, else an even rise over time."""
-    return _reported(facts) or _by_time(facts)
+    """A leak: reported by the run itself, else by step in its stage records, else an even rise over time."""
+    return _reported(facts) or _by_step(facts) or _by_time(facts)
 
 
 def step_of(record: dict[str, Any]) -> int | None:
@@ -121,20 +123,55 @@ def step_of(record: dict[str, Any]) -> int | None:
     return unsigned(at_path(record, "facts.step"))
 
 
-def _reported(facts: RunFacts) -> Leaking | None:
-    """The run's own watch. In a run that died only if the leak makes up a good part of the limit."""
+def step_ends(facts: RunFacts) -> list[dict[str, Any]]:
+    """Records of the ends of stages that name their step, by time."""
+    return [each for each in facts.records if each.get("event") == "end" and step_of(each) is not None]
+
+
+def reported_leaks(facts: RunFacts) -> dict[str, Leaking]:
+    """Leaks in the last report of the run's own watch: `anon`, `shmem`, `gpu`."""
     last: dict[str, Any] = next((r for r in reversed(facts.records) if mapping(r.get("leak"))), {})
-    leak = mapping(last.get("leak"))
-    slope, since = (unsigned(leak.get(name)) for name in ("slope_bytes_per_step", "since_step"))
-    step = step_of(last)
-    if leak.get("is_leak") is not True or not slope or since is None or step is None:
-        return None
+    found, step, report = {}, step_of(last), mapping(last.get("leak"))
+    for kind, what in _WATCHED.items():
+        leak = report if kind == "anon" else mapping(report.get(kind))
+        slope, since = (unsigned(leak.get(name)) for name in ("slope_bytes_per_step", "since_step"))
+        if leak.get("is_leak") is not True or not slope or since is None or step is None:
+            continue
+        rate, holder = f"{format_bytes(slope)}{what} a step", text(leak.get("holder"))
+        line = f"the run itself reported a leak after stage {text(last.get('stage'))} step {step:,}: {rate}"
+        line += f"{f' in {holder}' if holder else ''}, since step {since:,} (memory.jsonl)"
+        found[kind] = Leaking(rate, line, bytes=slope * max(0, step - since))
+    return found
+
+
+def _reported(facts: RunFacts) -> Leaking | None:
+    """The run's own watch. A leak on the GPU fills no memory of the host."""
+    found = reported_leaks(facts).items()
+    return next((leak for kind, leak in found if _is_enough(facts, leak.bytes * (kind != "gpu"))), None)
+
+
+def _is_enough(facts: RunFacts, grown: int) -> bool:
+    """Whether a leak matters: in a run that died only if it makes up a good part of the limit."""
     is_dead = bool(facts.signal or facts.kills or facts.vanished)
-    if is_dead and slope * (step - since) < _GOOD_PART * (facts.limit_bytes or 0):
+    return not is_dead or grown >= max(1, _GOOD_PART * (facts.limit_bytes or 0))
+
+
+def _by_step(facts: RunFacts) -> Leaking | None:
+    """Anon at the ends of the stage that names a step most often."""
+    by_stage: dict[str, list[tuple[int, int]]] = {}
+    for record in step_ends(facts):
+        anon = unsigned(at_path(record, "snapshot.anon_bytes"))
+        if anon is not None:
+            by_stage.setdefault(text(record.get("stage")), []).append((step_of(record) or 0, anon))
+    stage, points = max(by_stage.items(), key=lambda each: len(each[1]), default=("", []))
+    points.sort()
+    found = find_leak([step for step, _ in points], [anon for _, anon in points])
+    slope = found.slope_bytes_per_step or 0.0
+    if not found.is_significant or not _is_enough(facts, int(slope * (points[-1][0] - points[0][0]))):
         return None
-    rate, holder = f"{format_bytes(slope)} a step", text(leak.get("holder"))
-    line = f"the run itself reported a leak after stage {text(last.get('stage'))} step {step:,}: {rate}"
-    return Leaking(rate, f"{line}{f' in {holder}' if holder else ''}, since step {since:,} (memory.jsonl)")
+    (first, low), (last, high) = points[0], points[-1]
+    line = f"anon after stage {stage}: {format_bytes(low)} at step {first:,}, {format_bytes(high)} at step "
+    return Leaking(f"{format_bytes(slope)} a step", f"{line}{last:,}, {len(points)} records (memory.jsonl)")
 
 
 def _by_time(facts: RunFacts) -> Leaking | None:
@@ -143,10 +180,7 @@ def _by_time(facts: RunFacts) -> Leaking | None:
     Two loads with a pause between them have no even rate: in each fifth of the time about a fifth must come.
     A run of experiments.py repeats its work from the end of its first step on.
     """
-    ends = (
-        record for record in facts.records if record.get("event") == "end" and step_of(record) is not None
-    )
-    first_s = next((seconds(record.get("time_s")) or 0.0 for record in ends), float("inf"))
+    first_s = next((seconds(end.get("time_s")) or 0.0 for end in step_ends(facts)), float("inf"))
     since_s = first_s if facts.is_ours and facts.records else 0.0
     points = [p for p in facts.series("anon_bytes") or facts.u_series if p[0] >= since_s]
     whole = last_rise(points)

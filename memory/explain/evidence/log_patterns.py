@@ -51,13 +51,11 @@ MANAGERS = _table(
      "slurmstepd 17.11 to 25.11, task_cgroup_memory.c"),
     ("slurm_oom", _SLURM + r"\S+: tasks? [^:\n]{1,80}: Out Of Memory", "srun, launch.c"),
     ("slurm_oom", _SLURM + r"(?:(?:Step|Job|step|job)[^\n]{0,40} (?:hit|exceeded|Exceeded) \w* ?memory limit "
-                           r"at"
-     r"|Exceeded (?:step|job) memory limit at some point)[^\n]*", "slurmstepd 2.6 to 19.05"),
+     r"at|Exceeded (?:step|job) memory limit at some point)[^\n]*", "slurmstepd 2.6 to 19.05"),
     ("slurm_oom", r"^State: OUT_OF_MEMORY\b[^\n]*|" + _PASTED + r"OUT_OF_ME[A-Z+]*[^\n]*", "seff; sacct, "
     "pasted"),
     ("slurm_poll", _SLURM + r"(?:StepId=\S+|Step \S+|Job \S+|JobId=\S+) exceeded (?:job |step |virtual "
-                            r")?memory "
-     r"limit(?: \((?P<used>\d+)\s*>\s*(?P<limit>\d+)\))?, being killed", "slurmd, jobacct_gather.c, "
+     r")?memory limit(?: \((?P<used>\d+)\s*>\s*(?P<limit>\d+)\))?, being killed", "slurmd, jobacct_gather.c, "
      "OverMemoryKill"),
     ("slurm_timeout", _SLURM + _CANCELLED + r" DUE TO TIME LIMIT[^\n]*", "slurmstepd"),
     ("slurm_timeout", r"^State: TIMEOUT\b[^\n]*|" + _PASTED + r"TIMEOUT\b[^\n]* \d{1,3}:\d{1,3}\b[^\n]*",
@@ -83,39 +81,31 @@ MANAGERS = _table(
      "get"),
     ("container_oom", r'^[ \t]*"OOMKilled": true\b[^\n]*', "docker inspect, podman inspect"),
     ("container_oom", _LINE + r"\S{1,120}\.(?:service|scope): (?:A process of this unit has been killed by "
-                              r"the OOM"
-     r" killer|Failed with result 'oom-kill')[^\n]*|^[ \t]*Active: failed \(Result: oom-kill\)[^\n]*",
+     r"the OOM killer|Failed with result 'oom-kill')[^\n]*|^[ \t]*Active: failed \(Result: oom-kill\)[^\n]*",
      "systemd, journalctl"),
     ("container_oom", _LINE + r"(?:(?:=>> )?PBS: [^\n]*Cgroup[^\n]*mem\w* limit|(?:Killed )?Cgroup "
-                              r"mem(?:ory)? limit"
-     r" exceeded\b)[^\n]*", "PBS Pro, cgroup hook"),
+     r"mem(?:ory)? limit exceeded\b)[^\n]*", "PBS Pro, cgroup hook"),
     ("container_oom", _LINE + r"OutOfMemoryError: Container killed due to memory usage[^\n]*|^Memory limit "
-                              r"of \S+ "
-     r"\S+ exceeded with[^\n]*", "AWS Batch, Google Cloud Run"),
+     r"of \S+ \S+ exceeded with[^\n]*", "AWS Batch, Google Cloud Run"),
     ("memory_daemon", _LINE + r"systemd-oomd(?:\[\d+\]: Killed \S+ due to| killed (?:some|\d+) "
                               r"process)[^\n]*",
      "systemd-oomd, oomd-manager.c; systemd, unit.c"),
     ("memory_daemon", _LINE + r"earlyoom(?:\[\d+\])?: sending SIG(?:TERM|KILL) to process[^\n]*", "earlyoom, "
     "kill.c"),
     ("memory_daemon", r"^[ \t]*(?:[\w.]+\.)?(?:OutOfMemoryError: Task was killed due to the node running low "
-                      r"on"
-     r" memory|RayOutOfMemoryError: More than \d+% of the memory)[^\n]*", "Ray 1 and 2"),
+     r"on memory|RayOutOfMemoryError: More than \d+% of the memory)[^\n]*", "Ray 1 and 2"),
     ("memory_daemon", _LABEL + r"[^\n]{0,120}\d+ Workers \(tasks / actors\) killed due to memory pressure "
-                               r"\(OOM\)"
-     r"[^\n]*", "raylet, node_manager.cc"),
+     r"\(OOM\)[^\n]*", "raylet, node_manager.cc"),
     ("memory_daemon", _LABEL + r"[^\n]{0,60}distributed\.nanny[^\n]{0,40} WARNING - Worker [^\n]* exceeded "
-                               r"\d+% "
-     r"memory budget[^\n]*", "Dask nanny, from 2021"),
+     r"\d+% memory budget[^\n]*", "Dask nanny, from 2021"),
     ("memory_daemon", r"^[ \t]*(?:\S[^\n]{0,60})?The node was low on resource: memory\b[^\n]*", "kubelet, "
     "eviction"),
     ("manager_poll", r"^[ \t]*(?:Error from \S+: )?Job has gone over (?:cgroup )?memory limit", "HTCondor"),
     ("manager_poll", r"^[ \t]*(?:\S[^\n]{0,80}; )?TERM_MEMLIMIT\b[^\n]*", "LSF"),
     ("manager_poll", r"^[ \t]*=>> PBS: (?:job killed: p?v?mem [^\n]*exceeded limit|[^\n]*exceeded (?:mem"
-                     r"|memory) "
-     r"limit)[^\n]*", "PBS, Torque"),
+     r"|memory) limit)[^\n]*", "PBS, Torque"),
     ("manager_poll", _LINE + r"(?:is running \S* ?beyond (?:the )?'?(?:physical|PHYSICAL|virtual|VIRTUAL)'? "
-                             r"memory "
-     r"limit|Container killed by YARN for exceeding)[^\n]*", "YARN, Spark"),
+     r"memory limit|Container killed by YARN for exceeding)[^\n]*", "YARN, Spark"),
     ("manager_timeout", r"^[ \t]*(?:=>> PBS: job killed: (?:walltime|cput)\b[^\n]*exceeded limit"
      r"|(?:\S[^\n]{0,80}; )?TERM_(?:RUN|CPU)LIMIT\b)[^\n]*", "PBS, LSF"),
     # SIGKILL as launchers and shells write it: nothing of these says who sent it
@@ -146,8 +136,7 @@ ERRORS = _table(
      r"|received by PID (?P<pid2>\d{1,11}).{0,9}SIGBUS|SIGBUS received|<Signals\.SIGBUS: 7>"
      r"|exit codes of the workers are \{SIGBUS\(", "torch, joblib, subprocess"),
     ("worker_died", r"DataLoader worker \(pid\(s\) (?P<pid>\d{1,11})[\d, ]*\) exited unexpectedly"
-                    r"|BrokenProcessPool"
-     r"|A (?:worker )?process in the process pool was terminated abruptly"
+     r"|BrokenProcessPool|A (?:worker )?process in the process pool was terminated abruptly"
      r"|DataLoader worker \(pid (?P<pid2>\d{1,11})\) is killed by signal"
      r"|One of the subprocesses has abruptly died|\bKilledWorker\b|\bWorkerCrashedError\b",
      "torch, concurrent.futures, datasets, Dask, Ray"),
@@ -167,8 +156,7 @@ ERRORS = _table(
     ("gpu_cache", r"No available memory for the cache blocks|larger than the (?:maximum number of tokens "
                   r"that can be "
      r"stored in KV cache|available KV cache memory)|Free memory on device[^\n]* is less than desired GPU "
-     r"memory "
-     r"utilization", "vLLM, kv_cache_utils.py"),
+     r"memory utilization", "vLLM, kv_cache_utils.py"),
     # /dev/shm and disks
     ("worker_bus", r"[Bb]us error encountered in worker|insufficient shared memory \(shm\)", "torch"),
     ("shm_full", r"(?:Error while )?creating shared memory segment (?:/dev/shm/)?nccl", "NCCL 2"),
@@ -178,8 +166,7 @@ ERRORS = _table(
      r"(?:/torch_|shared memory|/dev/shm)", "torch, MapAllocator.cpp"),
     ("bus_error", r"\b[Bb]us error\b|\bSIGBUS\b", "shells"),
     ("disk_full", r"(?:No space left on device|\[Errno 28\]|Disk quota exceeded|PytorchStreamWriter failed "
-                  r"writing)"
-     r"[^\n]*", "C library, CPython, torch"),
+     r"writing)[^\n]*", "C library, CPython, torch"),
     # Refused allocations
     ("maps_used_up", r"unable to mmap [^\n]*Cannot allocate memory", "torch: vm.max_map_count"),
     ("memory_error", r"^(?:[\w.]+\.)?(?:_Array|Arrow)?MemoryError\b[^\n]*", "CPython, NumPy, Arrow"),

@@ -96,8 +96,7 @@ ROWS = (
     TableRow(
         "neighbours",
         "U was near the limit, and half of it, or most of its last rise, belonged to others in the cgroup; "
-        "or the "
-        "limit of a cgroup above was met, and the run's own was not",
+        "or the limit of a cgroup above was met, and the run's own was not",
         _neighbours,
         first(lambda s: "Others filled a cgroup above, whose limit is for all in it" * bool(s.limit_above),
               "{neighbours.share:.0%} of what counted against the limit belonged to no process of this run"),
@@ -152,7 +151,8 @@ ROWS = (
         None, "too_small", "stage u", "cheapest_first",
     ),
     TableRow(
-        "leak", "the run's own watch found it; or anon grew alike in each fifth of its last rise",
+        "leak", "the run's own watch found it, anon grew by step in stage records, or "
+        "alike in each fifth of its last rise",
         lambda s: NO if s.leak is None else s.leak.confidence, "Memory grew steadily, by {leak.rate}",
         None, "leak", "leak stage", "find_holder more_memory_if_dead",
         or_else=lambda s: ("growth",) * (s.was_killed and s.leak is not None and s.leak.is_by_time),

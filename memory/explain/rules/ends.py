@@ -229,8 +229,7 @@ ROWS = (
         "slurmd's line of its poll (OverMemoryKill); or that setting, and RSS at 95% of the request",
         _polled,
         "Slurm's poll killed it (OverMemoryKill): RSS, in which mapped files count once for each process, "
-        "was "
-        "above what it had requested",
+        "was above what it had requested",
         "killed_from_outside", "rss_polling", "slurm_poll polled peak counters ended",
         "read_less smaller_steps no_workers more_memory", "seen",
     ),

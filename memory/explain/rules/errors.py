@@ -25,8 +25,8 @@ def _gpu(s: Signals) -> str:
 
 def _gpu_cause(s: Signals) -> tuple[str | None, str]:
     """The cause of a GPU without room, and what says so."""
-    if s.gpu_leak_bytes:
-        return "leak", f"tensors on it grew by {format_bytes(s.gpu_leak_bytes)} a step (memory.jsonl)"
+    if s.gpu_leak:
+        return "leak", s.gpu_leak.line
     if s.gpu is None:
         return None, "no number says what held it"
     asked, idle, total = s.gpu.asked_bytes, s.gpu.unallocated_bytes, s.gpu.total_bytes
@@ -158,8 +158,7 @@ ROWS = (
         _bus,
         lambda s: f"SIGBUS ended it{', though /dev/shm had room' * _had_room(s)}: "
         f"{'/dev/shm was full, or ' * (not _had_room(s))}a file that was mapped has been cut short since, or "
-        f"its "
-        "disk is full or failed",
+        "its disk is full or failed",
         lambda s: "failed" if _had_room(s) else "shm_full",
         lambda s: "truncated_file" if _had_room(s) else "shmem",
         f"error shm {_AT_END}", "no_workers larger_shm whole_files", "signalled",
@@ -181,8 +180,7 @@ ROWS = (
         "pinned_memory", "`CUDA error: out of memory` out of pin_memory or cudaHostAlloc",
         lambda s: _error(s, "pinned_memory", most=LIKELY),
         "The host refused page-locked memory (cudaHostAlloc, in pin_memory), unless an earlier error of the "
-        "GPU "
-        "was reported late",
+        "GPU was reported late",
         "memory_error", None, f"error u {_AT_END}", "pinned_memory", "main",
     ),
     TableRow(

@@ -174,8 +174,7 @@ ADVICE: dict[str, Pairs | Callable[[Signals], Iterable[Advice]]] = {
          "sysctl vm.overcommit_memory; ulimit -a; free -h"),
     ),
     "arrays": (("hold data in NumPy arrays or tensors, not in Python lists or dicts: reading an object "
-                "writes "
-                "its reference count, and the write copies its page", ""),),
+                "writes its reference count, and the write copies its page", ""),),
     "ask_kernel": (("{job_id}: ask Slurm about each step", f"{_SACCT},MaxRSS,ReqMem"),
                    ("the kernel's log names what it killed", "dmesg -T | grep -i 'killed process'")),
     "ask_sender": (("ask who sends it: an administrator, a service, scancel", _SACCT), (_RESUME, "")),

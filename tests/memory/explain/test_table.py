@@ -11,6 +11,7 @@ import pytest
 
 from memory.explain.decide import find
 from memory.explain.evidence.gpu_message import GpuMessage
+from memory.explain.evidence.growth import Leaking
 from memory.explain.evidence.log_patterns import MANAGERS
 from memory.explain.evidence.own_error import OwnError
 from memory.explain.evidence.run_facts import RunFacts
@@ -63,7 +64,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 """Rows that no recording has; tests of accounting have the row of notes."""
 CAUSES: dict[str, tuple[str, dict[str, Any]]] = {
     "neighbours": ("machine_full", COUNTED | {"limit_at": "host", "peak_of_host": 0.2}),
-    "leak": ("gpu_full", gpu() | {"gpu_leak_bytes": 1 << 20}),
+    "leak": ("gpu_full", gpu() | {"gpu_leak": Leaking("1 MB a step", "line")}),
     "neighbours of the GPU": ("gpu_full", gpu(total=16 * GB, others=12 * GB)),
     "fragmentation": ("gpu_full", gpu(asked=GB, unallocated=2 * GB, total=16 * GB)),
     "size": ("gpu_full", gpu(asked=20 * GB, total=16 * GB)),
