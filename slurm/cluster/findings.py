@@ -94,8 +94,8 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             MIND, "memory", "limited by RSS that slurmd polls (OverMemoryKill), with mapped files in it: a "
             "run that maps more than its --mem is killed though it needs far less",
-            "nothing for reader=auto, which reads with pread there; dataset.reader=mmap would be killed. "
-            "slurm.mem=auto leaves out mapped libraries: give slurm.mem 0.5 GB more than the plan needs",
+            "nothing for reader=auto, which reads with pread there, and slurm.mem=auto, which adds mapped "
+            "libraries; dataset.reader=mmap would be killed",
         )  # fmt: skip
         return
     plugin, task = cluster.setting("CgroupPlugin"), cluster.setting("TaskPlugin").lower()

@@ -25,6 +25,7 @@ from conf.by_model import settle
 from conf.schema import Slurm
 from experiment_utils.quantities import counted, format_count, format_duration, format_limit, parse_duration
 from memory import format_bytes
+from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster.facts import Cluster, Partition
 from slurm.cluster.options import GPUS_OTHERWISE, MEMORY_OTHERWISE, read_options
@@ -87,7 +88,8 @@ def ask(
     open_options, _ = read_options(wanted.options)
     tasks_per_node = ranks_per_node(wanted)
     tasks, cpus = wanted.nodes * tasks_per_node, cpus_per_task(config, wanted)
-    mem_bytes, how_mem = _memory(config, wanted, plan, partitions, tasks_per_node)
+    polled_bytes = LIBRARIES_MAPPED.in_bytes if cluster.counts_rss else 0
+    mem_bytes, how_mem = _memory(config, wanted, plan, partitions, tasks_per_node, polled_bytes)
     if any(name in open_options for name in MEMORY_OTHERWISE):
         mem_bytes, how_mem = None, "slurm.options"
     limit_s, expected_s, how_time, is_asked = _time(wanted, plan, partitions, tasks, speeds or Speeds())
@@ -226,8 +228,14 @@ def node_bytes(partitions: Sequence[Partition]) -> int | None:
 
 
 def _memory(
-    config: Config, wanted: Slurm, plan: Plan | None, partitions: Sequence[Partition], ranks: int
+    config: Config,
+    wanted: Slurm,
+    plan: Plan | None,
+    partitions: Sequence[Partition],
+    ranks: int,
+    polled_bytes: int,
 ) -> tuple[int | None, str]:
+    """(--mem, how it is known). polled_bytes: what Slurm's poll of RSS counts besides the estimate."""
     if wanted.mem is None:
         return None, "what the cluster gives (slurm.mem=null)"
     if wanted.mem != AUTO:
@@ -239,9 +247,9 @@ def _memory(
     # A plan that was made for all ranks tells what those on one node need together.
     apart = 1 if plan.budget.ranks > 1 else ranks
     beside = runs_beside(wanted)
-    needed = apart * beside * estimate.resumed_bytes
-    asked = task_bytes(apart * recommended_mem(estimate, margin), beside)
-    how = f"estimate {format_bytes(needed)} + {margin:.0%}"
+    needed = apart * beside * (estimate.resumed_bytes + polled_bytes)
+    asked = task_bytes(apart * (recommended_mem(estimate, margin) + polled_bytes), beside)
+    how = f"estimate {format_bytes(needed)} + {margin:.0%}" + (", libraries count" if polled_bytes else "")
     most, whose = room_bytes(wanted, partitions)
     if most is not None and needed <= most < asked:
         return most, f"{how}, at most {whose}"

@@ -17,6 +17,7 @@ from tiny_run import tiny_config
 
 from conf.schema import Slurm
 from experiment_utils.errors import UserError
+from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
 from slurm.cluster.resources import setup_lines
@@ -98,6 +99,12 @@ def answer(text: str) -> Any:
     from memory.accounting.sacct import Answer
 
     return Answer(0, text)
+
+
+def test_mapped_libraries_are_added_where_rss_is_polled(tmp_path: Path) -> None:
+    limited, polled = (asked(tmp_path, recorded(version)).options["mem"] for version in ("23.02", "20.11"))
+    added_bytes = (int(polled.removesuffix("M")) - int(limited.removesuffix("M"))) * MB
+    assert added_bytes == pytest.approx(LIBRARIES_MAPPED.in_bytes, abs=MB)
 
 
 def test_other_memory_options_take_the_place_of_mem(tmp_path: Path) -> None:
