@@ -10,7 +10,14 @@ from typing import Any
 from experiment_utils.json_values import at_path, mapping, mappings, seconds, text, texts, unsigned
 from experiment_utils.quantities import format_bytes
 from memory.explain.evidence.gpu_message import gpu_message, recorded_device
-from memory.explain.evidence.growth import cache_per_anon, last_rise, leak_seen, reported_leaks, step_ends
+from memory.explain.evidence.growth import (
+    cache_per_anon,
+    last_rise,
+    leak_seen,
+    reported_leaks,
+    step_ends,
+    step_of,
+)  # fmt: skip
 from memory.explain.evidence.log_patterns import MANAGERS, line_of
 from memory.explain.evidence.own_error import OwnError, own_error
 from memory.explain.evidence.process_memory import known_processes, neighbours, victim_of, workers
@@ -47,7 +54,7 @@ def read_signals(facts: RunFacts) -> Signals:
         "kill_count": kills,
         "victim": victim,
         "victim_is_named": bool(facts.outcome.get("victim")) or error.pid in known_processes(facts)[0] - {0},
-        "has_made_a_step": bool(step_ends(facts)),
+        "has_made_a_step": any(step_of(each) for each in step_ends(facts)),
         "parts": _parts(facts),
         "rise": rise,
         "rose_by": _rose_by(facts),

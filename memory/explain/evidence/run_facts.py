@@ -8,7 +8,7 @@ import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import mode
 from typing import Any
 
@@ -180,11 +180,14 @@ class RunFacts:
 
     @cached_property
     def frames(self) -> list[Frame]:
-        """Its stack near the limit, innermost first, in the stage in which it ended."""
+        """Its stack near the limit, innermost first, in the stage in which it ended, or its last pieces."""
         known = [(path, _BOX.match(path.name)) for path in self.evidence.black_boxes]
         boxes = [path for path, box in known if box is None or int(box[1]) == self.newest.number]
-        begun = self.open_stages or [record for record in self.records if record.get("event") == "begin"]
-        return frames(boxes, (seconds(begun[-1].get("time_s")) if begun else None) or 0.0)
+        begun = [record for record in self.records if record.get("event") == "begin"]
+        last = (self.open_stages or begun or [{}])[-1].get("stage")
+        pieces = list(takewhile(lambda record: record.get("stage") == last, reversed(begun)))
+        since = (pieces or self.open_stages or begun or [{}])[-1]
+        return frames(boxes, seconds(since.get("time_s")) or 0.0)
 
     @cached_property
     def open_stages(self) -> list[dict[str, Any]]:

@@ -154,7 +154,7 @@ ROWS = (
         "leak", "the run's own watch found it, anon grew by step in stage records, or "
         "alike in each fifth of its last rise",
         lambda s: NO if s.leak is None else s.leak.confidence, "Memory grew steadily, by {leak.rate}",
-        None, "leak", "leak stage", "find_holder more_memory_if_dead",
+        None, "leak", "leak stage stack", "find_holder more_memory_if_dead",
         or_else=lambda s: ("growth",) * (s.was_killed and s.leak is not None and s.leak.is_by_time),
     ),
     TableRow(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from experiment_utils.json_values import mappings, text
+from experiment_utils.json_values import mappings, text, unsigned
 from experiment_utils.quantities import format_bytes
+from experiment_utils.run_folder import read_file
 from memory.accounting.maxrss import max_rss_meaning
 from memory.explain.evidence.growth import step_of
 from memory.explain.signals import Signals
@@ -77,6 +78,17 @@ def _stack(s: Signals) -> str:
     found = s.facts.frames
     users = next((frame for frame in found if frame.is_users), found[0] if found else None)
     return f"near the limit it was at {users} (memory.blackbox)" if users else ""
+
+
+def _largest(s: Signals) -> str:
+    """The largest object that the run saw near its limit, if it was a tenth of U."""
+    for box in reversed(s.facts.evidence.black_boxes):
+        found = (mappings(read_file(box).value.get("largest")) or [{}])[0] if box.suffix == ".json" else {}
+        size = unsigned(found.get("bytes")) or 0
+        if size and size >= 0.1 * s.parts.u:
+            what = f"{text(found.get('name'))} ({text(found.get('what'))}) held {format_bytes(size)}"
+            return f"near the limit {what} (memory.blackbox)"
+    return ""
 
 
 def _peak(s: Signals) -> str:
@@ -200,7 +212,7 @@ LINES: dict[str, tuple[Text, ...]] = {
     "slurm_notes": (_other_tasks, _earlier_starts),
     "slurm_oom_rows": (_oom_rows,),
     "slurm_row": (_row,),
-    "stack": (_stack,),
+    "stack": (_stack, _largest),
     "stage": (_stage,),
     "swap": ("swap rose by {swap_rose_bytes:B} while it ran (memory.ring)",),
     "u": (_rise,),
