@@ -129,7 +129,8 @@ def _facts(attempt: Attempt) -> list[Fact]:
         where = f"after {duration(highest.at_s)}" + (f" in {stage}" if stage else "")
         rank = [track_name(track)] if len(attempt.tracks) > 1 else []
         is_near = share is not None and share >= 0.9
-        note = ", ".join([*of, where, *rank])
+        by = ["by peak rss less mapped files"] if highest.is_by_rss else []
+        note = ", ".join([*of, where, *rank, *by])
         found.append(Fact("highest U", format_bytes(highest.u), note, share, "bad" if is_near else ""))
         parts = {name: n for part, name in PART_NAMES.items() if (n := getattr(highest, part))}
         first, *rest = sorted(parts, key=lambda name: -parts[name]) or [""]

@@ -16,7 +16,7 @@ from experiment_utils.json_values import finite, integer, mapping, text
 from memory.explain.evidence.attempts import Newest, newest
 from memory.record.evidence import Evidence
 from memory.record.ring import Ring
-from memory.report.data.moments import AMOUNTS, Moment, recorded_moment, sampled_moment
+from memory.report.data.moments import AMOUNTS, Moment, at_peak, recorded_moment, sampled_moment
 from memory.report.data.stage_rows import Span, StageBook, StageRow
 from memory.report.data.thin import kept
 
@@ -222,6 +222,9 @@ class _Reader:
         moment = recorded_moment(snapshot, at_s)
         if moment.u is None and moment.rss is None:
             return
+        if self._book.hidden_peak_bytes is not None:
+            before_s = self._moments[-1].at_s if self._moments else 0.0
+            self._moments.append(at_peak(moment, self._book.hidden_peak_bytes, (before_s + at_s) / 2))
         self._moments.append(moment)
         if len(self._moments) >= _HELD:
             self._moments = thinned(self._moments, _HELD // 2)
