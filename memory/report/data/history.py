@@ -130,7 +130,7 @@ def read_history(folder: Path) -> History:
     """Read a folder: stage records of all attempts, and samples of each attempt that has some.
 
     Raises:
-        UserError: the folder has neither stage records nor samples.
+        UserError: the folder has neither stage records nor samples, or they are damaged.
     """
     evidence = Evidence(folder)
     notes: list[str] = []
@@ -154,8 +154,17 @@ def read_history(folder: Path) -> History:
         _note_end(attempts[number], evidence.outcome, (number, integer(ring.facts.get("attempt"))))
         if ring.damaged:
             notes.append(f"{ring.damaged} samples were being written when the run was killed: left out")
+    damaged = ["memory.ring"] if ring is None and (folder / "memory.ring").exists() else []
+    notes += [f"{name} is damaged: no sample can be read" for name in damaged]
     notes += evidence.damage
     found = [one for _, one in sorted(attempts.items()) if any(track.moments for track in one.tracks)]
+    damaged += [] if attempts else sorted(path.name for path in folder.glob("memory*.jsonl"))
+    if not found and damaged:
+        raise UserError(
+            f"{folder}: {' and '.join(damaged)} {'are' if len(damaged) > 1 else 'is'} damaged or empty: "
+            "no record or sample of this run's memory can be read",
+            code="damaged-records",
+        )
     if not found:
         raise UserError(
             f"{folder}: nothing of this run's memory was recorded: expected memory.jsonl (stages) or "

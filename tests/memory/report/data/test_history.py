@@ -102,6 +102,19 @@ def test_highest_counts_peak_rss_of_stage(
         assert process_rows(track.moments)[0].highest_bytes == highest_mb * MB
 
 
+@pytest.mark.parametrize("content", [b"", bytes(range(1, 256)) * 9])
+def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
+    ring, records = tmp_path / "memory.ring", tmp_path / "memory.jsonl"
+    ring.write_bytes(content)
+    records.write_bytes(content)
+    with refused("damaged-records") as error:
+        read_history(tmp_path)
+    assert "memory.ring and memory.jsonl" in str(error.value)
+    records.unlink()
+    MadeStages(records).record("begin", "train", 0.0, 100)
+    assert any("memory.ring" in note for note in read_history(tmp_path).notes)
+
+
 def test_damaged_stages(tmp_path: Path) -> None:
     made = MadeStages(tmp_path / "memory.jsonl")
     made.record("begin", "torn", 0.0, 10)
@@ -155,7 +168,7 @@ def test_process_has_the_name_of_when_it_held_most(tmp_path: Path) -> None:
 def test_folder_without_records_is_refused(tmp_path: Path, damage: dict[str, bytes]) -> None:
     for name, content in damage.items():
         (tmp_path / name).write_bytes(content)
-    with refused("no-records"):
+    with refused("damaged-records" if damage else "no-records"):
         read_history(tmp_path)
 
 
