@@ -245,15 +245,15 @@ def _add_why(page: Page, history: History) -> None:
         return
     if found.verdict in ("healthy", "unknown") and not found.near_limit:
         return
-    page.heading("Why", found.confidence)
+    sure = found.confidence if found.cause_confidence is None else found.cause_confidence
+    page.heading("Why", "cause unknown" if sure == "unknown" else sure)
     page.text(found.sentence, "" if found.verdict == "healthy" else "bad")
     if found.advice:
         page.text("Changes, the cheapest first:")
-        page.code(
-            "\n".join(
-                f"# {one.text}" + f"\n{one.override}" * (one.override is not None) for one in found.advice
-            )
-        )
+        for number, one in enumerate(found.advice, 1):
+            page.text(f"{number}. {one.text}" + ":" * (one.override is not None))
+            if one.override is not None:
+                page.code(one.override)
     if found.evidence or found.doubts:
         with page.folded("Evidence"):
             page.items([*found.evidence, *(f"against it: {doubt}" for doubt in found.doubts)])
