@@ -148,8 +148,9 @@ def _facts(attempt: Attempt) -> list[Fact]:
 
 def _add_attempt(view: Page | PlainText, history: History, attempt: Attempt) -> None:
     track, is_page, group = attempt.main, isinstance(view, Page), f"attempt{attempt.number}"
-    sources = {"samples": track.samples, "stage records": track.records}
-    view.heading("Over time", " and ".join(f"{n:,} {name}" for name, n in sources.items() if n))
+    sources = {"sample": track.samples, "stage record": track.records}
+    counts = [f"{n:,} {name}{'s' * (n != 1)}" for name, n in sources.items() if n]
+    view.heading("Over time", " and ".join(counts))
     caption = HOW_TO_READ if attempt is history.last else ""
     view.figure(over_time(track, events(history, attempt), group=group), caption=caption)
     gpu = gpu_over_time(track, group=group)

@@ -131,7 +131,7 @@ def test_a_process_to_its_end(golden: Golden) -> None:
     golden.text(again.stderr, "not here", pids=[process.pid])
 
 
-@pytest.mark.parametrize("arguments", [("watch", "--interval", "0.1"), ()])
+@pytest.mark.parametrize("arguments", [("watch", "--interval", "0.1"), ("watch", "--once"), ()])
 def test_the_screen_of_a_terminal_fits_80_columns_and_24_lines(arguments: tuple[str, ...]) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -141,23 +141,23 @@ def test_the_screen_of_a_terminal_fits_80_columns_and_24_lines(arguments: tuple[
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         watched = ["--pid", str(os.getppid())]
         os.execv(sys.executable, [sys.executable, "-m", "memory", *arguments, *watched])
-    output, status, is_stopped = b"", None, False
+    output, status, is_stopped, is_live = b"", None, False, "--interval" in arguments
     while status is None:
         try:
             output += os.read(terminal, 10_000)
         except OSError:
             _, status = os.waitpid(pid, 0)
-        if arguments and not is_stopped and output.count(b"Ctrl-C") >= 2:
+        if is_live and not is_stopped and output.count(b"Ctrl-C") >= 2:
             is_stopped = True
             os.write(terminal, b"\x03")
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == (130 if arguments else 0)
+    assert os.waitstatus_to_exitcode(status) == (130 if is_live else 0)
     assert b"Traceback" not in output
-    assert str(os.getpid()).encode() in output
-    assert (b"\x1b[" in output) == bool(arguments)
+    assert "--once" in arguments or str(os.getpid()).encode() in output
+    assert (b"\x1b[" in output) == is_live
     first = output.decode().partition("Ctrl-C")[0].splitlines()
     assert len(first) <= 24
-    assert arguments or max(map(len, first)) <= 80
+    assert is_live or max(map(len, first)) <= 80
 
 
 @pytest.mark.parametrize(
