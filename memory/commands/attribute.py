@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from experiment_utils.arguments import find_run
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import mapping, unsigned
 from experiment_utils.run_folder import RunFolder
+from experiment_utils.typed_here import wrap
 from memory.attribute import Attribution, lines
 
 FILE = "memory.attribution.json"
@@ -70,6 +73,10 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             f"{folder / FILE} is damaged. Run it again with memory.attribute=true", code="damaged-attribution"
         ) from None
+    if sys.stdout.isatty() and not options.json:
+        columns = shutil.get_terminal_size().columns
+        wrapped = (wrap(one, columns, subsequent_indent=" " * 11) or [""] for one in text.splitlines())
+        text = "\n".join(one for part in wrapped for one in part)
     print(text)
     if not options.json:
         print(f"\nnext: python -m memory attribute {shlex.quote(str(folder))} --json")

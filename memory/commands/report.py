@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the report, and write the files that the options ask for."""
     from memory.report.data.history import read_history
     from memory.report.data.run_json import run_json
+    from memory.report.plain_text import encodable
     from memory.report.run_report import lines_of, page_of, pictures
 
     folder = find_run(options.run_name)
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(run_json(history) | {"written": [str(path) for path in written]}, indent=2))
         return 0
-    print("\n".join(lines_of(history, chosen)), end="\n\n")
+    print(encodable("\n".join(lines_of(history, chosen)), sys.stdout.encoding), end="\n\n")
     for path in written:
         print(f"wrote {path}")
     print(f"next: python -m memory {'explain ' + shown if options.html else f'report {shown} --html'}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from experiment_utils.arguments import find_run, root_of
 from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
+from experiment_utils.typed_here import wrap
 from memory.show.find_live import running
 from memory.show.screen import draw
 from memory.show.watch_lines import line, to_json, watch_screen
@@ -125,7 +126,8 @@ def _look(source: Source, view: View, options: argparse.Namespace, show: Callabl
 
 
 def _print(view: View) -> None:
-    print(line(view), flush=True)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    print("\n".join(wrap(line(view), columns, subsequent_indent="    ")), flush=True)
 
 
 def _print_json(view: View) -> None:

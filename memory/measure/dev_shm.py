@@ -22,6 +22,7 @@ from memory.measure.host import dev_shm_space
 from memory.measure.process import parent_of, started_at
 
 _MAX_FILES = 5000
+"""Most files whose size and users are read; all are counted."""
 _DELETED = " (deleted)"
 _YOUNG_S = 60.0
 """A file written less long ago may not have reached the process that opens it."""
@@ -59,10 +60,11 @@ class DevShm:
     total_bytes: int
     used_bytes: int
     files: tuple[ShmFile, ...] = ()
-    """The largest first."""
+    """The largest first, `_MAX_FILES` at most."""
     deleted_but_held: tuple[int, ...] = ()
     """Pids that use files without a name: removed ones, and those of memfd_create(2)."""
     unreadable_processes: int = 0
+    file_count: int = 0
 
     @property
     def stale_bytes(self) -> int:
@@ -94,13 +96,15 @@ def read_dev_shm(root: str = "") -> DevShm | None:
     if total is None or used is None:
         return None
     users = _users(root)
-    files = sorted(_files(root, users), key=lambda file: (-file.bytes, file.path))
-    return DevShm(total, used, tuple(files), tuple(sorted(users.of_deleted)), len(users.unreadable))
+    paths = [f"{parent}/{name}" for parent, _, names in os.walk(f"{root}/dev/shm") for name in names]
+    files = sorted(_files(root, paths[:_MAX_FILES], users), key=lambda file: (-file.bytes, file.path))
+    return DevShm(
+        total, used, tuple(files), tuple(sorted(users.of_deleted)), len(users.unreadable), len(paths)
+    )
 
 
-def _files(root: str, users: _Users) -> Iterator[ShmFile]:
-    paths = (f"{parent}/{name}" for parent, _, names in os.walk(f"{root}/dev/shm") for name in names)
-    for path, _ in zip(paths, range(_MAX_FILES), strict=False):
+def _files(root: str, paths: list[str], users: _Users) -> Iterator[ShmFile]:
+    for path in paths:
         try:
             found = os.lstat(path)
         except OSError:

@@ -55,13 +55,13 @@ def charts_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
     first = charts[0][1]
     edge = first.setup[-1].end if first.setup else None
     has_loop = edge is None or edge < first.ends
-    columns = (edge is not None) + has_loop
+    panels = (edge is not None) + has_loop
     heights = [0.05, *(chart.height / first.height for _, chart in charts)]
     size = (SIZE_INCHES[0], (4.0 if first.setup else 3.0) if len(charts) < 3 else 1.0 + 1.2 * len(charts))
     figure = new_figure(size)
     grid = figure.subplots(
-        len(heights), columns, squeeze=False, sharey="row", sharex="col", height_ratios=heights,
-        width_ratios=[_SETUP_WIDTH * max(4, len(first.setup)), 1.0][-columns:],
+        len(heights), panels, squeeze=False, sharey="row", sharex="col", height_ratios=heights,
+        width_ratios=[_SETUP_WIDTH * max(4, len(first.setup)), 1.0][-panels:],
     )  # fmt: skip
     drawn = [chart for _, chart in charts]
     if edge is not None:
@@ -75,9 +75,14 @@ def charts_figure(charts: Sequence[tuple[str, Chart]], title: str) -> Figure:
         for axes in row:
             found, labels = axes.get_legend_handles_labels()
             handles |= dict(zip(labels, found, strict=True))
-    figure.legend(
-        handles.values(), handles, loc="outside lower right", ncols=5, handlelength=2.2, columnspacing=1.4
-    )
+    for columns in range(5, 0, -1):  # as many as fit into the width
+        legend = figure.legend(
+            handles.values(), handles, loc="outside lower right", ncols=columns, handlelength=2.2,
+            columnspacing=1.4,
+        )  # fmt: skip
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
     away = "".join(f"; {limit.label}, far above" for limit in first.limits_out_of_view)
     give_title(figure, title + away, GREY)
     return figure

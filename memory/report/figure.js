@@ -51,7 +51,10 @@ class Chart {
     return made;
   }
 
-  size() { return { width: Math.max(280, this.host.clientWidth), height: this.height + 50 }; }
+  size() { return { width: Math.max(280, this.host.clientWidth), height: this.height + 50 + this.above() }; }
+
+  // Room above the plot for the names of the marks, which would hide the curves.
+  above() { return 15 * this.marks.length; }
 
   zoom(from, to) {
     const [low, high] = this.range, pad = Math.max((high - low) * 1e-5, 1e-3 * (to - from));
@@ -79,7 +82,7 @@ class Chart {
     });
     const inStages = (x) => this.bands.filter((band) => band.begin <= x && (band.end === null || x <= band.end)).map((band) => band.label);
     this.plot = new uPlot({
-      ...this.size(), padding: [12, 12, 0, 0], axes: [axis(this.x_axis, { space: 90, size: 28 }), axis(this.y_axis, { size: 66, space: 45 })],
+      ...this.size(), padding: [12 + this.above(), 12, 0, 0], axes: [axis(this.x_axis, { space: 90, size: 28 }), axis(this.y_axis, { size: 66, space: 45 })],
       scales: {
         x: { time: false, range: (_, min, max) => (min <= this.x[0] && max >= this.x[this.x.length - 1] ? this.range : [min, max]) },
         y: { range: (_, min, max) => this.reach(max) },
@@ -152,7 +155,7 @@ class Chart {
       const x = u.valToPos(mark.at, "x", true), isRight = x > left + width / 2, tone = mark.is_bad ? "bad" : "soft";
       if (x < left - 1 || x > left + width + 1) return;
       line([x, top], [x, top + height], tone, [2, 2]);
-      say(mark.label, x + (isRight ? -6 : 6) * k, top + (32 + 15 * row) * k, isRight ? "right" : "left", tone);
+      say(mark.label, x + (isRight ? -6 : 6) * k, top - (5 + 15 * row) * k, isRight ? "right" : "left", tone);
     });
     c.restore();
     Object.assign(this.strip.style, { marginLeft: `${left / k}px`, width: `${width / k}px` });
@@ -177,8 +180,12 @@ class Chart {
         if (thick > 17 * k) say(one.name, x, upper + thick / 2 + 4 * k, "center", "ink");
       } else if (this.series[0].kind === "line" && this.series.length > 1) {
         const at = this.known(one.y, last);
-        let y = px(one.y[at] ?? 0) - 4 * k;
-        while (taken.some((other) => Math.abs(other - y) < 14 * k)) y -= 5 * k;
+        const highest = u.bbox.top + 12 * k;
+        let y = Math.max(highest, px(one.y[at] ?? 0) - 4 * k), by = -5 * k;
+        while (taken.some((other) => Math.abs(other - y) < 14 * k)) {
+          if (y + by < highest) by = 5 * k;
+          y += by;
+        }
         taken.push(y);
         say(one.name, u.valToPos(this.x[at], "x", true) - 6 * k, y, "right", "ink");
       }

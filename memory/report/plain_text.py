@@ -13,7 +13,7 @@ from memory.report.chart import Chart
 from memory.report.page import Cell, Column, Fact, Tone
 
 COLUMNS = 80
-_BLOCKS = "▁▂▃▄▅▆▇█"
+_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 _LEAST_NAME = 12
 """Characters of a name in the first column of a table that are left when it is cut."""
 
@@ -102,6 +102,15 @@ def sparkline(points: Sequence[tuple[float, float | None]], highest: float, widt
         now = most.get(place, now)
         line += _BLOCKS[max(0, min(len(_BLOCKS) - 1, int(now / (highest or 1) * len(_BLOCKS))))]
     return line
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """The text with ASCII characters instead of blocks if the terminal's encoding lacks them."""
+    try:
+        _BLOCKS.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(str.maketrans(_BLOCKS, _ASCII_BLOCKS))
+    return text
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

@@ -129,7 +129,8 @@ def _facts(attempt: Attempt) -> list[Fact]:
         where = f"after {duration(highest.at_s)}" + (f" in {stage}" if stage else "")
         rank = [track_name(track)] if len(attempt.tracks) > 1 else []
         is_near = share is not None and share >= 0.9
-        note = ", ".join([*of, where, *rank])
+        by = ["by peak rss less mapped files"] if highest.is_by_rss else []
+        note = ", ".join([*of, where, *rank, *by])
         found.append(Fact("highest U", format_bytes(highest.u), note, share, "bad" if is_near else ""))
         parts = {name: n for part, name in PART_NAMES.items() if (n := getattr(highest, part))}
         first, *rest = sorted(parts, key=lambda name: -parts[name]) or [""]
@@ -147,8 +148,9 @@ def _facts(attempt: Attempt) -> list[Fact]:
 
 def _add_attempt(view: Page | PlainText, history: History, attempt: Attempt) -> None:
     track, is_page, group = attempt.main, isinstance(view, Page), f"attempt{attempt.number}"
-    sources = {"samples": track.samples, "stage records": track.records}
-    view.heading("Over time", " and ".join(f"{n:,} {name}" for name, n in sources.items() if n))
+    sources = {"sample": track.samples, "stage record": track.records}
+    counts = [f"{n:,} {name}{'s' * (n != 1)}" for name, n in sources.items() if n]
+    view.heading("Over time", " and ".join(counts))
     caption = HOW_TO_READ if attempt is history.last else ""
     view.figure(over_time(track, events(history, attempt), group=group), caption=caption)
     gpu = gpu_over_time(track, group=group)
@@ -244,15 +246,15 @@ def _add_why(page: Page, history: History) -> None:
         return
     if found.verdict in ("healthy", "unknown") and not found.near_limit:
         return
-    page.heading("Why", found.confidence)
+    sure = found.confidence if found.cause_confidence is None else found.cause_confidence
+    page.heading("Why", "cause unknown" if sure == "unknown" else sure)
     page.text(found.sentence, "" if found.verdict == "healthy" else "bad")
     if found.advice:
         page.text("Changes, the cheapest first:")
-        page.code(
-            "\n".join(
-                f"# {one.text}" + f"\n{one.override}" * (one.override is not None) for one in found.advice
-            )
-        )
+        for number, one in enumerate(found.advice, 1):
+            page.text(f"{number}. {one.text}" + ":" * (one.override is not None))
+            if one.override is not None:
+                page.code(one.override)
     if found.evidence or found.doubts:
         with page.folded("Evidence"):
             page.items([*found.evidence, *(f"against it: {doubt}" for doubt in found.doubts)])

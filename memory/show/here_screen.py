@@ -144,7 +144,9 @@ def _dev_shm(details: Details) -> Iterator[Line]:
             )
             use = f"{state}, {written}"
         files.append(f"{format_bytes(file.bytes)}  {file.path}  {use}")
-    count = f"{len(shm.files)} file{'s' * (len(shm.files) != 1)}"
+    total = max(shm.file_count, len(shm.files))
+    unread = f" ({len(shm.files):,} of them read)" if total > len(shm.files) else ""
+    count = f"{total:,} file{'s' * (total != 1)}{unread}"
     used = f"{format_bytes(shm.used_bytes)} of {format_bytes(shm.total_bytes)} used, {count}"
     unused = f", {format_bytes(shm.unused_bytes)} of it not open now" if shm.unused_bytes else ""
     yield Line("/dev/shm", f"{used}{unused}: memory that cannot be given back", "", tuple(files))

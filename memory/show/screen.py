@@ -16,6 +16,8 @@ NEAR = 0.92
 _HIGH = 0.80
 _LABEL = 12
 _BAR = 40
+_NEVER_CUT = ("!", "not known")
+"""Labels of rows that hold a command or a reason."""
 _MOST_PROCESSES, _FEWEST_PROCESSES = 10, 5
 
 
@@ -64,7 +66,11 @@ def draw(
         # an empty line, the heading, the titles and the count of those left out are next to the processes
         room = height - len(head) - len(last) - (4 if screen.processes else 0)
         if len(rows) > room - min(len(screen.processes), _FEWEST_PROCESSES):
-            rows = [next(_row_lines(row, width, False, is_cut=True)) for row in screen.rows]
+            rows = [
+                line
+                for row in screen.rows
+                for line in _row_lines(row, width, False, is_cut=row.label not in _NEVER_CUT)
+            ]
         if len(rows) >= room:
             kept = max(0, room - 2)
             rows = [*rows[:kept], (f"{'':{_LABEL}}{len(rows) - kept} more rows", "")]

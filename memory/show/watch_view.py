@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from experiment_utils.json_values import parse_json
-from experiment_utils.run_folder import RunFolder
+from experiment_utils.run_folder import DAMAGED, UNREADABLE, RunFolder
 from experiment_utils.safe_read import read_end
 from memory.files.procfs import list_folder, read_file, read_long_file
 from memory.measure.process import parent_of, started_at
@@ -156,6 +156,8 @@ def _how_it_ended(run: RunFolder, facts: dict[str, Any], last_s: float | None) -
     if outcome and outcome.get("supervisor_pid") in (supervisor or outcome.get("supervisor_pid"),):
         signal = outcome.get("signal")
         return f"killed by {signal}" if signal else f"ended with exit code {outcome.get('exit_code')}"
+    if not facts and (run.path / "memory.ring").exists():
+        return "memory.ring is damaged: it holds no header of samples that can be read"
     if not facts:
         return (
             "no memory.ring: this run is not sampled. Expected memory.supervise=true (the default) "
@@ -166,6 +168,9 @@ def _how_it_ended(run: RunFolder, facts: dict[str, Any], last_s: float | None) -
         return f"no sample for {silent_s:.0f} s from {facts.get('host')}" if silent_s > _SILENT_S else None
     if lives(supervisor, facts.get("supervisor_started_at")):
         return None
+    file = run.file("outcome.json")
+    if file.state in (DAMAGED, UNREADABLE):
+        return f"{_UNKNOWN}: outcome.json is damaged: {file.why.splitlines()[0]}"
     state, reason = run.status.get("state"), run.status.get("reason")
     if state in (None, "running") or run.status.get("attempt") != facts.get("attempt"):
         return f"{_UNKNOWN}: its supervisor was killed before it could write outcome.json"

@@ -16,7 +16,7 @@ from experiment_utils.json_values import finite, integer, mapping, text
 from memory.explain.evidence.attempts import Newest, newest
 from memory.record.evidence import Evidence
 from memory.record.ring import Ring
-from memory.report.data.moments import AMOUNTS, Moment, recorded_moment, sampled_moment
+from memory.report.data.moments import AMOUNTS, Moment, at_peak, recorded_moment, sampled_moment
 from memory.report.data.stage_rows import Span, StageBook, StageRow
 from memory.report.data.thin import kept
 
@@ -130,7 +130,7 @@ def read_history(folder: Path) -> History:
     """Read a folder: stage records of all attempts, and samples of each attempt that has some.
 
     Raises:
-        UserError: the folder has neither stage records nor samples.
+        UserError: the folder has neither stage records nor samples, or they are damaged.
     """
     evidence = Evidence(folder)
     notes: list[str] = []
@@ -154,8 +154,17 @@ def read_history(folder: Path) -> History:
         _note_end(attempts[number], evidence.outcome, (number, integer(ring.facts.get("attempt"))))
         if ring.damaged:
             notes.append(f"{ring.damaged} samples were being written when the run was killed: left out")
+    damaged = ["memory.ring"] if ring is None and (folder / "memory.ring").exists() else []
+    notes += [f"{name} is damaged: no sample can be read" for name in damaged]
     notes += evidence.damage
     found = [one for _, one in sorted(attempts.items()) if any(track.moments for track in one.tracks)]
+    damaged += [] if attempts else sorted(path.name for path in folder.glob("memory*.jsonl"))
+    if not found and damaged:
+        raise UserError(
+            f"{folder}: {' and '.join(damaged)} {'are' if len(damaged) > 1 else 'is'} damaged or empty: "
+            "no record or sample of this run's memory can be read",
+            code="damaged-records",
+        )
     if not found:
         raise UserError(
             f"{folder}: nothing of this run's memory was recorded: expected memory.jsonl (stages) or "
@@ -222,6 +231,9 @@ class _Reader:
         moment = recorded_moment(snapshot, at_s)
         if moment.u is None and moment.rss is None:
             return
+        if self._book.hidden_peak_bytes is not None:
+            before_s = self._moments[-1].at_s if self._moments else 0.0
+            self._moments.append(at_peak(moment, self._book.hidden_peak_bytes, (before_s + at_s) / 2))
         self._moments.append(moment)
         if len(self._moments) >= _HELD:
             self._moments = thinned(self._moments, _HELD // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from experiment_utils.json_values import integer, mapping, mappings
@@ -49,6 +49,8 @@ class Moment:
     gpu_used: int | None = None
     """Memory of the device that all processes use."""
     is_sample: bool = False
+    is_by_rss: bool = False
+    """A peak within a stage, whose U is known by resident memory only."""
     holders: tuple[Holder, ...] = ()
     """The processes, the main one first."""
 
@@ -132,3 +134,12 @@ def recorded_moment(snapshot: Mapping[str, Any], at_s: float) -> Moment:
         gpu_reserved=integer(gpu.get("reserved_bytes")),
         gpu_used=None if total is None or free is None else max(0, total - free), holders=holders,
     )  # fmt: skip
+
+
+def at_peak(end: Moment, u: int, at_s: float) -> Moment:
+    """The moment within a stage at which its main process held `u`, given the moment of the stage's end."""
+    main, *others = end.holders or (None,)
+    holders = () if main is None else (main._replace(anon_bytes=u), *others)
+    parts = split(u, anon=u, shmem=None, kernel=None, main=u, tree=None)
+    rss = max(u, end.rss or 0)
+    return replace(end, at_s=at_s, u=u, rss=rss, **parts, holders=holders, is_by_rss=True)

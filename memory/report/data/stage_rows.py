@@ -11,6 +11,9 @@ from experiment_utils.json_values import at_path, finite, integer, mapping
 SPANS = 4096
 """Most spans of an attempt that are kept; the shortest are left out."""
 
+_SLACK_BYTES = 1 << 20
+"""The kernel's high-water mark is that exact."""
+
 
 @dataclass
 class StageRow:
@@ -97,6 +100,8 @@ class StageBook:
         self._open: dict[str | None, _Stack] = {}
         self.spans: list[Span] = []
         self.last_at_s = 0.0
+        self.hidden_peak_bytes: int | None = None
+        """U of the last record's stage by its peak rss, if that is above what records and samples know."""
 
     @property
     def rows(self) -> list[StageRow]:
@@ -124,8 +129,13 @@ class StageBook:
             row = self._begin(record, Span(name, depth, thread, at_s, before_bytes=u), stack)
         row.peak_bytes = amount(record, "main", "peak_rss_bytes")
         row.gpu_peak_bytes = amount(record, "gpu", "peak_bytes")
-        for seen in (row, *(outer for outer, _ in stack)):
+        around = (row, *(outer for outer, _ in stack))
+        for seen in around:
             seen.saw(u)
+        peak = unreclaimable_at_peak(record)
+        self.hidden_peak_bytes = peak if peak and peak > (row.highest_bytes or 0) + _SLACK_BYTES else None
+        for seen in around:
+            seen.saw(self.hidden_peak_bytes)
 
     def _begin(self, record: dict[str, Any], span: Span, stack: _Stack) -> StageRow:
         del stack[span.depth :]
@@ -178,6 +188,21 @@ class StageBook:
         if key not in self._rows:
             self._rows[key] = StageRow(path[-1], depth, thread=thread, path=path)
         return self._rows[key]
+
+
+def unreclaimable_at_peak(record: dict[str, Any]) -> int | None:
+    """The least that U was at the stage's peak of resident memory: less the files mapped at its ends.
+
+    None if the supervisor's samples within the stage know U. A file that is mapped only within the stage
+    counts as U.
+    """
+    peak, limit = mapping(record.get("peak")), amount(record, "limit_bytes")
+    rss, mapped = integer(peak.get("rss_bytes")), amount(record, "main", "file_bytes")
+    if rss is None or mapped is None or peak.get("samples"):
+        return None
+    unmapped = -(integer(mapping(record.get("change")).get("file_bytes")) or 0)
+    least = rss - mapped - max(0, unmapped)
+    return least if limit is None else min(least, limit)
 
 
 def longest(spans: Sequence[Span], most: int) -> list[Span]:

@@ -309,6 +309,16 @@ def test_the_command(run: Path, capsys: pytest.CaptureFixture[str], golden: Gold
     assert json.loads(capsys.readouterr().out)["anon_bytes"] == 20 * MB
 
 
+def test_lines_fit_terminal(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["attribute", str(run)]) == 0
+    lines = capsys.readouterr().out.partition("\nnext:")[0].splitlines()
+    assert max(map(len, lines)) <= 80
+
+
 STRANGE = [
     {"kinds": [{"kind": "arrays", "where": "anon", "count": 1, "bytes": "x", "resident_bytes": 1}]},
     {"kinds": 3, "anon_bytes": "many", "facts": []},

@@ -131,7 +131,7 @@ def test_a_process_to_its_end(golden: Golden) -> None:
     golden.text(again.stderr, "not here", pids=[process.pid])
 
 
-@pytest.mark.parametrize("arguments", [("watch", "--interval", "0.1"), ()])
+@pytest.mark.parametrize("arguments", [("watch", "--interval", "0.1"), ("watch", "--once"), ()])
 def test_the_screen_of_a_terminal_fits_80_columns_and_24_lines(arguments: tuple[str, ...]) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -141,23 +141,23 @@ def test_the_screen_of_a_terminal_fits_80_columns_and_24_lines(arguments: tuple[
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         watched = ["--pid", str(os.getppid())]
         os.execv(sys.executable, [sys.executable, "-m", "memory", *arguments, *watched])
-    output, status, is_stopped = b"", None, False
+    output, status, is_stopped, is_live = b"", None, False, "--interval" in arguments
     while status is None:
         try:
             output += os.read(terminal, 10_000)
         except OSError:
             _, status = os.waitpid(pid, 0)
-        if arguments and not is_stopped and output.count(b"Ctrl-C") >= 2:
+        if is_live and not is_stopped and output.count(b"Ctrl-C") >= 2:
             is_stopped = True
             os.write(terminal, b"\x03")
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == (130 if arguments else 0)
+    assert os.waitstatus_to_exitcode(status) == (130 if is_live else 0)
     assert b"Traceback" not in output
-    assert str(os.getpid()).encode() in output
-    assert (b"\x1b[" in output) == bool(arguments)
+    assert "--once" in arguments or str(os.getpid()).encode() in output
+    assert (b"\x1b[" in output) == is_live
     first = output.decode().partition("Ctrl-C")[0].splitlines()
     assert len(first) <= 24
-    assert arguments or max(map(len, first)) <= 80
+    assert is_live or max(map(len, first)) <= 80
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,18 @@ def test_processes_of_a_slurm_job(tmp_path: Path, job_id: str, pids: list[int]) 
 
 def sample(time_s: float, used_mb: float) -> Sample:
     return Sample(time_s, unreclaimable_bytes=int(used_mb * MB))
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(1, 256)) * 9])
+def test_damaged_ring_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "memory.ring").write_bytes(content)
+    assert str(watch_run(tmp_path)().ended).startswith("memory.ring is damaged")
+
+
+def test_damaged_outcome_is_named(tmp_path: Path) -> None:
+    write_ring(tmp_path, [sample_of(1, 90)], supervisor_pid=2**30, host=os.uname().nodename)
+    (tmp_path / "outcome.json").write_text('{"exit_co')
+    assert "outcome.json is damaged" in str(watch_run(tmp_path)().ended)
 
 
 def test_slope_of_the_last_minute() -> None:

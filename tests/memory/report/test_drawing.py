@@ -97,6 +97,18 @@ def test_processes_and_ranks_have_pictures(tmp_path: Path) -> None:
     assert pictures(killed, killed.last) == pictures(killed, killed.last), "the same bytes"
 
 
+def test_legend_fits_into_picture() -> None:
+    names = [f"python 1991{n} (main), in sum" for n in range(9)]
+    chart = Chart("by process", [0, 1], [Series(name, [1, 2]) for name in names])
+    figure = charts_figure([("", chart)], "")
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert len(legend.get_texts()) == len(names)
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.width
+
+
 def test_series_differ_in_grey(tmp_path: Path) -> None:
     track = read_history(make_killed(tmp_path / "killed")).last.main
     areas = [one.pattern for one in over_time(track).series if one.kind == "stack"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import html.parser
 import json
 import re
@@ -184,6 +185,15 @@ def test_page_says_why_if_explain_knows(killed: Path, tmp_path: Path) -> None:
     MadeStages(calm / "memory.jsonl").stage("start", 0.0, 1.0, 10, 20)
     history = read_history(calm)
     assert explain(history.evidence).sentence not in Reader(page_of(history, command="x")).words
+
+
+def test_page_has_boxes_for_commands_only(killed: Path) -> None:
+    history = read_history(killed)
+    found, page = explain(history.evidence), page_of(history, command="x")
+    boxes = [html.unescape(box) for box in re.findall("<pre><code>(.*?)</code>", page, re.DOTALL)]
+    assert boxes[:-1] == [one.override for one in found.advice if one.override is not None]
+    assert (found.confidence, found.cause_confidence) == ("certain", "likely")
+    assert "<h2>Why<small>likely</small></h2>" in page
 
 
 def test_page_comes_though_explaining_fails(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

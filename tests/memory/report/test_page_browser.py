@@ -108,6 +108,17 @@ def test_click_on_a_name_hides_its_area_and_restacks(page: Browser) -> None:
     assert page.eval(top) == before
 
 
+def test_names_of_marks_are_above_plot(page: Browser) -> None:
+    top, marks = page.eval(f"[{FIRST}.plot.bbox.top / devicePixelRatio, {FIRST}.marks.length]")
+    assert marks == 2
+    assert top >= 12 + 15 * marks
+
+
+def test_legend_has_no_colon_without_value(page: Browser) -> None:
+    content = "getComputedStyle(document.querySelector('.u-legend th'), '::after').content"
+    assert page.eval(content) in ("none", '""')
+
+
 def test_drag_zooms_all_charts_of_an_attempt(page: Browser) -> None:
     whole = ranges(page)
     x, y = middle(page, "figure.chart .u-over")

@@ -15,6 +15,7 @@ from memory.measure.process import Process
 from memory.measure.snapshot import Snapshot
 from memory.report.data.history import read_history
 from memory.report.data.run_json import run_json
+from memory.report.plain_text import encodable
 from memory.report.run_report import lines_of
 from tests.golden_text import Golden
 
@@ -115,3 +116,15 @@ def test_nothing_heavy_is_loaded_by_a_report(killed: Path) -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_chart_is_ascii_where_terminal_has_no_blocks(killed: Path) -> None:
+    text = "\n".join(lines_of(read_history(killed)))
+    assert encodable(text, "utf-8") == text
+    encodable(text, "ascii").encode("ascii")
+
+
+def test_one_record_is_not_plural(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl").record("begin", "train", 0.0, 100)
+    write_ring(tmp_path, [sample_of(1, 120)])
+    assert "Over time: 1 sample and 1 stage record" in lines_of(read_history(tmp_path))

@@ -25,7 +25,7 @@ from memory.measure.gpus import GpuProcess, read_gpus
 from memory.measure.limits import processes_of, read_limits, read_rlimits
 from memory.show.here_screen import here_screen
 from memory.show.machine_details import Details, read_details
-from memory.show.screen import draw
+from memory.show.screen import Line, Screen, draw
 from tests.golden_text import Golden
 
 ROOT = Path(__file__).parents[3]
@@ -337,6 +337,31 @@ def test_a_driver_that_does_not_answer(
     devices, note = read_gpus(str(tree.root))
     assert [gpu.processes for gpu in devices] == ([()] if fails == "processes" else [])
     assert (note is None) == (fails == "processes")
+
+
+@needs_shm
+def test_all_files_of_dev_shm_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dev_shm, "_MAX_FILES", 1)
+    with shm_file("one", 1), shm_file("other", 1):
+        found = read_dev_shm()
+        assert found is not None
+        assert found.file_count >= 2 > len(found.files) == 1
+        details = dataclasses.replace(read_details(os.getpid()), dev_shm=found)
+    assert f"{found.file_count:,} files (1 of them read)" in text_of(details)
+
+
+def test_narrow_screen_wraps_commands_and_reasons() -> None:
+    rows = [
+        Line("machine", "word " * 40),
+        Line("!", f"rm {'/dev/shm/file ' * 12}"),
+        Line("not known", "why " * 40),
+    ]
+    lines = [text for text, _ in draw(Screen("title", rows), columns=80, height=5)]
+    assert max(map(len, lines)) <= 80
+    lines = [text for text, _ in draw(Screen("title", rows), columns=80, height=10)]
+    assert [line.endswith("...") for line in lines].count(True) == 1
+    assert sum(line.count("/dev/shm/file") for line in lines) == 12
+    assert sum(line.count("why") for line in lines) == 40
 
 
 def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(

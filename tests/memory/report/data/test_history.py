@@ -75,6 +75,46 @@ def test_neighbours_are_not_workers(tmp_path: Path) -> None:
     assert (sampled.workers, sampled.other, sampled.u) == (50 * MB, 40 * MB, alone.u)
 
 
+@pytest.mark.parametrize(
+    ("peak", "file_mb", "highest_mb"),
+    [
+        ({"rss_bytes": 141 * MB, "samples": 0}, 6, 135),
+        ({"rss_bytes": 141 * MB, "samples": 3}, 6, 100),
+        ({"rss_bytes": 141 * MB, "samples": 0}, 80, 100),
+        ({"rss_bytes": None}, 6, 100),
+    ],
+)
+def test_highest_counts_peak_rss_of_stage(
+    tmp_path: Path, peak: dict[str, object], file_mb: int, highest_mb: int
+) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    records = [made.record(event, "sort", at_s, 88) for event, at_s in (("begin", 0.0), ("end", 4.0))]
+    assert records[1]["snapshot"]["unreclaimable_bytes"] == 100 * MB
+    records[1]["snapshot"]["main"]["file_bytes"] = file_mb * MB
+    records[1]["peak"] = peak
+    made.path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    track = read_history(tmp_path).last.main
+    assert track.highest is not None
+    assert (track.highest.u, track.rows[0].highest_bytes) == (highest_mb * MB, highest_mb * MB)
+    if highest_mb > 100:
+        assert (track.highest.is_by_rss, track.highest.at_s) == (True, 2.0)
+        assert track.highest.main == highest_mb * MB
+        assert process_rows(track.moments)[0].highest_bytes == highest_mb * MB
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(1, 256)) * 9])
+def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
+    ring, records = tmp_path / "memory.ring", tmp_path / "memory.jsonl"
+    ring.write_bytes(content)
+    records.write_bytes(content)
+    with refused("damaged-records") as error:
+        read_history(tmp_path)
+    assert "memory.ring and memory.jsonl" in str(error.value)
+    records.unlink()
+    MadeStages(records).record("begin", "train", 0.0, 100)
+    assert any("memory.ring" in note for note in read_history(tmp_path).notes)
+
+
 def test_damaged_stages(tmp_path: Path) -> None:
     made = MadeStages(tmp_path / "memory.jsonl")
     made.record("begin", "torn", 0.0, 10)
@@ -128,7 +168,7 @@ def test_process_has_the_name_of_when_it_held_most(tmp_path: Path) -> None:
 def test_folder_without_records_is_refused(tmp_path: Path, damage: dict[str, bytes]) -> None:
     for name, content in damage.items():
         (tmp_path / name).write_bytes(content)
-    with refused("no-records"):
+    with refused("damaged-records" if damage else "no-records"):
         read_history(tmp_path)
 
 
