@@ -58,6 +58,17 @@ def test_run_dies_as_the_command_does(tmp_path: Path) -> None:
     assert "SIGTERM" in done.stderr
 
 
+def test_second_run_in_a_folder_keeps_the_evidence_of_the_first(tmp_path: Path) -> None:
+    for code in (3, 4, 0):
+        assert memory("run", "--output", tmp_path, "--", "sh", "-c", f"exit {code}").returncode == code
+        (tmp_path / "memory.html").write_text(str(code))
+    places = [tmp_path / "attempts/1", tmp_path / "attempts/2", tmp_path]
+    assert [outcome_in(place)["exit_code"] for place in places] == [3, 4, 0]
+    assert [outcome_in(place)["attempt"] for place in places] == [1, 2, 3]
+    assert [(place / "memory.html").read_text() for place in places] == ["3", "4", "0"]
+    assert all((place / "memory.ring").is_file() for place in places)
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
