@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Become the supervisor, so that the caller waits for the process that it started.
 
     Raises:
-        UserError: the command is missing, the folder cannot be made, or this is not Linux.
+        UserError: no command, no folder, a Python that cannot be executed, or a system other than Linux.
     """
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -95,12 +95,24 @@ def run(options: argparse.Namespace) -> int:
     tell, explain = "always" if options.verbose else "failed", as_typed_here(EXPLAIN)
     line = command_line(command, output, attempt=attempt, tell=tell, log=options.log, explain=explain)
     sys.stdout.flush()
-    return os.execv(line[0], line)
+    try:
+        return os.execv(line[0], line)
+    except OSError as error:
+        raise UserError(
+            f"{line[0] or 'sys.executable'}: this Python cannot be executed: {error.strerror}",
+            code="python-not-executable",
+        ) from error
 
 
 def _cannot_start(program: str) -> tuple[str, int]:
     """Reason and exit code, as a shell has them: only a name with a slash in it is a path."""
     path = Path(program)
+    try:
+        path.stat()
+    except PermissionError:
+        return "permission denied", NOT_EXECUTABLE
+    except OSError:
+        return "no such command in PATH", NOT_FOUND
     if "/" not in program and path.is_file():
         return f"no such command in PATH; the file of this folder is ./{program}", NOT_FOUND
     if path.is_dir() and "/" in program:

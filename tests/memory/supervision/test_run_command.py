@@ -106,6 +106,24 @@ def test_run_refuses(tmp_path: Path, words: str, code: int, golden: Golden) -> N
     assert not (tmp_path / "mem").exists()
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_command_in_a_folder_without_permission_is_not_executable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert main(["run", "--output", str(tmp_path), "--", "/folder/of/root/program"]) == 126
+
+
+def test_python_that_cannot_be_executed_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.execv", refuse)
+    assert main(["run", "--output", str(tmp_path), "--", "true"]) == 2
+
+
 @pytest.mark.parametrize("command", ["compare", "explain", "report", "run", "stacks", "watch"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
