@@ -36,7 +36,7 @@ def test_run_is_the_command(tmp_path: Path, code: int) -> None:
     if code == 0:
         assert done.stderr == ""
     else:
-        assert done.stderr.count("\n") == 1
+        assert done.stderr.count("\n") == 2
         assert f" {code} " in done.stderr
         assert done.stderr.endswith(f" explain {tmp_path}/new/mem\n")
 
@@ -46,7 +46,7 @@ def test_run_tells_more_when_asked(tmp_path: Path) -> None:
         "run", "--output", tmp_path, "--verbose", "--log", "--", "sh", "-c", "echo out; echo err >&2"
     )
     assert (done.returncode, done.stdout) == (0, "out\n")
-    first, told = done.stderr.splitlines()
+    first, told, _ = done.stderr.splitlines()
     assert first == "err"
     assert "%" in told
     assert "out" in (tmp_path / "log.txt").read_text()
