@@ -16,10 +16,11 @@ from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
 from conf.sizes import size_name
-from experiment_utils.json_values import is_number, mappings
+from experiment_utils.json_values import is_number, mapping, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share
 from experiment_utils.run_folder import RunFolder
 from memory import format_bytes
+from memory.leaks.format import leaks_in_record
 from memory.report.data.stage_rows import StageRow, amount, stage_rows
 
 if TYPE_CHECKING:
@@ -250,9 +251,11 @@ def _memory_section(run: RunFolder) -> list[RenderableType]:
         )
     attempt = records[-1]["attempt"]
     note = f"of attempt {attempt}" if attempt > 1 else ""
+    leaks = leaks_in_record(next((leak for r in reversed(records) if (leak := mapping(r.get("leak")))), {}))
     return [
         heading("Memory by stage", note),
         indented(shown),
+        *([indented(f"Memory at the end: {', '.join(leaks)}", style="red")] if leaks else []),
         indented(_memory_words(run, records), style="dim"),
     ]
 

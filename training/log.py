@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import re
 import shutil
 import sys
 import time
@@ -21,6 +22,7 @@ Filter = Callable[[logging.LogRecord], bool]
 
 STAGE_LINE_EVERY_S = 30.0
 """The terminal gets each stage's first line, then one at most this often; the file gets them all."""
+_LEAK_KIND = re.compile(r"  (shm |GPU |)\+\S+ \S+/step, LEAK")
 
 
 @contextmanager
@@ -101,19 +103,24 @@ def _is_no_error(record: logging.LogRecord) -> bool:
 
 
 class _SeldomStages(logging.Filter):
-    """Lets through the stage lines (logger `memory`) that say something new: a first one, then seldom."""
+    """Lets through the stage lines (logger `memory`) that say something new: a first one, then seldom, and
+    the first one with a leak of each kind.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._shown_at: dict[str, float] = {}
+        self._leaks: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name != "memory" or record.levelno > logging.INFO:
             return True
         stage = record.getMessage().split()[1]
         now = time.monotonic()
-        if now - self._shown_at.get(stage, -STAGE_LINE_EVERY_S) < STAGE_LINE_EVERY_S:
+        new_leaks = set(_LEAK_KIND.findall(record.getMessage())) - self._leaks
+        if not new_leaks and now - self._shown_at.get(stage, -STAGE_LINE_EVERY_S) < STAGE_LINE_EVERY_S:
             return False
+        self._leaks |= new_leaks
         self._shown_at[stage] = now
         return True
 

@@ -20,8 +20,9 @@ examples:
   python -m memory stacks 1a2b3c4d
   python -m memory stacks mem          # of `python -m memory run --output mem -- ...`
 
-Type it on the host of the run (under Slurm: srun --overlap --jobid=ID ...). The run is neither stopped nor
-slowed. A process that does not answer is shown by py-spy if that is installed, else as the kernel sees it."""
+Type it on the host of the run (under Slurm: srun --overlap --jobid=ID ...). The run is not stopped. The
+request is a signal: a sleep or a system call in C code that does not retry can end early with EINTR.
+A process that does not answer is shown by py-spy if that is installed, else as the kernel sees it."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -130,8 +130,8 @@ class LeakMonitor:
         if self._warned_s is not None and eta_s > self._warned_s / 2:
             return None
         self._warned_s = eta_s
-        until = "" if left_s is None else f"; the run needs {duration(left_s)} more"
-        return f"memory grows: {' '.join(report.parts())}{until}. memory.attribute=true shows its holder"
+        to_go = [] if left_s is None else [f"{duration(left_s)} to go"]
+        return f"memory grows: {'; '.join(report.parts() + to_go)}. Its holder: memory.attribute=true"
 
     def left_s(self, steps_left: float) -> float | None:
         """Seconds that `steps_left` steps take, at the pace since the first sample."""

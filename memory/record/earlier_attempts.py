@@ -17,7 +17,19 @@ LOGS = ("log.txt", "stderr.txt", "stdout.txt")
 """Files of a run folder that take the output of its processes."""
 
 FOLDER = "attempts"
+_OF_SUPERVISOR = ("outcome.json", "memory.ring")
 _LAST_LINE_BYTES = 64 << 10
+
+
+def attempt_after(folder: str | os.PathLike[str]) -> int:
+    """Number of the next attempt of a command in this folder; 1 if no supervisor has left files in it."""
+    try:
+        kept = [int(name) for name in os.listdir(os.path.join(folder, FOLDER)) if name.isdecimal()]
+    except OSError:
+        kept = []
+    last = max(kept, default=0)
+    paths = [path for name in _OF_SUPERVISOR if os.path.lexists(path := os.path.join(folder, name))]
+    return 1 + max([last, *(_attempt_of(path) or last + 1 for path in paths)])
 
 
 def keep_earlier(folder: str | os.PathLike[str], attempt: int, names: Iterable[str]) -> None:

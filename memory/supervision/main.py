@@ -53,6 +53,8 @@ def main(arguments: Sequence[str]) -> None:
         _be_the_command(options, signals)
     for tee in tees:
         tee.stdin.close()
+    if not watch.is_ours:
+        _say(f"[mem] not recorded: another run writes to {options.output}. Give each its own folder")
     watch.started(child)
     late = _until_gone(child, signals, watch, options.parent)
     status, usage = _reaped(child)

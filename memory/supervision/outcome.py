@@ -72,7 +72,7 @@ def signal_name(number: int) -> str:
 
 
 def summary(outcome: dict[str, Any], options: Options) -> str | None:
-    """Line with how a run ended, its peak, and the next command; None if all is well and it is not wanted."""
+    """Lines with how a run ended, its peak, and the next command; None if not wanted: all is well."""
     nearness = outcome.get("peak_nearness")
     kills = _kills(outcome)
     is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < _NEAR) and not kills
@@ -89,10 +89,9 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         if outcome["signal"] == "SIGKILL" and (nearness or 0) < _NEAR:
             amount += " when last sampled"
     if kills:
-        amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
-    return (
-        f"[mem] {how} after {seconds:.1f} s, {amount}; next: {options.explain} {shlex.quote(options.output)}"
-    )
+        amount += f"\n[mem] the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
+    next_ = f"{options.explain} {shlex.quote(options.output)}"
+    return f"[mem] {how} after {seconds:.1f} s, {amount}\n[mem] next: {next_}"
 
 
 def _kills(outcome: dict[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -84,6 +85,19 @@ def test_colour_changes_no_word(done_run: Any, diverged_run: Any) -> None:
         assert "\x1b" not in plain
         assert "\x1b[" in colored
         assert "\n".join(line.rstrip() for line in Text.from_ansi(colored).plain.splitlines()) == plain
+
+
+@pytest.mark.parametrize("is_leak", [False, True])
+def test_leak_at_the_end_is_on_the_page_of_the_run(done_run: Any, is_leak: bool) -> None:
+    path = done_run.path / "memory.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    trained = [record for record in records if (record["stage"], record["event"]) == ("train", "end")]
+    for record, of_shmem in ((trained[-2], not is_leak), (trained[-1], is_leak)):
+        shmem = {"is_leak": of_shmem, "slope_bytes_per_step": 400 << 10}
+        record["leak"] = {"is_leak": False, "slope_bytes_per_step": 0, "shmem": shmem}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    page = run_page(relative(done_run), [], Terminal())
+    assert ("shm +0.4 MB/step, LEAK" in page) == is_leak
 
 
 @pytest.mark.parametrize("bigram", [2.4384, 1.5, None])

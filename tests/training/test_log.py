@@ -38,6 +38,18 @@ def test_file_and_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert line in text
 
 
+def test_stage_line_is_shown_when_a_leak_of_a_kind_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grows = ["no leak", "LEAK", "LEAK", "LEAK  shm +0.4 MB/step, LEAK  limit in 8 min | anon 1 MB", "LEAK"]
+    lines = [f"[mem] train {step}  job 1.0 GB  +1.1 MB/step, {grow}" for step, grow in enumerate(grows)]
+    with log_to(tmp_path / "log.txt", terminal=True):
+        for line in lines:
+            logging.getLogger("memory").info(line)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [lines[0], lines[1], lines[3].partition("  limit")[0]]
+
+
 class Screen(io.StringIO):
     """A stream that is a terminal, as far as it says."""
 

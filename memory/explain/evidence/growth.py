@@ -139,7 +139,7 @@ def reported_leaks(facts: RunFacts) -> dict[str, Leaking]:
             continue
         rate, holder = f"{format_bytes(slope)}{what} a step", text(leak.get("holder"))
         line = f"the run itself reported a leak after stage {text(last.get('stage'))} step {step:,}: {rate}"
-        line += f"{f' in {holder}' if holder else ''}, since step {since:,} (memory.jsonl)"
+        line += f"{f' in {holder}' if holder else ''} over the last {step - since:,} steps (memory.jsonl)"
         found[kind] = Leaking(rate, line, bytes=slope * max(0, step - since))
     return found
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memory.accounting.sacct import Row
 from memory.explain import VERDICTS
 from memory.explain.decide import choose_end, find
-from memory.explain.evidence.growth import Leaking, Rise
+from memory.explain.evidence.growth import Leaking, Rise, leak_seen
 from memory.explain.evidence.log_patterns import ERRORS, MANAGERS
 from memory.explain.evidence.own_error import OwnError
 from memory.explain.evidence.process_memory import Neighbours, Victim, Workers
@@ -123,3 +123,14 @@ def test_no_counted_kill_wins_over_log(signals: Signals, said: dict[str, Said]) 
     end = decided(signals)
     short = signals.host_is_short and signals.signal == "SIGKILL"
     assert end is None or short or not (end.verdict in ("oom_cgroup", "oom_host") and end.rank >= 2)
+
+
+def test_reported_leak_has_the_number_of_steps_that_it_was_seen_over() -> None:
+    leak = {"is_leak": True, "slope_bytes_per_step": 1 << 20, "since_step": 292}
+    record = {"stage": "train", "event": "end", "facts": {"step": 1292}, "leak": leak}
+    facts = RunFacts(Evidence(Path(os.devnull)))
+    facts.__dict__["records"] = [record]
+    found = leak_seen(facts)
+    assert found is not None
+    assert found.rate == "1.0 MB a step"
+    assert "1,000 steps" in found.line

@@ -36,7 +36,7 @@ def test_run_is_the_command(tmp_path: Path, code: int) -> None:
     if code == 0:
         assert done.stderr == ""
     else:
-        assert done.stderr.count("\n") == 1
+        assert done.stderr.count("\n") == 2
         assert f" {code} " in done.stderr
         assert done.stderr.endswith(f" explain {tmp_path}/new/mem\n")
 
@@ -46,7 +46,7 @@ def test_run_tells_more_when_asked(tmp_path: Path) -> None:
         "run", "--output", tmp_path, "--verbose", "--log", "--", "sh", "-c", "echo out; echo err >&2"
     )
     assert (done.returncode, done.stdout) == (0, "out\n")
-    first, told = done.stderr.splitlines()
+    first, told, _ = done.stderr.splitlines()
     assert first == "err"
     assert "%" in told
     assert "out" in (tmp_path / "log.txt").read_text()
@@ -56,6 +56,17 @@ def test_run_dies_as_the_command_does(tmp_path: Path) -> None:
     done = memory("run", "--output", tmp_path, "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == -signal.SIGTERM
     assert "SIGTERM" in done.stderr
+
+
+def test_second_run_in_a_folder_keeps_the_evidence_of_the_first(tmp_path: Path) -> None:
+    for code in (3, 4, 0):
+        assert memory("run", "--output", tmp_path, "--", "sh", "-c", f"exit {code}").returncode == code
+        (tmp_path / "memory.html").write_text(str(code))
+    places = [tmp_path / "attempts/1", tmp_path / "attempts/2", tmp_path]
+    assert [outcome_in(place)["exit_code"] for place in places] == [3, 4, 0]
+    assert [outcome_in(place)["attempt"] for place in places] == [1, 2, 3]
+    assert [(place / "memory.html").read_text() for place in places] == ["3", "4", "0"]
+    assert all((place / "memory.ring").is_file() for place in places)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +104,24 @@ def test_run_refuses(tmp_path: Path, words: str, code: int, golden: Golden) -> N
     else:
         golden.text(done.stderr)
     assert not (tmp_path / "mem").exists()
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_command_in_a_folder_without_permission_is_not_executable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert main(["run", "--output", str(tmp_path), "--", "/folder/of/root/program"]) == 126
+
+
+def test_python_that_cannot_be_executed_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.execv", refuse)
+    assert main(["run", "--output", str(tmp_path), "--", "true"]) == 2
 
 
 @pytest.mark.parametrize("command", ["compare", "explain", "report", "run", "stacks", "watch"])

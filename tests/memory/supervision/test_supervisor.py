@@ -382,6 +382,7 @@ def test_two_supervisors_in_one_folder(tmp_path: Path) -> None:
     wait_for(lambda: (tmp_path / "memory.ring").exists())
     second = supervise(tmp_path, ["sh", "-c", "exit 5"])
     assert second.returncode == 5
+    assert str(tmp_path) in second.stderr
     assert not (tmp_path / "outcome.json").exists()
     first.terminate()
     first.communicate()
