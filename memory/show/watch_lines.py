@@ -37,13 +37,16 @@ def line(view: View) -> str:
 
 def to_json(view: View) -> dict[str, Any]:
     """All of it, in bytes."""
+    sample = {} if view.sample is None else asdict(view.sample)
+    if sample:
+        sample["beside_anon_bytes"] = sample.pop("neighbours_anon_bytes")  # its key in earlier versions
     return {
         "watched": view.title,
         "stage": view.stage,
         "ended": view.ended,
         "note": view.note,
         "slope_bytes_per_s": None if view.slope is None else round(view.slope.bytes_per_s),
-        **({} if view.sample is None else asdict(view.sample)),
+        **sample,
     }
 
 

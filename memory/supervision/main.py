@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -187,6 +188,8 @@ def _start_log(options: Options) -> list[Any]:
 
         log = os.path.join(os.path.abspath(options.output), "log.txt")
         try:
+            if os.path.exists(log) and not os.path.isfile(log):
+                raise OSError(errno.EINVAL, "it is no regular file")  # tee waits for the reader of a FIFO
             for stream in (1, 2):
                 tees.append(subprocess.Popen(["tee", "-a", log], stdin=subprocess.PIPE, stdout=stream))
         except OSError as error:

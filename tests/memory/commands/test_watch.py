@@ -118,6 +118,7 @@ def test_a_process_to_its_end(golden: Golden) -> None:
     try:
         look = json.loads(watch("--pid", process.pid, "--once", "--json").stdout)
         assert look["processes"] == 1
+        assert "beside_anon_bytes" in look, "keys are never renamed"
         watching = start_watching("--pid", process.pid)
         assert watching.stdout is not None
         assert "%)" in watching.stdout.readline()

@@ -52,6 +52,13 @@ def test_run_tells_more_when_asked(tmp_path: Path) -> None:
     assert "out" in (tmp_path / "log.txt").read_text()
 
 
+def test_log_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.txt")
+    done = memory("run", "--output", tmp_path, "--log", "--", "sh", "-c", "echo out; exit 6")
+    assert (done.returncode, done.stdout) == (6, "out\n")
+    assert "log.txt" in done.stderr.splitlines()[0]
+
+
 def test_run_dies_as_the_command_does(tmp_path: Path) -> None:
     done = memory("run", "--output", tmp_path, "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == -signal.SIGTERM
