@@ -16,7 +16,7 @@ from experiment_utils.json_values import at_path, increase, mapping, mappings, s
 from memory.accounting.sacct import Job, SlurmFacts
 from memory.explain.evidence.attempts import Newest, newest
 from memory.explain.evidence.plain_log import plain
-from memory.explain.evidence.stacks import Frame, frames
+from memory.explain.evidence.recorded_stacks import Frame, frames
 from memory.record.evidence import Evidence
 from memory.record.samples import Sample
 from memory.show.find_live import process_lives
