@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import mmap
 import subprocess
 import sys
 import types
@@ -143,7 +144,8 @@ def test_a_memmap_is_not_anon_and_untouched_pages_take_nothing(tmp_path: Path) -
     np.full(MB, 1, np.uint8).tofile(tmp_path / "tokens.bin")
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint8, "r")
     assert mapped.sum() == MB
-    untouched, half = np.zeros(64 * MB, np.uint8), np.zeros(64 * MB, np.uint8)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # np.zeros can get pages that were touched before
+    untouched, half = (np.frombuffer(mmap.mmap(-1, 64 * MB, private), np.uint8) for _ in range(2))
     half[: 32 * MB] = 1
     found = array_holdings(Heap(arrays=[mapped, mapped[5:], untouched, half]), [])
     place(found, Maps())
