@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _run(folder: str, ranks: int, event: dict[str, Any] | None, variables: dict[str, str]) -> list[int]:
-    from slurm.launch.local_ranks import environment_of, free_port
+    from slurm.local_ranks import environment_of, free_port
 
     port = free_port()
     sys.stdout.flush()

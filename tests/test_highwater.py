@@ -80,11 +80,11 @@ def test_after_an_editable_install_it_works_from_any_folder(root: Path, tmp_path
     assert typed(str(place / "bin" / "highwater"), "memory").returncode == 0
     assert typed(str(python), "-m", "memory").returncode == 0
     program = "from memory import black_box; print(black_box.__file__)"
-    assert typed(str(python), "-c", program).stdout == f"{root / 'memory' / 'black_box.py'}\n"
+    assert typed(str(python), "-c", program).stdout == f"{root / 'memory' / 'record' / 'black_box.py'}\n"
     done = typed(
         str(place / "bin" / "highwater"), "memory", "run", "--output", "mem", "--", str(python), "-c", program
     )
-    assert done.stdout == f"{root / 'memory' / 'black_box.py'}\n", "in a program that it runs, too"
+    assert done.stdout == f"{root / 'memory' / 'record' / 'black_box.py'}\n", "in a program that it runs, too"
     assert (elsewhere / "mem" / "outcome.json").exists()
     entry = typed(
         str(python),

@@ -18,8 +18,6 @@ from packaging.utils import canonicalize_name
 from conf.logging_rules import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_TESTED = {"memray"}
-"""Extras that the lock files leave out: no test loads their package."""
 OF_CUDA = ("nvidia-", "cuda-", "triton")
 """Packages that a CUDA build of torch requires, at versions that it names itself."""
 
@@ -32,7 +30,7 @@ def declared_for_tests() -> list[str]:
     extras = project()["project"]["optional-dependencies"]
     groups = project()["dependency-groups"]
     return [
-        *(line for extra, lines in extras.items() if extra not in NOT_TESTED for line in lines),
+        *(line for extra, lines in extras.items() for line in lines),
         *(line for lines in groups.values() for line in lines),
     ]
 

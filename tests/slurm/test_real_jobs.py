@@ -233,7 +233,7 @@ def test_pack_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
     assert [(start.end, start.state) for start in read_starts(beside)] == [("ended", "oom")], job.told()
     assert job.state == "FAILED"
     said = job.out.read_text()
-    assert "step 1" in said
+    assert "[mem] first_step" in said
     assert not {"\r", "\x1b"} & {*said}, "no line that moves: nobody looks at it as it comes"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore, TCPStore
 
-from slurm.launch.local_ranks import free_port
+from slurm.local_ranks import free_port
 from training.distributed import watch
 from training.distributed.connections import Connections
 from training.distributed.place import Place

@@ -1,6 +1,6 @@
 """A run on several processes of this machine: what srun does on a cluster, and torchrun does elsewhere.
 
-    python slurm/launch/local_ranks.py RUN_FOLDER --ranks 2
+    python slurm/local_ranks.py RUN_FOLDER --ranks 2
 
 Starts them as a job's tasks are started, each under its supervisor; passes signals on; ends as rank 0 does,
 or as another that failed.
@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 ENDS_WITHIN_S = 45.0
 """After another rank has failed. By itself a rank takes less (`training.distributed.watch`)."""
 
@@ -71,7 +71,7 @@ def _ask_to_end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="slurm/launch/local_ranks.py",
+        prog="slurm/local_ranks.py",
         description="Run a run folder on several processes of this machine.",
     )
     parser.add_argument("folder", type=Path, help="the run folder, with its config.yaml")
