@@ -228,13 +228,15 @@ def sample(time_s: float, used_mb: float) -> Sample:
 @pytest.mark.parametrize("content", [b"", bytes(range(1, 256)) * 9])
 def test_damaged_ring_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "memory.ring").write_bytes(content)
-    assert str(watch_run(tmp_path)().ended).startswith("memory.ring is damaged")
+    assert "memory.ring" in (ended := str(watch_run(tmp_path)().ended))
+    assert "damaged" in ended
 
 
 def test_damaged_outcome_is_named(tmp_path: Path) -> None:
     write_ring(tmp_path, [sample_of(1, 90)], supervisor_pid=2**30, host=os.uname().nodename)
     (tmp_path / "outcome.json").write_text('{"exit_co')
-    assert "outcome.json is damaged" in str(watch_run(tmp_path)().ended)
+    assert "outcome.json" in (ended := str(watch_run(tmp_path)().ended))
+    assert "damaged" in ended
 
 
 def test_slope_of_the_last_minute() -> None:
