@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +12,7 @@ from conf.overrides import typed_at
 from conf.run_identity import is_in_identity
 from experiment_utils.errors import Problem, UserError
 from training.attempt.code_record import record_code
+from training.attempt.run_files import job_ids
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -41,12 +41,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def job_ids() -> dict[str, str]:
-    """Slurm's own names for this job, where it is one."""
-    names = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:

@@ -165,8 +165,14 @@ def update_run(folder: Path, **changes: Any) -> None:
     atomic_files.write_json(folder / "run.json", {**read_run(folder), **changes})
 
 
+def job_ids() -> dict[str, str]:
+    """Slurm's variables that identify this start of a job; empty outside of one."""
+    names = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 class Status:
-    """status.json, written by the run alone: state, stage, step, attempt, heartbeat, reason.
+    """status.json, written by the run alone: state, stage, step, attempt, job_ids, heartbeat, reason.
 
     is_written: not by the ranks of a run that are not its first.
     """
@@ -187,6 +193,7 @@ class Status:
             "step": None,
             "total_steps": total_steps,
             "attempt": attempt,
+            "job_ids": job_ids(),
             "heartbeat_s": 0.0,
             "reason": None,
             "host": socket.gethostname(),

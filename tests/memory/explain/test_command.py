@@ -14,7 +14,7 @@ from evidence_builder import killed, oom, ours, outcome, ramp, record, write
 from memory.__main__ import main
 from tests.golden_text import Golden
 from tests.memory.files.test_file_kinds import write as write_kind
-from training.provenance import job_ids
+from training.attempt.run_files import job_ids
 
 ROOT = Path(__file__).parents[3]
 LINE = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been ...\n"
