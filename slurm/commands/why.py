@@ -25,9 +25,8 @@ from slurm.cluster.resources import task_bytes
 from slurm.records.submissions import SLURM, run_folders
 from slurm.status.attempts import read_attempts
 from slurm.status.last_words import job_files, tail
-from slurm.status.pace import pace_lines
 from slurm.status.slurm_answers import WITHOUT_END_S, ask_in_unix_time
-from slurm.status.status_table import Next, whole_duration
+from slurm.status.status_table import Next, pace_lines, whole_duration
 from slurm.status.study_status import Look, look_at, run_states
 from slurm.status.waiting_reasons import reason_of
 from slurm.submit.cancel_jobs import end_together
@@ -118,7 +117,7 @@ def _explained(look: Look) -> Explanation | None:
     found = look.explained if look.has_died else None
     if found is not None and found.is_running:
         return None  # the files of a run that was killed with all beside it say so
-    submission = look.case.known.submission
+    submission = look.history.evidence.submission
     if found is not None and submission is not None and not submission.command.startswith("sbatch"):
         beside = _beside(look)
         found = replace(found, advice=tuple(_for_a_launcher(advice, beside) for advice in found.advice))
@@ -150,7 +149,7 @@ def _beside(look: Look) -> int:
     """Runs that share the memory of a job when those that ended so are submitted again: what goes on, or is
     done, is not among them.
     """
-    known = look.case.known
+    known = look.history.evidence
     if known.array is None or known.place is None or known.array.how != "pack":
         return 1
     pack = len(known.array.tasks[known.place.task])
@@ -175,8 +174,8 @@ def _parts(look: Look) -> dict[str, list[str]]:
 
 
 def _queue(look: Look) -> list[str]:
-    row, entry = look.case.queue, look.entry
-    if row is None or look.case.stands != "queued":  # a run may wait for its turn in a job that runs
+    row, entry = look.history.last.queued, look.entry
+    if row is None or look.history.job_state != "queued":  # a run may wait for its turn in a job that runs
         return []
     lines = [f"job {row.job} in partition {row.partition}" + (f", {row.reason}" if row.reason else "")]
     if row.submitted_s:
@@ -198,7 +197,7 @@ def _queue(look: Look) -> list[str]:
 def _rows(look: Look) -> list[str]:
     """Of each start of its job the row, and those of steps that tell something else."""
     found = []
-    for start in look.case.starts[-_STARTS:]:
+    for start in [one.accounted for one in look.history.starts if one.accounted][-_STARTS:]:
         ended_itself = start.row.state in ("FAILED", "COMPLETED")  # else all of its steps end as it does
         for row in start.rows:
             tells_more = ended_itself and row.state not in (start.row.state, "COMPLETED")
@@ -262,7 +261,7 @@ def _progress(look: Look) -> list[str]:
 
 def _stack(look: Look) -> list[str]:
     """Asked of its process: on this host by a signal, in a job by a step beside it."""
-    folder, row = look.entry.folder, look.case.queue
+    folder, row = look.entry.folder, look.history.last.queued
     live = find_live(folder)
     if live is not None and live.is_here:
         asked = ask_all(live.pid, str(folder.absolute()), live.attempt)
@@ -288,9 +287,9 @@ def _ask_there(look: Look) -> str:
 
 def _words(look: Look) -> list[str]:
     """The end of what its job wrote to stderr; of a run that spoke in the last start of it, of its log."""
-    known = look.case.known
+    known = look.history.evidence
     own = known.folder / "log.txt"
-    spoke = (known.state or own.exists()) and look.entry.rule != "ended_before_it"
+    spoke = (known.state or own.exists()) and look.entry.rule != "later_start_failed"
     paths = [own] if spoke else job_files(known)
     for path in paths:
         lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
@@ -317,7 +316,7 @@ def _more_memory(look: Look) -> str:
         return f" --mem {found.partition('=')[2]}"
     if "mem" in _asked(look):
         return " --mem x2"
-    row = look.case.row
+    row = look.history.job_row
     return f" --mem {2 * row.requested_bytes >> 20}M" if row is not None and row.requested_bytes else ""
 
 
@@ -325,13 +324,13 @@ def _more_time(look: Look) -> str:
     """For resubmit: twice of what was asked for, or of what the job got that asked for none."""
     if "time" in _asked(look):
         return " --time x2"
-    row = look.case.row
+    row = look.history.job_row
     return f" --time {format_limit(2 * row.timelimit_s)}" if row is not None and row.timelimit_s else ""
 
 
 def _asked(look: Look) -> dict[str, Any]:
     """Options of sbatch of its submission; a plain script's own are not among them."""
-    array = look.case.known.array
+    array = look.history.evidence.array
     return array.options if array is not None else {}
 
 
@@ -358,7 +357,7 @@ def _next(look: Look) -> Next:
 
 def _with_it(look: Look) -> list[str]:
     """Its name, with those of the runs that cannot but end with it."""
-    known = look.case.known
+    known = look.history.evidence
     if known.submission is None or known.array is None or known.place is None:
         return [look.entry.name]
     return end_together(known.submission, known.array, known.place.task) or [look.entry.name]

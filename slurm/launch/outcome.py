@@ -13,10 +13,10 @@ from experiment_utils.json_values import at_path, is_number
 from memory.explain import explain
 from memory.record.evidence import Evidence
 from slurm.launch.processes import Child, is_supervised
-from slurm.status.case import Case
-from slurm.status.judge import judge
 from slurm.status.last_words import last_words
-from slurm.status.run_evidence import Known, oom_kills
+from slurm.status.run_evidence import RunEvidence, oom_kills
+from slurm.status.run_history import RunHistory
+from slurm.status.state_table import decide
 from training.attempt.run_files import read_run, read_status
 
 _WHY = {
@@ -73,9 +73,9 @@ def outcome_of(
     said = status if status != before and status.get("state") != "done" else {}
     if not said and child.exit_code == INTERRUPTED:
         return Outcome(folder, INTERRUPTED, "cancelled", None, child.last_error() or _SEE_LOG, child.seconds)
-    known = Known(folder, said, told)
-    verdict = judge(
-        Case(
+    known = RunEvidence(folder, said, told)
+    decision = decide(
+        RunHistory(
             known,
             time.time(),
             explain=lambda: explain(Evidence(sampled or folder)) if is_told else None,
@@ -84,11 +84,11 @@ def outcome_of(
             asked_to_stop=asked_to_stop,
         )
     )
-    reason = verdict.reason or _SEE_LOG
+    reason = decision.reason or _SEE_LOG
     if child.killed_by == "SIGKILL" and not is_told and is_supervised(folder):
         reason = f"its supervisor was {reason}"
-    if verdict.rule == "was_killed":
+    if decision.rule.startswith("killed"):
         reason += _WHY.get(str(child.killed_by), "")
     if oom_kills(told):
         reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(sampled or folder))}"
-    return Outcome(folder, child.exit_code, verdict.state, None, reason, child.seconds)
+    return Outcome(folder, child.exit_code, decision.state, None, reason, child.seconds)

@@ -1,13 +1,13 @@
-"""The state of each run of a study, from everything that knows something of it.
+"""The state of each run of a study, from everything that is known of it.
 
 for run in study_states(Path("runs/lr_sweep")):
     print(run.state, run.reason)
 
-run_evidence    files that the run, its supervisor and its submitter wrote
+run_evidence    files that the run, its supervisor, its job and its submitter wrote
 slurm_answers   one squeue and one sacct for a whole study
-case            both of one run; `signs`: questions about it that several rules ask
-judge           a case to one state and its reason, in the order of `slurm.states.PRECEDENCE`
-phrases         the words of reasons
+timeline        all records of a run, folded into the starts of its jobs (by slurm.records.stamps)
+run_history     what follows from them: does it wait, does it run, was it cancelled by us
+state_table     the first row whose condition holds gives the state; `reasons`: its sentence
 study_status    all together, with progress
 """
 

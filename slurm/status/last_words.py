@@ -1,4 +1,4 @@
-"""Of what a job wrote, the line that tells most: a missing module, an error of Slurm's, of Python's."""
+"""The most useful line of what a job wrote: a missing module, an error of Slurm or of Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from experiment_utils.safe_read import read_end
 from memory.explain.evidence.log_patterns import patterns
 from slurm.records.submissions import SLURM
-from slurm.status.run_evidence import Known
+from slurm.status.run_evidence import RunEvidence
 
 _TAIL_BYTES = 32 << 10
-_TELLING = (
+_USEFUL = (
     re.compile(r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError): .+"),
     re.compile(r"^.*The following module\(s\) are unknown: .+"),
     re.compile(r"^.*(?:Unable to locate a modulefile|ModuleCmd_Load).+"),
@@ -22,16 +22,17 @@ _TELLING = (
     *patterns("slurm_poll"),
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
-"""The likeliest cause first; of each the last line that is of its kind."""
+"""The likeliest cause first; the last line of a kind counts."""
 _BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
 _ENDED_BY_SLURM = re.compile(r"CANCELLED AT \S+ DUE TO .*")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 
 
-def job_files(known: Known) -> list[Path]:
-    """What the run's job wrote, by submitit's names (`%A_%a_%t_log.err`, `%j_%t_log.err`): stderr first; of a
-    plain job the script's output.
+def job_files(known: RunEvidence) -> list[Path]:
+    """Output files of the run's job: stderr first, by submitit's names (`%A_%a_%t_log.err`, `%j_%t_log.err`).
+
+    For a plain job it is the output of its script.
     """
     if known.submission is None or known.array is None or known.place is None:
         return []
@@ -50,48 +51,54 @@ def job_files(known: Known) -> list[Path]:
     return sorted(found, key=lambda path: (path.suffix != ".err", path.name))
 
 
-def last_words(known: Known) -> str | None:
-    """Of the run's log while it spoke, else of its job's files; None where there are none.
+def last_words(known: RunEvidence) -> str | None:
+    """The most useful line of the run's log, or of its job's files; None without one.
 
-    The last line of a run that spoke, and was gone then, is of its work and tells nothing.
+    The last line in the log of a run that was killed is of its work, and says nothing of its end.
     """
     texts = [tail(path) for path in job_files(known)]
     if known.state is None:
-        return telling_line(_without_others("\n".join(texts[::-1]), known))
-    return _known_to_tell([tail(known.folder / "log.txt"), *texts])
+        return useful_line(_without_others("\n".join(texts[::-1]), known))
+    return _first_useful([tail(known.folder / "log.txt"), *texts])
 
 
-def _without_others(text: str, known: Known) -> str:
-    """Less the lines that name a file of another run of its job: they are of that one."""
+def _without_others(text: str, known: RunEvidence) -> str:
+    """The lines that name no file of another run of the same job."""
     tasks = known.array.tasks if known.array is not None and known.array.how != "each" else []
     others = {run for task in tasks for run in task} - {known.folder.name}
     return "\n".join(line for line in text.splitlines() if others.isdisjoint(line.split("/")))
 
 
-def oom_words(known: Known) -> str:
-    """What Slurm wrote of a kill for memory into its job's stderr; empty of a job whose files tell of several
-    runs or starts, of which it names none.
+def oom_words(known: RunEvidence) -> str:
+    """Slurm's lines about an OOM kill in the job's stderr.
+
+    Empty if that file is of several runs or starts, since the lines name none of them.
     """
-    if known.array is None or known.array.how != "each" or known.own_job != known.job or known.own_restarts:
+    if known.array is None or known.array.how != "each" or known.own_job != known.job or _restarts(known):
         return ""
     return _said(known, patterns("slurm_oom"))
 
 
-def cut_off_words(known: Known) -> str:
-    """What Slurm wrote of a step whose row tells of root's scancel: a node went away under it, or slurmd's
-    poll of RSS ended it, which adds up what the row has of each rank alone.
+def cut_off_words(known: RunEvidence) -> str:
+    """Slurm's lines about a step that root cancelled, by its row: a lost node, or slurmd's poll of RSS.
+
+    The poll adds up the ranks; the row has only the largest of them.
     """
     if known.array is None or known.array.how != "each" or known.own_job != known.job:
         return ""
     return _said(
         known,
         (*patterns("slurm_node_failed"), *patterns("slurm_poll")),
-        of_last_start=bool(known.own_restarts),
+        of_last_start=bool(_restarts(known)),
     )
 
 
-def _said(known: Known, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:
-    """of_last_start: without what Slurm ended, and all before it: of that it has a row."""
+def _restarts(known: RunEvidence) -> int:
+    return known.stamp.restart if known.stamp is not None else 0
+
+
+def _said(known: RunEvidence, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:
+    """of_last_start: only what follows the last line with which Slurm ended a start: that has a row."""
     texts = [tail(path) for path in job_files(known)]
     if of_last_start:
         texts = [_ENDED_BY_SLURM.split(text)[-1] for text in texts]
@@ -99,9 +106,10 @@ def _said(known: Known, patterns: tuple[re.Pattern[str], ...], *, of_last_start:
     return "\n".join(line for line in lines if any(pattern.search(line) for pattern in patterns))
 
 
-def last_line(known: Known) -> str | None:
-    """The last of what its job wrote, stderr first, without what Slurm says of an end: of a start that ended
-    before the run, whose words follow on those of starts before it.
+def last_line(known: RunEvidence) -> str | None:
+    """The last line that its job wrote, stderr first, for a start that ended before the run had begun.
+
+    None if that line is Slurm's: then an earlier start wrote last.
     """
     for path in job_files(known):
         lines = [line.strip() for line in tail(path).splitlines() if line.strip()]
@@ -112,16 +120,16 @@ def last_line(known: Known) -> str | None:
     return None
 
 
-def telling_line(text: str) -> str | None:
-    """The line that tells most; the last one where none is known to tell."""
+def useful_line(text: str) -> str | None:
+    """The most useful line; the last one if no line is known to be useful."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return _known_to_tell([text]) or (_short(lines[-1]) if lines else None)
+    return _first_useful([text]) or (_short(lines[-1]) if lines else None)
 
 
-def _known_to_tell(texts: list[str]) -> str | None:
-    """texts: the one that tells most first."""
+def _first_useful(texts: list[str]) -> str | None:
+    """texts: the most useful one first."""
     lines = [line.strip() for text in texts[::-1] for line in text.splitlines()]
-    for pattern in _TELLING:
+    for pattern in _USEFUL:
         found = next((line for line in reversed(lines) if pattern.match(line)), None)
         if found is not None:
             return _short(found)
@@ -129,14 +137,12 @@ def _known_to_tell(texts: list[str]) -> str | None:
 
 
 def _short(line: str) -> str:
-    """Without the time before a line of the log. A shell names the script by its place in the folders of
-    slurmd, which is gone with the job.
-    """
+    """The line without its time, and without slurmd's folder for the script, which is gone with the job."""
     return _SPOOLED.sub("slurm_script:", _TIME.sub("", line))[:300]
 
 
 def tail(path: Path, size: int = _TAIL_BYTES) -> str:
-    """The end of a file; empty where it cannot be read."""
+    """The end of a file; empty if it cannot be read."""
     try:
         return read_end(path, size).decode(errors="replace")
     except OSError:

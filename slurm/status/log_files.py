@@ -1,4 +1,4 @@
-"""All that a run and its jobs wrote, file by file, without saying the same twice."""
+"""The logs of a run and the output of its jobs, without the lines that are in both."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _BLACK_BOX = re.compile(r"^memory\.blackbox\.(\d+)\.txt$")
 
 @dataclass(frozen=True)
 class LogFile:
-    """title: for people. path: the file. attempt: it is of that one alone; None: of several, or not known.
-    repeats: it holds lines of log.txt too, which are left out. first: attempt of its first lines.
-    """
+    """One file of output."""
 
     title: str
     path: Path
     attempt: int | None = None
+    """The only attempt in it; None: several, or not known."""
     repeats: bool = False
+    """Whether it has lines of log.txt too, which are left out."""
     first: int = 1
+    """Attempt of its first lines."""
 
 
 def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
-    """Of a run: its own log first, that of other ranks, then of each job stdout and stderr, then black boxes.
+    """Files of a run: its own log, those of other ranks, stdout and stderr of each job, black boxes.
 
-    attempt: only what is of this one, or may be.
+    attempt: only files that are, or can be, of this one.
     """
     own, first = [], 1
     of_attempts = (*RunFolder(folder).attempt_folders(), folder)
@@ -60,16 +61,17 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
 
 
 class Sieve:
-    """Which lines of a file are told. known: messages that were: those of a log are added, of what repeats
-    them left out. attempt: of a log that holds several, that one's lines alone.
-    """
+    """Which lines of a file are shown."""
 
     def __init__(self, file: LogFile, known: set[str], attempt: int | None = None) -> None:
+        """known: messages that were shown: lines of logs are added, a file that repeats them leaves them out.
+        attempt: only its lines, of a log that has several.
+        """
         self._file, self._known, self._attempt = file, known, attempt
         self._current = file.first
 
     def passes(self, line: str) -> bool:
-        """Asked of each line of the file, in their order."""
+        """Whether the next line is shown; called for each line of the file in order."""
         message = _STAMP.sub("", line)
         if self._file.repeats:
             return message not in self._known
@@ -80,7 +82,7 @@ class Sieve:
 
 
 def lines_of(file: LogFile, known: set[str], attempt: int | None = None) -> Iterator[str]:
-    """Its lines, as a `Sieve` of these lets them through."""
+    """The lines of a file that a `Sieve` lets through."""
     sieve = Sieve(file, known, attempt)
     try:
         with open(file.path, encoding="utf-8", errors="replace") as content:
@@ -93,12 +95,12 @@ def lines_of(file: LogFile, known: set[str], attempt: int | None = None) -> Iter
 
 
 def _of_jobs(folder: Path) -> Iterator[tuple[str, Path, str]]:
-    """(title, path, job) of every submission that the run was in, the oldest first."""
+    """(title, path, job) for every submission of the run, oldest first."""
     seen: set[Path] = set()
     for place in places(folder):
         try:
             submission = read_submission(folder.parent, place.submission)
-        except Exception:  # damaged: its jobs' files are found by nobody
+        except Exception:  # damaged: the names of its jobs are lost
             continue
         array = next((one for one in submission.arrays if one.number == place.array), None)
         if submission.launcher != SLURM:

@@ -1,4 +1,4 @@
-"""How far a run is, how fast, and how near its memory came to the limit: a few small reads each."""
+"""Steps, speed and highest memory of a run, from a few small reads."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ _COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
 
 @dataclass(frozen=True)
 class Progress:
-    """step, total_steps: optimizer steps. tokens_per_s, seconds_per_step: of the last rows of metrics.csv.
-    peak_bytes: the highest U that was seen, or what the run held itself where only the machine limits;
-    limit_bytes: what it stays under, None where there is no limit.
-    """
+    """Progress of a run; None is not known."""
 
     step: int | None = None
+    """Optimizer steps done."""
     total_steps: int | None = None
     tokens_per_s: float | None = None
+    """Mean of the last rows of metrics.csv."""
     seconds_per_step: float | None = None
     peak_bytes: int | None = None
+    """Highest U; the run's own memory if only the machine limits it."""
     limit_bytes: int | None = None
+    """None without a limit."""
 
     @property
     def share(self) -> float | None:
-        """Of the steps, those done: 0 to 1."""
+        """Share of the steps that is done: 0 to 1."""
         if self.step is None or not self.total_steps:
             return None
         return min(1.0, max(0.0, self.step / self.total_steps))
 
     @property
     def eta_s(self) -> float | None:
-        """Until the last step, at the pace of the last rows; None where that is not known."""
+        """Seconds until the last step, at the speed of the last rows; None if not known."""
         if self.step is None or not self.total_steps or self.seconds_per_step is None:
             return None
         return max(0, self.total_steps - self.step) * self.seconds_per_step
 
 
 def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
-    """Never raises. status, outcome: as they were read."""
+    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises."""
     tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
     highest = Peak(
         u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
@@ -54,7 +55,7 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     )
     if highest.u_bytes is None:
         highest = read_peak(folder / "memory.ring")
-    # U of a machine is also that of runs side by side, and of all else that goes on there
+    # U of a machine includes other runs and programs there
     own = highest.own_bytes if highest.limit_at == "host" else None
     peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
     return Progress(

@@ -1,13 +1,11 @@
-"""What is written of a run: by itself, by its supervisor, by its submitter.
-
-Nothing here raises: what is missing or damaged is left out, and what cannot be read is named in `unreadable`.
+"""Read the files of a run: written by itself, by its supervisor, by its job and by its submitter.
 
 status.json   the run's own word, with its heartbeat
-outcome.json  its supervisor's, when it is gone
+outcome.json  how its process ended, by its supervisor
 run.lock      the process that runs now
-memory.ring   when the supervisor last saw it: on the run's own clock
-jobs.json     its place in the newest submission, and with it its job
-starts.json   each start of a job for it, by that job (slurm/in_job)
+memory.ring   when the supervisor last looked, on the run's own clock
+jobs.json     the run's place in each submission
+starts.json   each start of a job for the run, by that job
 """
 
 from __future__ import annotations
@@ -15,53 +13,59 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
-from experiment_utils.json_values import at_path, integer, mapping, seconds
+from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds
 from experiment_utils.lock_file import Holder
-from experiment_utils.run_folder import ABSENT, FileContent, RunFolder
+from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
 from memory.record.ring import read_head
-from slurm.records.start_records import ENDED
-from slurm.records.submissions import LOCAL, Array, Place, Submission, array_of, named_places, places
+from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
+from slurm.records.start_records import ENDED, GAVE_UP
+from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
 from slurm.records.submitter_liveness import launcher_lives
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of one run before Slurm is asked.
-
-    status, outcome: the files; outcome only if it is of the last attempt. holder: who holds its lock.
-    silent_s: since the last heartbeat, None without one; while its supervisor lives, by that one's clock.
-    sampled: whether its supervisor has just looked. unheard_s: since either of them gave a sign of life.
-    start: the last that a job made of it, as the job wrote it.
-    submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
-    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its
-    config. looked_s: when a supervisor last looked at it. step: of its job that the last attempt is in, by
-    its supervisor; empty where nothing tells. codes: the code of each attempt, None if it was not recorded.
-    """
+class RunEvidence:
+    """The files of one run. Values that are not known are None or empty."""
 
     folder: Path
     status: dict[str, Any] = field(default_factory=dict)
     outcome: dict[str, Any] = field(default_factory=dict)
+    """Only if it is of the last attempt."""
     holder: Holder | None = None
+    """The process that holds run.lock."""
     silent_s: float | None = None
+    """Since the last heartbeat; while the supervisor lives, by its clock."""
     sampled: bool = False
-    start: dict[str, Any] = field(default_factory=dict)
+    """Whether its supervisor has just looked."""
+    notes: tuple[dict[str, Any], ...] = ()
+    """Entries of starts.json, oldest first."""
     submission: Submission | None = None
     array: Array | None = None
     place: Place | None = None
     lost: str | None = None
+    """Id of a newer submission, which cannot be read."""
     unheard_s: float | None = None
+    """Since the last sign of life, of the run or of its supervisor."""
     damaged: tuple[str, ...] = ()
+    """Files that exist and hold nothing that can be read."""
     made_s: float | None = None
+    """When config.yaml was written."""
     looked_s: float | None = None
+    """When a supervisor last looked at the run."""
     step: str = ""
+    """Step of its job that the last attempt is in."""
     codes: tuple[Code | None, ...] = ()
+    """The code of each attempt, None if it was not recorded."""
+    job_ids: dict[str, Any] = field(default_factory=dict)
+    """Slurm's variables in the process that wrote status.json."""
     unreadable: str | None = None
     """Which of its files cannot be read, and why: nothing else is known of the run then."""
 
@@ -73,11 +77,13 @@ class Known:
 
     @property
     def reason(self) -> str | None:
+        """Why it ended, by itself."""
         reason = self.status.get("reason")
         return reason if isinstance(reason, str) and reason.strip() else None
 
     @property
     def attempt(self) -> int | None:
+        """Number of the last attempt that is known."""
         numbers = (integer(one.get("attempt")) for one in (self.status, self.outcome))
         return max((one for one in numbers if one is not None), default=None)
 
@@ -87,106 +93,123 @@ class Known:
         return seconds(self.status.get("heartbeat_s"))
 
     @property
+    def note(self) -> dict[str, Any]:
+        """The newest entry of starts.json; empty without one."""
+        return self.notes[-1] if self.notes else {}
+
+    @property
+    def attempt_note(self) -> dict[str, Any]:
+        """The newest entry of starts.json, if it is of the last attempt; else empty."""
+        return self.note if self.note.get("attempt") == self.attempt else {}
+
+    @property
     def job(self) -> str | None:
-        """As Slurm writes it; None of a run of this machine, or where it is not known."""
-        if self.submission is not None and self.submission.launcher != "slurm":
+        """The job of its newest submission, as Slurm writes it; None of a run of this machine."""
+        if self.submission is not None and self.submission.launcher != SLURM:
             return None
         if self.array is not None and self.place is not None:
             return self.array.job_of(self.place.task)
         return self.own_job
 
     @property
-    def cancelled_s(self) -> float | None:
-        """When `slurm cancel` ended it, in its newest submission; None where it has not."""
-        return self.array.cancelled_at(self.place.task) if self.array and self.place else None
-
-    @property
     def own_job(self) -> str | None:
-        """That the last attempt was in, by the job's own word or its supervisor's environment."""
-        if isinstance(self.start.get("job_id"), str):
-            return str(self.start["job_id"])
-        told = mapping(self.outcome.get("environment"))
-        array, task = str(told.get("SLURM_ARRAY_JOB_ID", "")), str(told.get("SLURM_ARRAY_TASK_ID", ""))
-        if array.isdigit() and task.isdigit():
-            return f"{array}_{task}"
-        job = str(told.get("SLURM_JOB_ID") or (self.holder.job_id if self.holder else None) or "")
+        """The job of its last attempt."""
+        is_last = (integer(self.note.get("attempt")) or 0) >= (self.attempt or 0)
+        if is_last and isinstance(self.note.get("job_id"), str):
+            return str(self.note["job_id"])
+        if self.stamp is not None:
+            return self.stamp.job
+        job = str((self.holder.job_id if self.holder else None) or "")
         return job if job.isdigit() else None
 
-    @property
-    def own_restarts(self) -> int | None:
-        """Of its job before the last attempt, as that told; None where it is not known."""
-        if (restart := integer(self.start.get("restart"))) is not None:
-            return restart
-        told = mapping(self.outcome.get("environment"))
-        if not told.get("SLURM_JOB_ID"):
+    @cached_property
+    def stamp(self) -> Stamp | None:
+        """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
+        if self.submission is not None and self.submission.launcher == LOCAL:
             return None
-        count = str(told.get("SLURM_RESTART_COUNT", "0"))
-        return int(count) if count.isdigit() and len(count) < 9 else None
+        found = stamp_of_variables(self.job_ids)
+        if found is not None:
+            return found
+        of_attempt = [
+            note for note in self.notes if (integer(note.get("attempt")) or 0) <= (self.attempt or 0)
+        ]
+        if of_attempt:
+            return stamp_of_note(of_attempt[-1])
+        return stamp_of_variables(mapping(self.outcome.get("environment")))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other runs share its job, each with a process of its own."""
+        return self.array is not None and self.array.how in ("pack", "workers")
+
+    @property
+    def cancelled_s(self) -> float | None:
+        """When `slurm cancel` ended its newest submission."""
+        return self.array.cancelled_at(self.place.task) if self.array and self.place else None
 
     @property
     def given_up(self) -> str | None:
         """Why its job does not start it again: the last starts brought no step forward."""
-        reason = self.start.get("reason")
-        if self.start.get("end") != "gave_up" or not isinstance(reason, str):
-            return None
-        return " ".join(reason.split()) or None
+        reason = self.note.get("reason")
+        is_given_up = self.note.get("end") == GAVE_UP and isinstance(reason, str)
+        return " ".join(str(reason).split()) or None if is_given_up else None
 
     @property
     def is_here(self) -> bool:
-        """Its process runs on this host: there is no doubt then."""
+        """Whether its process is known to run on this host."""
         return self.holder is not None and self.holder.host == os.uname().nodename and not self.is_gone
 
     @property
     def is_gone(self) -> bool:
-        """Its process is known to be no more: it was here, or its supervisor or its job saw it end."""
-        is_seen = bool(self.outcome) or self._ended_in_its_job
-        return is_seen or (self.holder is not None and self.holder.is_gone())
+        """Whether its process is known to have ended: it was here, or its supervisor or its job saw the end.
 
-    @property
-    def _ended_in_its_job(self) -> bool:
-        """Where the supervisor could not say so. One that was asked to stop may still be about to."""
-        start = self.start
-        is_of_this = start.get("attempt") is not None and start.get("attempt") == self.attempt
-        return is_of_this and start.get("end") == ENDED and start.get("signal") is None
+        A run that was asked to stop is not gone before its supervisor says so.
+        """
+        note = self.attempt_note if self.note.get("attempt") is not None else {}
+        ended_in_job = note.get("end") == ENDED and note.get("signal") is None
+        return bool(self.outcome) or ended_in_job or (self.holder is not None and self.holder.is_gone())
 
     @property
     def noted_oom(self) -> bool:
-        """Its supervisor saw the kernel kill it, or a process of it, for memory."""
-        if not self.outcome:
-            return False
+        """Whether its supervisor saw the kernel kill it, or a process of it, for memory."""
         return oom_kills(self.outcome) > 0 and (
             isinstance(self.outcome.get("victim"), dict) or self.outcome.get("signal") == "SIGKILL"
         )
 
 
 def oom_kills(outcome: dict[str, Any]) -> int:
-    """How often the kernel killed for memory where the run was, while it ran."""
+    """Number of the kernel's OOM kills in the run's cgroup, while it ran."""
     before, after = (at_path(outcome, f"counters_{when}.oom_kill") for when in ("before", "after"))
     return max(0, (integer(after) or 0) - (integer(before) or 0))
 
 
-def read_known(
+def read_evidence(
     folder: Path,
     submission_of: Callable[[Path, str], Submission | None],
     now_s: float,
     named: Callable[[Path], dict[str, list[Place]]] = named_places,
-) -> Known:
-    """submission_of: reads a submission of a study by its id, None where it is damaged or gone. named: what
-    submissions of a study name, asked for where the run itself was not told.
+) -> RunEvidence:
+    """The files of a run. Never raises: what is missing or damaged is left out.
+
+    Args:
+        folder: the run's folder.
+        submission_of: reads a submission of a study by its id, None where it is damaged or gone.
+        now_s: Unix time.
+        named: reads the places that submissions of a study name, for a run without a place of its own.
     """
     try:
         with atomic_files.reading(folder):
-            return _read_known(folder, submission_of, now_s, named)
+            return _read(folder, submission_of, now_s, named)
     except atomic_files.Unreadable as error:
-        return Known(folder, unreadable=f"{error.path} cannot be read: {error.why}")
+        return RunEvidence(folder, unreadable=f"{error.path} cannot be read: {error.why}")
 
 
-def _read_known(
+def _read(
     folder: Path,
     submission_of: Callable[[Path, str], Submission | None],
     now_s: float,
     named: Callable[[Path], dict[str, list[Place]]],
-) -> Known:
+) -> RunEvidence:
     with os.scandir(folder):  # else a folder that cannot be listed looks like one without files
         pass
     run = RunFolder(folder)
@@ -200,38 +223,43 @@ def _read_known(
     silent_s, sampled, unheard_s = _silence(
         status, changed_s(folder / "status.json"), run.ring_path, head and head[1], now_s
     )
-    submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
-    # of one that is done nothing more is asked than its job, which of workers no place tells
+    submission, array, place, lost = _newest_place(folder, status, submission_of, named, now_s)
+    # of a run that is done only the job is shown, which for workers no place names
     is_asked = status.get("state") != "done" or (array is not None and array.how == "workers")
-    starts = (
-        run.file("starts.json").readable().value.get("starts") if place is not None and is_asked else None
-    )
+    starts = run.file("starts.json").readable().value if place is not None and is_asked else {}
     names = () if status else ("status.json", "jobs.json", "starts.json", "outcome.json", "run.json")
-    damaged = tuple(name for name in names if _is_empty(run.file(name).readable()))
-    run_facts = run.file("run.json").readable().value
-    return Known(
-        folder, status, outcome, holder, silent_s, sampled,
-        mapping(starts[-1]) if isinstance(starts, list) and starts else {},
-        submission, array, place, lost, unheard_s, damaged,
-        _modified_s(folder / "config.yaml"), _modified_s(run.ring_path),
-        _step(outcome or (head[0] if head is not None else {}), status), tuple(codes_of(run_facts)),
+    files = [(name, run.file(name).readable()) for name in names]
+    facts = run.file("run.json").readable().value
+    supervised = outcome or (head[0] if head is not None else {})
+    is_of_attempt = not status or supervised.get("attempt") in (None, status.get("attempt"))
+    step = at_path(supervised, "environment.SLURM_STEP_ID") if is_of_attempt else None
+    return RunEvidence(
+        folder, status, outcome, holder, silent_s, sampled, tuple(mappings(starts.get("starts"))),
+        submission, array, place, lost, unheard_s,
+        tuple(name for name, file in files if file.state != ABSENT and not file.value),
+        changed_s(folder / "config.yaml") or None, changed_s(run.ring_path) or None,
+        "" if step is None else str(step), tuple(codes_of(facts)), _job_ids(status, facts),
     )  # fmt: skip
 
 
-def _is_empty(file: FileContent) -> bool:
-    """Whether the file exists and holds nothing that can be read."""
-    return file.state != ABSENT and not file.value
+def _job_ids(status: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Variables of Slurm in status.json, or else those that the same process noted in run.json."""
+    attempts = mappings(facts.get("attempts"))[-1:]
+    names = ("attempt", "host", "pid")
+    noted = [one for one in attempts if status and all(one.get(key) == status.get(key) for key in names)]
+    return mapping(status.get("job_ids")) or mapping(noted[0].get("job_ids") if noted else None)
 
 
-def newest_place(
+def _newest_place(
     folder: Path,
     status: dict[str, Any],
     submission_of: Callable[[Path, str], Submission | None],
     named: Callable[[Path], dict[str, list[Place]]],
     now_s: float,
 ) -> tuple[Submission | None, Array | None, Place | None, str | None]:
-    """The newest that can be read, and a newer one that cannot; an older one of this machine, whose process
-    is there, where that of the newest has ended: it will start the run all the same.
+    """The newest place that can be read, and the id of a newer submission that cannot.
+
+    Two commands of this machine can wait for the same run: if the newer one has ended, the other starts it.
     """
     there = places(folder)
     if not there and not status:  # its submitter may have died between the two
@@ -244,30 +272,22 @@ def newest_place(
             lost = lost or (found.submission if newest is None else None)
             continue
         lives = submission.launcher == LOCAL and launcher_lives(submission, array, now_s)
-        if newest is None:
+        if newest is None or lives:
             newest = submission, array, found
-            if submission.launcher != LOCAL or lives:
-                break
-        elif lives:
-            newest = submission, array, found
+        if newest[0].launcher != LOCAL or lives:
             break
     return (*(newest or (None, None, None)), lost)
 
 
-def _modified_s(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
-
-
 def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:
-    """Not of an attempt before, whose successor nobody supervises; nor of a second start, which found the
-    lock taken and left while the first one goes on.
+    """Whether outcome.json is of the last attempt.
+
+    It is not, if the last attempt has no supervisor, or if a second process found the lock held and ended
+    while the first continues.
     """
-    told, ended_s = integer(outcome.get("attempt")), seconds(outcome.get("ended_s"))
+    ended, ended_s = integer(outcome.get("attempt")), seconds(outcome.get("ended_s"))
     attempt, beat_s = integer(status.get("attempt")), seconds(status.get("heartbeat_s"))
-    if told is not None and attempt is not None and told < attempt:
+    if ended is not None and attempt is not None and ended < attempt:
         return False
     if status.get("state") != "running" or outcome.get("host") != status.get("host"):
         return True
@@ -278,28 +298,20 @@ def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder:
 def _silence(
     status: dict[str, Any], written_s: float, ring: Path, sample: Any, now_s: float
 ) -> tuple[float | None, bool, float | None]:
-    """Seconds since the heartbeat, and since any sign of life. Clocks may be apart: the supervisor's last
-    sample is on that of the run; else what is younger counts, what was noted on our clock or the file on the
-    file server's.
+    """Seconds since the heartbeat, whether the supervisor has just looked, seconds since any sign of life.
+
+    The supervisor's last sample is on the run's own clock. Without one the younger of two ages counts: by
+    the heartbeat, unless that is in the future, and by the time that the file server gave the file.
     """
     beat = seconds(status.get("heartbeat_s"))
     if beat is None:
         return None, False, None
-    by_files = max(0.0, min(now_s - beat, now_s - written_s))
-    try:
-        ring_s = now_s - ring.stat().st_mtime
-    except OSError:
-        sample = None
-    if sample is None:
+    by_files = min((age_s for age_s in (now_s - beat, now_s - written_s) if age_s >= 0), default=0.0)
+    looked_s = changed_s(ring)
+    if sample is None or not looked_s:
         return by_files, False, by_files
-    unheard_s = max(0.0, min(by_files, ring_s, now_s - sample.time_s))
-    sampled = ring_s < STALLED_AFTER_S
+    unheard_s = max(0.0, min(by_files, now_s - looked_s, now_s - sample.time_s))
+    sampled = now_s - looked_s < STALLED_AFTER_S
     if sampled and sample.time_s >= beat:
         return sample.time_s - beat, True, unheard_s
     return by_files, sampled, unheard_s
-
-
-def _step(facts: dict[str, Any], status: dict[str, Any]) -> str:
-    """facts: as a supervisor wrote them down, in outcome.json or in memory.ring."""
-    is_of_it = facts.get("attempt") in (None, status.get("attempt")) or not status
-    return str(mapping(facts.get("environment")).get("SLURM_STEP_ID", "")) if is_of_it else ""

@@ -1,8 +1,8 @@
-"""What Slurm says of a study's jobs: one squeue and one sacct for all of them, side by side.
+"""Slurm's records of a study's jobs: one squeue and one sacct for all of them, in parallel.
 
-squeue with `--states=all` also tells of what has just ended, as long as slurmctld remembers it (MinJobAge,
-five minutes by default). Where sacct does not answer, `scontrol show job` tells of those with exit codes; not
-where slurmctld is away, for which each client looks 9 to 18 seconds before it says so.
+squeue with `--states=all` also lists jobs that have just ended, as long as slurmctld remembers them
+(MinJobAge, five minutes by default). If sacct does not answer, `scontrol show job` shows those with exit
+codes. It is not asked if slurmctld is away: each client looks for it for 9 to 18 seconds.
 
 Sources: squeue(1), sacct(1), scontrol(1), of 20.11 to 25.11.
 """
@@ -34,25 +34,28 @@ from memory.accounting.sacct import (
 from slurm.cluster.sbatch_errors import is_unreached
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"
-"""Of squeue -o: every version from 20.11 on has these. Free text, which may hold a bar, comes last."""
+"""For squeue -o, from 20.11 on. Free text, which can contain a bar, comes last."""
 _MOST_SCONTROL = 8
-"""Jobs that scontrol is asked about, one call each, where sacct does not answer."""
+"""Most jobs that scontrol is asked about, one call each, if sacct does not answer."""
 _RANGE = re.compile(r"^(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(?:%\d+)?\]?$")
 
 
 @dataclass(frozen=True)
 class QueueRow:
-    """One row of squeue. job: `4242_3`, `4242`. raw: Slurm's own number of it. start_s: Unix time of the
-    start, of a job that waits the expected one. priority: larger goes first. reason: blank for None.
-    """
+    """One row of squeue."""
 
     job: str
+    """`4242_3`, `4242`."""
     raw: str
+    """Slurm's own number of the job."""
     state: str
     reason: str = ""
+    """Why it waits; empty for None."""
     start_s: float | None = None
+    """Unix time of the start; of a job that waits the expected one."""
     submitted_s: float | None = None
     priority: int | None = None
+    """A larger one goes first."""
     partition: str = ""
     nodes: str = ""
     timelimit_s: float | None = None
@@ -61,18 +64,19 @@ class QueueRow:
 
 @dataclass(frozen=True)
 class SlurmAnswers:
-    """queue: rows of squeue by job, None where it did not answer. accounting: every start of a job, the
-    oldest first, None where sacct did not answer. notes: what could not be had, and why.
-    """
+    """Answers of squeue and sacct."""
 
     queue: dict[str, QueueRow] | None = None
+    """Rows of squeue by job; None: it did not answer."""
     accounting: dict[str, tuple[Job, ...]] | None = None
+    """Every start of a job, oldest first; None: sacct did not answer."""
     notes: tuple[str, ...] = ()
+    """Clients that gave no answer, and why."""
     source: str = "sacct"
     names: dict[str, str] = field(default_factory=dict)
-    """Name of a job to its number, without a task: finds what was submitted and not written down."""
+    """Number of a job by its name, without a task: for a submitter that died before it noted the number."""
     gathering: Callable[[], Mapping[str, Any]] = dict
-    """How this Slurm counts memory (memory.accounting): asked once, and only to explain a death."""
+    """Asks how this Slurm counts memory (memory.accounting): once, and only to explain a death."""
 
     def row(self, job: str) -> QueueRow | None:
         return (self.queue or {}).get(job)
@@ -82,7 +86,7 @@ class SlurmAnswers:
 
 
 WITHOUT_END_S = 90 * 86400.0
-"""So far away no start is expected: Slurm takes a year for a job without a time limit that is before it."""
+"""A start that is further away is not expected: Slurm counts a job without a time limit as one year."""
 
 
 def ask_slurm(
@@ -96,11 +100,11 @@ def ask_slurm(
     """Ask once for all of them. Never raises: what cannot be had is a note.
 
     Args:
-        jobs: `4242` of arrays and plain jobs; tasks need not be named. Of none of them nobody is asked.
-        users: whose jobs squeue is to list; by default whose this process is.
-        names: squeue is asked even where no job is known: there may be one of a name that is.
-        ask: runs a command within so many seconds; tests hand in recorded answers.
-        timeout_s: of each command; they wait side by side.
+        jobs: `4242` of arrays and plain jobs, without tasks. Without jobs no client is asked.
+        users: whose jobs squeue lists; by default those of this process's user.
+        names: ask squeue also without jobs, to find one by its name.
+        ask: runs a command with a time limit in seconds; tests give recorded answers.
+        timeout_s: of each command; they run in parallel.
     """
     ask = ask or ask_in_unix_time
     bases = list(dict.fromkeys(job.partition("_")[0] for job in jobs))
@@ -109,21 +113,23 @@ def ask_slurm(
     who = list(dict.fromkeys(users)) or [str(os.getuid())]
     squeue = ["squeue", "--noheader", "--array", "--states=all", f"--user={','.join(who)}"]
     notes: list[str] = []
-    told: list[str] = []
+    problems: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(ask, [*squeue, f"--format={FORMAT}"], timeout_s)
-        found = from_sacct(",".join(bases), ask, timeout_s, told) if bases else []
+        found = from_sacct(",".join(bases), ask, timeout_s, problems) if bases else []
         answer = asked.result()
     queue, is_away = None, False
     if answer.code == 0:
         queue = parse_squeue(answer.out)
     else:
         is_away = is_unreached(answer.error)
-        notes.append(f"{why_not(answer, 'squeue', timeout_s)}: what waits or runs is told by files alone")
-    answered = not any(_is_failure(note) for note in told)
+        notes.append(f"{why_not(answer, 'squeue', timeout_s)}: what waits or runs is known from files alone")
+    answered = not any(_is_failure(note) for note in problems)
     source = "sacct"
     if not answered:
-        notes += [f"{note}: without the rows of steps an OOM kill is known from files alone" for note in told]
+        notes += [
+            f"{note}: without the rows of steps an OOM kill is known from files alone" for note in problems
+        ]
         found, source = ([] if is_away else _from_scontrol(bases, ask, timeout_s)), "scontrol"
     accounting = _by_job(found)
     numbers = {row.name: row.job.partition("_")[0] for row in (queue or {}).values() if row.name}
@@ -133,9 +139,9 @@ def ask_slurm(
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
-    """Of `squeue --format=FORMAT`, by job and by raw number; a line that is no row is passed over.
+    """Rows of `squeue --format=FORMAT` by job and by raw number; other lines are skipped.
 
-    A task range (`50_[3-9%2]`, where --array was not honoured) is told task by task.
+    A range of tasks (`50_[3-9%2]`, from a squeue that ignores --array) gives a row for each task.
     """
     found: dict[str, QueueRow] = {}
     for line in text.splitlines():
@@ -155,8 +161,9 @@ def parse_squeue(text: str) -> dict[str, QueueRow]:
 
 
 def tasks_of(job: str) -> Sequence[str]:
-    """`50_[3-5,9%2]` to `50_3`, `50_4`, `50_5`, `50_9`; others as they are. A range that was cut short
-    (`50_[3-5,9...]`, SLURM_BITSTR_LEN) gives what can be read.
+    """`50_[3-5,9%2]` to `50_3`, `50_4`, `50_5`, `50_9`; other names as they are.
+
+    A range that was cut short (`50_[3-5,9...]`, SLURM_BITSTR_LEN) gives the tasks that can be read.
     """
     match = _RANGE.match(job)
     if match is None:
@@ -171,7 +178,7 @@ def tasks_of(job: str) -> Sequence[str]:
 
 
 def ask_in_unix_time(command: list[str], timeout_s: float) -> Answer:
-    """Run a client of Slurm, which is to print times as Unix time, whatever the zone of this process."""
+    """Run a client of Slurm that prints times as Unix time."""
     environment = client_environment() | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     return run_client(command, timeout_s, environment)
 
@@ -193,8 +200,9 @@ def _is_failure(note: str) -> bool:
 
 
 def _by_job(jobs: list[Job]) -> dict[str, tuple[Job, ...]]:
-    """A row of what waits of an array (`19_[0-3%1]`) is of the tasks that have none of their own: it names
-    those too that have begun since.
+    """Starts by job. A row of waiting tasks (`19_[0-3%1]`) counts for those without a row of their own.
+
+    It can name tasks that have begun since.
     """
     found: dict[str, list[Job]] = {}
     of_ranges: dict[str, Job] = {}

@@ -1,11 +1,11 @@
-"""States of the runs of a study: one look at the files of each, one squeue and one sacct for all."""
+"""States of the runs of a study: one look at the files of each run, one squeue and one sacct for all."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,25 @@ from experiment_utils.errors import UserError
 from memory.accounting.sacct import Ask, Job, SlurmFacts
 from memory.explain import Explanation, explain
 from memory.record.evidence import Evidence
+from slurm.records.stamps import CLOCKS_APART_S
 from slurm.records.submissions import (
+    LOCAL,
     SLURM,
     Array,
-    Place,
     Submission,
     named_places,
     read_submission,
     run_folders,
 )
 from slurm.records.submitter_liveness import launcher_lives, submitter_lives, waiter_lives
-from slurm.states import FROM_SLURM
-from slurm.status.case import Case
-from slurm.status.judge import judge
+from slurm.states import ENDED, FROM_SLURM
 from slurm.status.last_words import cut_off_words, last_words, oom_words
 from slurm.status.progress import Progress, read_progress
-from slurm.status.run_evidence import Known, read_known
+from slurm.status.run_evidence import RunEvidence, read_evidence
+from slurm.status.run_history import RunHistory
 from slurm.status.slurm_answers import QueueRow, SlurmAnswers, ask_slurm
+from slurm.status.state_table import decide
+from slurm.status.timeline import events_of, fold
 from training.attempt.made_by import Code
 
 _SUBMITTED_APART_S = 120.0
@@ -38,33 +40,36 @@ _SUBMITTED_APART_S = 120.0
 
 @dataclass(frozen=True)
 class RunState:
-    """What became of a run.
-
-    state: of `slurm.states.STATES`. reason: why it is not `done`, in words. rule: the line of PRECEDENCE that
-    applied; source: the evidence it stands on. job: as Slurm writes it. attempt: how many have begun. host:
-    where it is or was. expected_start_s: Unix time, of a job that waits. notes: what could not be had.
-    codes: the code of each attempt, None if it was not recorded.
-    """
+    """The state of a run, and what is shown with it."""
 
     folder: Path
     state: str
+    """One of `slurm.states.STATES`."""
     reason: str | None
+    """Why it is not `done`: one line."""
     rule: str
+    """Name of the row of `slurm.status.state_table` that applied."""
     source: str
+    """The record that the state is known from."""
     progress: Progress = field(default_factory=Progress)
     attempt: int | None = None
+    """Number of attempts that have begun."""
     launcher: str | None = None
     submission: str | None = None
     job: str | None = None
+    """`4242_3` for a task of an array, `4242` for a plain job."""
     job_name: str | None = None
     partition: str | None = None
     host: str | None = None
     heartbeat_s: float | None = None
     expected_start_s: float | None = None
+    """Unix time at which Slurm expects to start a job that waits."""
     slurm_word: str = ""
     slurm_reason: str = ""
     notes: tuple[str, ...] = ()
+    """Sources that did not answer, and why."""
     codes: tuple[Code | None, ...] = ()
+    """The code of each attempt, None if it was not recorded."""
 
     @property
     def name(self) -> str:
@@ -72,13 +77,13 @@ class RunState:
 
     @property
     def is_live(self) -> bool:
-        """It runs, or will by itself."""
+        """Whether it runs, or will run without a new submission."""
         return self.state in ("queued", "running", "stalled")
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until its last step; None of one that does not go on, also while its job ends."""
-        return self.progress.eta_s if self.state == "running" and self.rule == "lives" else None
+        """Seconds until its last step; None unless the run is known to make steps."""
+        return self.progress.eta_s if self.rule == "runs" else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; keys are added, never renamed."""
@@ -99,13 +104,13 @@ def study_states(
     ask: Ask | None = None,
     now_s: float | None = None,
 ) -> list[RunState]:
-    """Of every run of a study, by name; at most one squeue and one sacct are asked. Never raises.
+    """States of the runs of a study, by name, with at most one squeue and one sacct. Never raises.
 
     Args:
         study: its folder.
-        folders: of these runs alone.
-        answers: what Slurm said, where it was asked already.
-        ask: runs a client of Slurm; tests hand in recorded answers.
+        folders: only these runs.
+        answers: Slurm's answers, if it was asked already.
+        ask: runs a client of Slurm; tests give recorded answers.
         now_s: Unix time.
     """
     return run_states(
@@ -114,44 +119,39 @@ def study_states(
 
 
 def state_of_run(folder: Path, *, ask: Ask | None = None) -> RunState:
-    """Of one run."""
+    """State of one run. Never raises."""
     return run_states([folder], ask=ask)[0]
 
 
 @dataclass(frozen=True)
 class Look:
-    """One run, its entry and all that it was found from."""
+    """One run, its state, and all that the state was computed from."""
 
     entry: RunState
-    case: Case
+    history: RunHistory
     answers: SlurmAnswers
-    now_s: float
+
+    @property
+    def now_s(self) -> float:
+        """Unix time of the look."""
+        return self.history.now_s
 
     @property
     def has_died(self) -> bool:
-        """It ended, not as done, having run."""
-        return self.entry.state in (
-            "failed",
-            "oom",
-            "timeout",
-            "preempted",
-            "cancelled",
-            "node_failed",
-        ) and (self.case.known.state is not None or bool(self.case.known.outcome))
+        """Whether it had begun, and ended as another state than done."""
+        known = self.history.evidence
+        has_ended = self.entry.state in ENDED and self.entry.state not in ("done", "never_started")
+        return has_ended and (known.state is not None or bool(known.outcome))
 
     @property
     def explained(self) -> Explanation | None:
-        """Memory's word for it."""
-        return self.case.explained
+        """Memory's verdict on how it ended."""
+        return self.history.explained
 
 
 def look_at(folder: Path, *, ask: Ask | None = None, now_s: float | None = None) -> Look:
     """One run with its evidence. Never raises."""
-    now_s = time.time() if now_s is None else now_s
-    known = read_known(folder, submissions_once(), now_s, named_once())
-    answers = _ask([known], ask)
-    case = case_of(known, answers, now_s)
-    return Look(run_state_of(case, answers), case, answers, now_s)
+    return _look([folder], None, ask, now_s)[0]
 
 
 def run_states(
@@ -161,182 +161,159 @@ def run_states(
     ask: Ask | None = None,
     now_s: float | None = None,
 ) -> list[RunState]:
-    """Of these runs, of whatever studies, in their order."""
+    """States of these runs, which can be of several studies, in their order. Never raises."""
+    return [look.entry for look in _look(folders, answers, ask, now_s)]
+
+
+def _look(
+    folders: Iterable[Path], answers: SlurmAnswers | None, ask: Ask | None, now_s: float | None
+) -> list[Look]:
     now_s = time.time() if now_s is None else now_s
-    submission_of, named = submissions_once(), named_once()
-    found = [read_known(folder, submission_of, now_s, named) for folder in folders]
-    if answers is None:
-        answers = _ask(found, ask)
-    return [run_state_of(case_of(known, answers, now_s), answers) for known in found]
+
+    @cache
+    def submission_of(study: Path, submission_id: str) -> Submission | None:
+        try:
+            return read_submission(study, submission_id)
+        except UserError:
+            return None
+
+    named = cache(named_places)
+    found = [read_evidence(folder, submission_of, now_s, named) for folder in folders]
+    answers = _ask(found, ask) if answers is None else answers
+    histories = [history_of(evidence, answers, now_s) for evidence in found]
+    return [Look(_run_state(history, answers), history, answers) for history in histories]
 
 
-def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
-    """Of the jobs of those that are not done; what was submitted and has no number is looked up by name."""
-    open_ones = [known for known in found if known.state != "done"]
-    jobs = [known.job for known in open_ones if known.job]
-    unknown = any(k.array and not k.array.job_id and not k.array.error and _is_slurm(k) for k in open_ones)
-    users = {k.submission.user for k in open_ones if k.submission is not None and _is_slurm(k)}
-    return ask_slurm(jobs, users=sorted(users), names=unknown, ask=ask)
+def _ask(found: Sequence[RunEvidence], ask: Ask | None) -> SlurmAnswers:
+    """Ask for the jobs of runs that are not done. A job without a known number is looked up by its name."""
+    unfinished = [known for known in found if known.state != "done"]
+    jobs = [known.job for known in unfinished if known.job]
+    sent = [known for known in unfinished if _is_slurm(known) and known.array is not None]
+    users = {known.submission.user for known in sent if known.submission is not None}
+    by_name = any(known.array and known.array.is_sent is None for known in sent)
+    return ask_slurm(jobs, users=sorted(users), names=by_name, ask=ask)
 
 
-def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
-    known = _with_number(known, answers)
-    job = _job_of(known, answers)
+def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> RunHistory:
+    """The history of a run, from its files and Slurm's answers."""
+    array, submission = evidence.array, evidence.submission
+    if array is not None and array.is_sent is None and _is_slurm(evidence):
+        # its submitter died before sbatch answered
+        array = replace(array, job_id=answers.names.get(array.name))
+        evidence = replace(evidence, array=array)
+    job = _job_of(evidence, answers)
     queue = answers.row(job) if job else None
-    starts = answers.starts(job) if job else ()
-    if known.array is not None and not _was_renamed(queue, known.array):
-        name = known.array.name  # numbers begin anew where a cluster was set up again
+    accounting = answers.starts(job) if job else ()
+    if array is not None and not _is_renamed(queue, array):
+        name = array.name  # a cluster that is set up again counts jobs from 1 again
         queue = queue if queue is None or queue.name in ("", name) else None
-        starts = tuple(start for start in starts if start.row.name in ("", name))
-    case = Case(
-        known=known,
+        accounting = tuple(start for start in accounting if start.row.name in ("", name))
+    is_local = submission is not None and submission.launcher == LOCAL
+    starts = fold(
+        events_of(evidence, job or "", queue, accounting),
+        job or "",
+        submission.created_s if submission is not None else None,
+        0.0 if is_local else CLOCKS_APART_S,
+    )
+    history = RunHistory(
+        evidence=evidence,
         now_s=now_s,
-        queue=queue,
         starts=starts,
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
         source=answers.source,
-        last_words=partial(last_words, known),
-        launcher_lives=_launcher_lives(known, now_s),
-        submitter_lives=_submitter_lives(known),
-        waiter_lives=False if known.array is None else waiter_lives(known.array),
-        knows_array=_knows_array(known, answers),
+        last_words=partial(last_words, evidence),
         notes=answers.notes,
     )
-    is_shared = known.array is not None and known.array.how in ("pack", "workers")
-    own = (case.own_start,) if is_shared and case.own_start else starts  # in others steps are of other runs
-    return replace(case, explain=partial(_explained, known, job, own, answers))
+    spoken = history.spoken.accounted if history.spoken else None
+    is_own_step = evidence.is_shared and spoken is not None  # in other starts steps are of other runs
+    of_run = (spoken,) if is_own_step and spoken is not None else accounting
+    history = replace(history, explain=partial(_explained, evidence, job, of_run, answers))
+    if submission is None or array is None:
+        return history
+    return replace(
+        history,
+        launcher_lives=launcher_lives(submission, array, now_s) if is_local else None,
+        submitter_lives=submitter_lives(submission) if array.is_sent is None else None,
+        waiter_lives=waiter_lives(array),
+        knows_array=_knows_array(array, answers),
+    )
 
 
-def run_state_of(case: Case, answers: SlurmAnswers) -> RunState:
-    known, queue = case.known, case.queue
-    verdict = judge(case)
-    waits = verdict.state in ("queued", "blocked") and case.stands == "queued"
+def _run_state(history: RunHistory, answers: SlurmAnswers) -> RunState:
+    known, queue = history.evidence, history.last.queued
+    decision = decide(history)
+    waits = decision.state in ("queued", "blocked") and history.job_state == "queued"
     host = (
         known.outcome.get("host") or known.status.get("host") or (known.holder.host if known.holder else None)
     )
     return RunState(
         folder=known.folder,
-        state=verdict.state,
-        reason=verdict.reason,
-        rule=verdict.rule,
-        source=verdict.source,
+        state=decision.state,
+        reason=decision.reason,
+        rule=decision.rule,
+        source=decision.source,
         progress=read_progress(known.folder, known.status, known.outcome),
         attempt=known.attempt,
         launcher=known.submission.launcher if known.submission else SLURM if known.job else None,
         submission=known.submission.id if known.submission else None,
-        job=_job_of(known, answers),
+        job=history.last.job or None,
         job_name=known.array.name if known.array else None,
         partition=queue.partition if queue else None,
         host=host if isinstance(host, str) else None,
         heartbeat_s=known.heartbeat_s,
         expected_start_s=queue.start_s if waits and queue else None,
-        slurm_word=case.word,
-        slurm_reason=(queue.reason if queue else case.row.reason if case.row else ""),
+        slurm_word=history.job_word,
+        slurm_reason=history.queue_reason,
         notes=answers.notes if known.job else (),
         codes=known.codes,
     )
 
 
-def submissions_once() -> Callable[[Path, str], Submission | None]:
-    """Reads each once."""
-    read: dict[tuple[Path, str], Submission | None] = {}
-
-    def submission_of(study: Path, submission_id: str) -> Submission | None:
-        if (study, submission_id) not in read:
-            try:
-                read[study, submission_id] = read_submission(study, submission_id)
-            except UserError:
-                read[study, submission_id] = None
-        return read[study, submission_id]
-
-    return submission_of
-
-
-def named_once() -> Callable[[Path], dict[str, list[Place]]]:
-    """Reads each study once."""
-    read: dict[Path, dict[str, list[Place]]] = {}
-
-    def named(study: Path) -> dict[str, list[Place]]:
-        if study not in read:
-            read[study] = named_places(study)
-        return read[study]
-
-    return named
-
-
-def _with_number(known: Known, answers: SlurmAnswers) -> Known:
-    """Of an array whose submitter died before it wrote the number down: squeue knows its name."""
-    array = known.array
-    if array is None or array.job_id or array.error or not _is_slurm(known):
-        return known
-    number = answers.names.get(array.name)
-    if number is None:
-        return known
-    return replace(known, array=replace(array, job_id=number))
-
-
-def _was_renamed(queue: QueueRow | None, array: Array) -> bool:
-    """Another name than it was given, and submitted when ours was: a site, or somebody, has renamed it."""
+def _is_renamed(queue: QueueRow | None, array: Array) -> bool:
+    """Whether the job has another name than it was given, and was submitted when ours was."""
     if queue is None or queue.name in ("", array.name):
         return False
-    told, ours = queue.submitted_s, array.submitted_s
-    return told is not None and ours is not None and abs(told - ours) < _SUBMITTED_APART_S
+    by_slurm_s, by_us_s = queue.submitted_s, array.submitted_s
+    return by_slurm_s is not None and by_us_s is not None and abs(by_slurm_s - by_us_s) < _SUBMITTED_APART_S
 
 
-def _knows_array(known: Known, answers: SlurmAnswers) -> bool:
-    """The last of its tasks to begin has the array's own number."""
-    number = known.array.job_id if known.array is not None else None
-    if number is None or known.array is None:
-        return False
-    row = answers.row(number)
-    names = [start.row.name for start in answers.starts(number)] + ([row.name] if row is not None else [])
-    return known.array.name in names
+def _knows_array(array: Array, answers: SlurmAnswers) -> bool:
+    """Whether Slurm knows the array. The last of its tasks to begin has the array's own number."""
+    row = answers.row(array.job_id or "")
+    names = [start.row.name for start in answers.starts(array.job_id or "")]
+    return array.name in names or (row is not None and row.name == array.name)
 
 
-def _job_of(known: Known, answers: SlurmAnswers) -> str | None:
-    """Of an array of workers any task may take the run: the one that did, else one that still may."""
+def _job_of(known: RunEvidence, answers: SlurmAnswers) -> str | None:
+    """The job of a run. Of an array of workers any task can run it: the one that did, else one that can."""
     array = known.array
     if array is None or array.how != "workers":
         return known.job
-    if array.job_id is None:
-        return None
     tasks = [job for task in range(len(array.tasks)) if (job := array.job_of(task)) is not None]
     if known.own_job in tasks:
         return known.own_job
     rows = [row for task in tasks if (row := answers.row(task)) is not None]
-    for state in ("running", "queued"):
-        found = next((row.job for row in rows if FROM_SLURM.get(row.state) == state), None)
-        if found is not None:
-            return found
-    return known.job
+    live = [row.job for state in ("running", "queued") for row in rows if FROM_SLURM.get(row.state) == state]
+    return live[0] if live else known.job
 
 
-def _is_slurm(known: Known) -> bool:
+def _is_slurm(known: RunEvidence) -> bool:
     return known.submission is not None and known.submission.launcher == SLURM
 
 
-def _explained(known: Known, job: str | None, starts: tuple[Job, ...], answers: SlurmAnswers) -> Explanation:
-    """Where neither a supervisor nor a row of its step tells of a kill for memory, its job's stderr may; of a
-    node that went away srun alone tells, where the node came back at once, and of a poll of RSS slurmd.
+def _explained(
+    known: RunEvidence, job: str | None, starts: tuple[Job, ...], answers: SlurmAnswers
+) -> Explanation:
+    """Memory's verdict. The job's stderr is added for what only Slurm's daemons write there.
+
+    Those are an OOM kill, if neither a supervisor nor a row of a step says so; a node that went away and came
+    back, by srun; and a kill by slurmd's poll of RSS.
     """
     slurm = SlurmFacts(job, starts, answers.source, **answers.gathering()) if job and starts else None
-    is_told = bool(known.outcome) or any(start.steps for start in starts)
     is_cut_off = known.state == "running" and not known.outcome
     words = cut_off_words(known) if is_cut_off else ""
-    words = words or ("" if is_told else oom_words(known))
+    if not known.outcome and not any(start.steps for start in starts):
+        words = words or oom_words(known)
     evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")
     return explain(evidence, slurm=slurm)
-
-
-def _launcher_lives(known: Known, now_s: float) -> bool | None:
-    if known.submission is None or known.array is None or _is_slurm(known):
-        return None
-    return launcher_lives(known.submission, known.array, now_s)
-
-
-def _submitter_lives(known: Known) -> bool | None:
-    array = known.array
-    if known.submission is None or array is None or array.is_sent is not None:
-        return None
-    return submitter_lives(known.submission)

@@ -1,7 +1,7 @@
-"""Why a job waits: squeue's reason in words, and what can be done about it.
+"""Why a job waits: the meaning of squeue's reason, and what can be done about it.
 
 Source: "Job Reason Codes" (slurm.schedmd.com/job_reason_codes.html, 25.11) and squeue(1) of 20.11 to 25.11.
-Of the families (`QOSMaxMemoryPerUser`, ...) the words are put together from the parts of the name.
+Sentences for families of reasons (`QOSMaxMemoryPerUser`, ...) are built from the parts of the name.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reason:
-    """words: why it waits. change: what to do; None: wait. never: it cannot start as it is."""
+    """Why a job waits."""
 
     words: str
     change: str | None = None
+    """The remedy; None: wait."""
     never: bool = False
+    """Whether it cannot start as it is."""
 
 
 _RELEASE = "scontrol release {job}"
@@ -104,9 +106,9 @@ _WHAT = {
 
 
 def reason_of(word: str) -> Reason:
-    """What squeue's word means; an unknown one is told as it is.
+    """The meaning of squeue's reason; an unknown one is shown as it is.
 
-    What follows a comma are details (`ReqNodeNotAvail, UnavailableNodes:n[1-3]`), told behind the words.
+    Details that follow a comma (`ReqNodeNotAvail, UnavailableNodes:n[1-3]`) are shown in parentheses.
     """
     word = word.strip().strip("()")
     known = REASONS.get(word) or REASONS.get(word.replace("_", " "))
@@ -116,8 +118,8 @@ def reason_of(word: str) -> Reason:
     known = REASONS.get(first) or _of_family(first)
     if known is None:
         return Reason(f"Slurm says {word}")
-    told = details.strip().replace("UnavailableNodes:", "unavailable: ")
-    return Reason(f"{known.words} ({told})", known.change, known.never) if told else known
+    more = details.strip().replace("UnavailableNodes:", "unavailable: ")
+    return Reason(f"{known.words} ({more})", known.change, known.never) if more else known
 
 
 def _of_family(word: str) -> Reason | None:

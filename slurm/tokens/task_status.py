@@ -48,4 +48,4 @@ def look_at_token_task(study: Path, name: str | None) -> Look | None:
         return None
     entry = min(found, key=lambda one: _WORST_FIRST.index(one.state))
     look = look_at(entry.folder)
-    return replace(look, entry=entry, case=replace(look.case, explain=lambda: None))
+    return replace(look, entry=entry, history=replace(look.history, explain=lambda: None))

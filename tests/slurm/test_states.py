@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from slurm.states import FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
+from slurm.states import FROM_SLURM, FROM_VERDICT, STATES
+from slurm.status.state_table import as_markdown
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
-
-
-def precedence_of_page() -> list[list[str]]:
-    """States in the rows of the page's table of precedence."""
-    lines = PAGE.partition("| | state | known from | when |\n")[2].partition("\n\n")[0].splitlines()
-    return [re.findall(r"`(\w+)`", line.split("|")[2]) for line in lines[1:]]
 
 
 def words_table() -> str:
@@ -30,7 +24,7 @@ def words_table() -> str:
 
 
 def test_the_page_has_the_tables_of_the_code() -> None:
-    assert precedence_of_page() == [list(step.states) for step in PRECEDENCE]
+    assert as_markdown() in PAGE, "print(slurm.status.state_table.as_markdown())"
     assert words_table() in PAGE, "print(tests.slurm.test_states.words_table())"
 
 

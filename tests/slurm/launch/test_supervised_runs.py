@@ -160,7 +160,7 @@ def test_what_the_supervisor_saw_is_told(
             "2026-11-24 17:54:30 error: cannot write the run folder: No space left on device. Make room\n",
             "error: cannot write the run folder: No space left on device. Make room",
         ),
-        ("", "its process ended without a word, in stage evaluate and with exit code 2"),
+        ("", "its process ended without writing why, in stage evaluate and with exit code 2"),
     ],
 )
 def test_a_run_that_could_not_write_its_last_status(tmp_path: Path, log: str, reason: str) -> None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from memory.accounting.sacct import Answer, parse_sacct, parse_scontrol
 from slurm.records.submissions import Array, Place, Submission
-from slurm.status.case import Case
-from slurm.status.judge import judge
-from slurm.status.run_evidence import Known
+from slurm.status.run_evidence import RunEvidence
+from slurm.status.run_history import RunHistory
 from slurm.status.slurm_answers import FORMAT, ask_slurm, moment, parse_squeue, tasks_of
+from slurm.status.state_table import decide
+from slurm.status.timeline import events_of, fold
 from slurm.status.waiting_reasons import REASONS, reason_of
 from tests.golden_text import Golden
 
@@ -196,11 +197,12 @@ def test_states_of_every_version(file: str, job: str, state: str, silent: str) -
     spoke = {"state": "running", "attempt": 1, "heartbeat_s": 1772446700.0}
     for status, wanted in ((spoke, state), ({}, silent)):
         silent_s = 9000.0 if status else None
-        known = Known(
+        known = RunEvidence(
             Path("s/a"), status, silent_s=silent_s, submission=made, array=array, place=Place("1", 0, 0)
         )
-        case = Case(known, 1772999999.0, queue.get(job), starts, is_queue, not is_queue)
-        assert judge(case).state == wanted, status
+        found = fold(events_of(known, job, queue.get(job), starts), job, made.created_s)
+        history = RunHistory(known, 1772999999.0, found, is_queue, not is_queue)
+        assert decide(history).state == wanted, status
 
 
 def test_the_readme_names_each_file_and_its_source() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,11 +15,12 @@ from experiment_utils.lock_file import Holder
 from memory.accounting.sacct import Job, Row
 from memory.explain.verdict.explanation import VERDICTS, Explanation
 from slurm.records.submissions import Array, Place, Submission
-from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, PRECEDENCE, STATES
-from slurm.status.case import Case
-from slurm.status.judge import RULES, judge
-from slurm.status.run_evidence import Known
+from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, STATES
+from slurm.status.run_evidence import RunEvidence
+from slurm.status.run_history import RunHistory
 from slurm.status.slurm_answers import QueueRow
+from slurm.status.state_table import TABLE, decide
+from slurm.status.timeline import events_of, fold
 from tests.searched import examples
 
 anything: st.SearchStrategy[Any] = st.one_of(
@@ -143,16 +146,16 @@ holders = st.one_of(
     st.none(),
     st.builds(Holder, st.sampled_from(["n1", "n2"]), st.just(1), st.just(1), st.just(""), st.none()),
 )
-knowns = st.builds(
-    lambda status, outcome, holder, silent, sampled, start, array, launcher: Known(
-        Path("s/a"), status, outcome, holder, silent, sampled, start, **placed(array, launcher)
+evidences = st.builds(
+    lambda status, outcome, holder, silent, sampled, notes, array, launcher: RunEvidence(
+        Path("s/a"), status, outcome, holder, silent, sampled, tuple(notes), **placed(array, launcher)
     ),
     statuses,
     outcomes,
     holders,
     st.one_of(st.none(), st.floats(0, 1e5)),
     st.booleans(),
-    begun,
+    st.lists(begun, max_size=2),
     st.one_of(st.none(), arrays),
     st.sampled_from(["slurm", "local"]),
 )
@@ -166,20 +169,26 @@ explanations = st.one_of(
         st.just("likely"),
     ),
 )
-cases = st.builds(
-    lambda known, queue, starts, in_queue, in_accounting, told, said, lives: Case(
+
+
+def history_of(known: RunEvidence, queue: QueueRow | None, rows: list[Job], **more: Any) -> RunHistory:
+    submitted_s = known.submission.created_s if known.submission is not None else None
+    job = known.job or ""
+    return RunHistory(known, NOW_S, fold(events_of(known, job, queue, rows), job, submitted_s), **more)
+
+
+histories = st.builds(
+    lambda known, queue, rows, in_queue, in_accounting, explained, line, lives: history_of(
         known,
-        NOW_S,
         queue,
-        tuple(starts),
-        in_queue or queue is not None,
-        in_accounting,
-        "sacct",
-        lambda: told,
-        lambda: said,
-        lives,
+        rows,
+        in_queue=in_queue or queue is not None,
+        in_accounting=in_accounting,
+        explain=lambda: explained,
+        last_words=lambda: line,
+        launcher_lives=lives,
     ),
-    knowns,
+    evidences,
     st.one_of(st.none(), queue_rows),
     st.lists(jobs, max_size=2),
     st.booleans(),
@@ -190,58 +199,50 @@ cases = st.builds(
 )
 
 
-@given(cases)
+@given(histories)
 @settings(max_examples=examples(300))
-def test_any_mixture_gives_one_state_of_the_list(case: Case) -> None:
-    found = judge(case)
-    assert found.state in STATES
-    step = next(step for step in PRECEDENCE if step.rule == found.rule)
-    assert found.state in step.states
-    assert found.reason is None or (found.reason.strip() and "\n" not in found.reason)
-    assert (found.state == "done") == (case.known.state == "done")
+def test_any_mixture_gives_one_state_of_the_list(history: RunHistory) -> None:
+    found = decide(history)
+    row = next(row for row in TABLE if row.name == found.rule)
+    assert found.state == row.state
+    assert found.source
+    assert found.state == "done" or (found.reason or "").strip()
+    assert "\n" not in (found.reason or "")
+    assert (found.state == "done") == (history.evidence.state == "done")
 
 
-@given(cases, st.sampled_from(["running", "failed", "cancelled", "timeout", None]))
+@given(histories, st.sampled_from(["running", "failed", "cancelled", "timeout", None]))
 @settings(max_examples=examples(300))
-def test_an_oom_kill_that_was_seen_is_hidden_by_no_row(case: Case, state: str | None) -> None:
-    status = {} if state is None else {**case.known.status, "state": state, "reason": "stopped by SIGTERM"}
-    known = Known(
-        case.known.folder,
-        status,
-        NOTED,
-        silent_s=case.known.silent_s,
-        start=case.known.start,
-        submission=case.known.submission,
-        array=case.known.array,
-        place=case.known.place,
-    )
-    seen = Case(
-        known,
-        NOW_S,
-        case.queue,
-        case.starts,
-        case.in_queue,
-        case.in_accounting,
-        "sacct",
-        case.explain,
-        case.last_words,
-        case.launcher_lives,
-    )
-    found = judge(seen)
-    if seen.launcher_lives and found.rule == "waits":  # submitted again since
-        assert (known.heartbeat_s or 0) < NOW_S - 300
-    elif (
-        seen.stands in ("queued", "running") and found.state != "oom"
-    ):  # of a later start: then it is told of
+def test_an_oom_kill_that_was_seen_is_hidden_by_no_row(history: RunHistory, state: str | None) -> None:
+    known = history.evidence
+    status = {} if state is None else {**known.status, "state": state, "reason": "stopped by SIGTERM"}
+    seen = replace(known, status=status, outcome=NOTED, holder=None)
+    accounted = [start.accounted for start in history.starts if start.accounted is not None]
+    made = history_of(seen, history.last.queued, accounted)
+    history = replace(made, in_queue=history.in_queue, launcher_lives=history.launcher_lives)
+    found = decide(history)
+    if found.rule == "waits_here":  # submitted again since
+        assert not history.last.has_spoken
+    elif found.state != "oom":  # of a later start: its reason names the kill
+        assert history.job_state in ("queued", "running")
         assert found.state in ("queued", "blocked", "running", "stalled")
-        assert seen.stands == "queued" or not seen.spoke_now
-    else:
-        assert found.state == "oom"
+        assert history.job_state == "queued" or not history.last.has_spoken
 
 
-def test_each_line_of_the_table_has_its_rule() -> None:
-    assert list(RULES) == [step.rule for step in PRECEDENCE]
-    assert {state for step in PRECEDENCE for state in step.states} == set(STATES)
+@given(evidences, st.one_of(st.none(), queue_rows), st.lists(jobs, max_size=3), st.integers(0, 99))
+@settings(max_examples=examples(300))
+def test_the_order_of_events_does_not_matter(
+    known: RunEvidence, queue: QueueRow | None, rows: list[Job], seed: int
+) -> None:
+    events = events_of(known, known.job or "", queue, rows)
+    shuffled = Random(seed).sample(events, len(events))
+    assert fold(shuffled, known.job or "", NOW_S - 300) == fold(events, known.job or "", NOW_S - 300)
+
+
+def test_each_row_has_a_name_and_a_state_of_its_own() -> None:
+    names = [row.name for row in TABLE]
+    assert len(set(names)) == len(names)
+    assert {row.state for row in TABLE} == set(STATES)
 
 
 def test_words_of_slurm_and_of_memory_are_states() -> None:

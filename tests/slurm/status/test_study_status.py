@@ -16,7 +16,7 @@ from memory.record.samples import Sample
 from slurm.queue.two_phase import study_lock
 from slurm.records.submissions import Place, add_place
 from slurm.status import RunState, study_states
-from slurm.status.pace import pace_lines
+from slurm.status.status_table import pace_lines
 from tests.golden_text import Golden
 
 Pinned = Callable[..., RunState]
@@ -54,7 +54,7 @@ def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm, go
     slurm.wait("4242_1", reason="Resources", start=str(int(NOW_S + 7200)))
     a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
     assert sorted(slurm.calls) == ["sacct", "squeue"]
-    assert (a.state, a.job, a.rule) == ("running", "4242_0", "starts")
+    assert (a.state, a.job, a.rule) == ("running", "4242_0", "job_begins")
     assert (b.state, b.job) == ("queued", "4242_1")
     golden.text(str(b.reason))
     assert b.expected_start_s == NOW_S + 7200
@@ -520,7 +520,7 @@ def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str, p
     slurm.queue = []
     slurm.row("4242_0", "COMPLETED")
     found = pinned(study)
-    assert (found.state, found.rule, found.is_live) == ("failed", "unreadable", False)
+    assert (found.state, found.rule, found.is_live) == ("failed", "damaged", False)
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -
     folder = study.run("a")
     (folder / "status.json").write_text("{")
     found = run_state_of(study, slurm)
-    assert (found.state, found.rule) == ("failed", "unreadable")
+    assert (found.state, found.rule) == ("failed", "damaged")
 
 
 def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
@@ -641,7 +641,7 @@ def test_submitted_again_in_the_background_it_is_queued(
     study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
     study.status("a", state, age_s=4000)
     found = pinned(study)
-    assert (found.state, found.rule) == ("queued", "waits")
+    assert (found.state, found.rule) == ("queued", "waits_here")
     study.status("a", state, age_s=100)
     assert run_state_of(study, slurm).state == state, "of its newest submission"
 
@@ -650,7 +650,7 @@ def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm,
     """As a real Slurm 22.05 told it: nothing is written anywhere."""
     slurm.row("4242_0", "FAILED", "0:53")
     slurm.row("4242_0.batch", "CANCELLED", "0:53")
-    for state, rule in (("never_started", "never_ran"), ("failed", "ended_before_it")):
+    for state, rule in (("never_started", "job_over"), ("failed", "later_start_failed")):
         found = pinned(study)
         assert (found.state, found.rule) == (state, rule)
         study.status("a", "timeout", age_s=4000)

@@ -1,0 +1,76 @@
+"""A row of the table of states, and what the sentences of several rows share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memory.accounting.sacct import Row, count_nodes
+from slurm.records.submissions import typed_study
+from slurm.status.run_history import RunHistory
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """One row: the state of a run for which no earlier row holds."""
+
+    name: str
+    state: str
+    holds: Callable[[RunHistory], bool]
+    reason: Callable[[RunHistory], str | None]
+    """One line; None only for a run that is done."""
+    source: str | Callable[[RunHistory], str]
+    """The record that the state is known from."""
+    when: str
+    """The condition as a sentence of docs/slurm.md."""
+
+
+def slurm_source(h: RunHistory) -> str:
+    """The client of Slurm whose word for the job counts."""
+    return "squeue" if h.last.queued else h.source
+
+
+def one_line(text: str, most: int = 1) -> str:
+    """The first lines that are not blank, joined."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[:most])
+
+
+def with_host(h: RunHistory, sentence: str) -> str:
+    """The sentence without what is only perhaps so, and with the host if that is known."""
+    known = h.evidence
+    host = known.outcome.get("host") or known.status.get("host") or (h.row.nodes if h.row else "")
+    first = one_line(sentence).partition(". Perhaps:")[0].rstrip(".") or "it was killed"
+    return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
+
+
+def and_earlier(h: RunHistory, words: str) -> str:
+    """The sentence, with how the attempt before ended."""
+    known = h.evidence
+    if known.noted_oom:
+        ended = "was killed for memory"
+    elif h.was_preempted:
+        ended = "made room for another job"
+    elif h.lost_node is not None:
+        ended = f"was cut off: {node_failed(h.lost_node)}"
+    elif known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not h.is_cancelled_by_us:
+        ended = "was stopped by SIGTERM"
+    elif known.state in ("failed", "timeout", "cancelled", "oom"):
+        ended = f"ended as {known.state}"
+    elif known.state == "running":
+        ended = "was cut off"
+    else:
+        return words
+    return f"{words}; attempt {known.attempt or 1} {ended}"
+
+
+def node_failed(row: Row | None) -> str:
+    """`its node n1 failed`, or `one of its nodes n[1-2] failed`."""
+    if row is None or not row.nodes:
+        return "its node failed"
+    return f"{'one of its nodes' if count_nodes(row.nodes) > 1 else 'its node'} {row.nodes} failed"
+
+
+def and_resubmit(h: RunHistory, words: str) -> str:
+    """The sentence, with the command that submits the run again."""
+    return f"{words}. It is started by: python -m slurm resubmit {typed_study(h.evidence.folder.parent)}"
