@@ -13,8 +13,9 @@ from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here
 
 from memory.record.ring import RingWriter
 from memory.record.samples import Sample
-from slurm.records.submitter_liveness import NEVER_SENT
-from slurm.status import study_states
+from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM
+from slurm.status import RunState, study_states
+from slurm.status.state_table import TABLE
 from tests.golden_text import Golden
 
 Row = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -68,6 +69,7 @@ class Case:
     sampled_s: float | None = None  # age of the newest sample of memory.ring
     is_answering: bool = True  # squeue and sacct answer
     config: str | None = None  # of scontrol
+    files: dict[str, str | None] = field(default_factory=dict)  # further files of the run; None: a folder
     more: dict[str, Any] = field(default_factory=dict)  # expected beside the state
 
 
@@ -84,6 +86,7 @@ NEVER_ASKED = array(job_id=None)
 SENT_TERM = start(end="ended", state="cancelled")
 GIVEN_UP = {"restart": 3, "end": "gave_up", "reason": "given up: 3 starts"}
 HERE_ENDED = f"{here()[0]}:{DEAD_PID}:1"
+HERE = ":".join(map(str, here()))
 STOPPED = "stopped by SIGUSR2; the checkpoint of step 7 is kept"
 NOT_REQUEUED = f"{STOPPED}; it could not be put back into the queue: disabled"
 OUT_OF_GPU_MEMORY = (
@@ -103,14 +106,40 @@ NODE_LOST = (
 )
 ABORTS = "srun: error: Aborting, io error and missing step on node 1\n"
 STEP_CANCELLED = "slurmstepd-n1: error: *** STEP 4242.0 ON n1 CANCELLED AT 2026-11-25T20:45:06 ***\n"
+OOM_KILL = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks have been OOM "
+    "Killed.\n"
+)
 NODES = {"NodeList": "n[1-2]"}
 OTHER_START = start(job_id="4100_7", end="ended", signal="SIGTERM")
 
 CASES = {
+    "file that is a folder": Case(
+        "unreadable", [waits("Priority")], files={"status.json": None}, more={"rule": "unreadable"}
+    ),
+    "done": Case("done", status=status("done"), more={"rule": "said_done"}),
+    # this machine
+    "waits for its turn here": Case(
+        "queued", study={"launcher": "local", **array(job_id=HERE)}, more={"rule": "waits_here"}
+    ),
+    "begins here": Case(
+        "running", study={"launcher": "local", **array(job_id=HERE)}, sampled_s=1, more={"rule": "begins"}
+    ),
+    "launcher ended": Case(
+        "never_started", study={"launcher": "local", **array(job_id=HERE_ENDED)},
+        more={"rule": "launcher_gone"},
+    ),
     # a job that waits
+    "no room in the queue": Case(
+        "queued", study=array(job_id=None, error=NO_ROOM, waiter=HERE), more={"rule": "waits_for_room"}
+    ),
+    "its turn in its job has not come": Case(
+        "queued", [began(60, job="4242")], study={"how": "workers"}, more={"rule": "waits_in_job"}
+    ),
+    "job without a word for long": Case("stalled", [began(900)], more={"rule": "job_silent"}),
     "start in a year": Case("queued", [waits("Resources", start=str(int(NOW_S + 364 * 86400)))]),
     "dependency never satisfied": Case(
-        "blocked", [waits("DependencyNeverSatisfied")], more={"rule": "depends"}
+        "blocked", [waits("DependencyNeverSatisfied")], more={"rule": "never_satisfied"}
     ),
     "requeued": Case("queued", [waits("BeginTime")], WARNED),
     "requeued and held": Case(
@@ -161,7 +190,7 @@ CASES = {
             began(100), row("4242_0", "RUNNING", JobIDRaw="4243", End="Unknown"),
             row("4242_[0-1%1]", "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown"),
         ],
-        RUNS, start(end=None), is_locked=True, more={"rule": "lives"},
+        RUNS, start(end=None), is_locked=True, more={"rule": "runs"},
     ),
     # submitted again, the new job began within what clocks may be apart
     "stopped a moment ago in another job": Case(
@@ -214,10 +243,10 @@ CASES = {
     ),
     # SIGTERM means cancelled only if Slurm or the launcher sent it
     "kill PID, job failed": Case(
-        "failed", [row("4242_0", "FAILED", "1:0")], TERMINATED, more={"rule": "said_itself"}
+        "failed", [row("4242_0", "FAILED", "1:0")], TERMINATED, more={"rule": "terminated"}
     ),
     "kill PID, job completed": Case(
-        "failed", [row("4242_0", "COMPLETED", "1:0")], TERMINATED, more={"rule": "said_itself"}
+        "failed", [row("4242_0", "COMPLETED", "1:0")], TERMINATED, more={"rule": "terminated"}
     ),
     "scancel of the job": Case("cancelled", [row("4242_0", "CANCELLED by 0", "1:0")], TERMINATED),
     "scancel of the step": Case(
@@ -244,16 +273,16 @@ CASES = {
         is_locked=True, more={"rule": "row_out_of_memory"},
     ),
     "killed without a word": Case(
-        "failed", [row("4242_0", "FAILED", "0:9")], LONG_SILENT, is_locked=True, more={"rule": "was_killed"}
+        "failed", [row("4242_0", "FAILED", "0:9")], LONG_SILENT, is_locked=True, more={"rule": "killed"}
     ),
     "accounting did not hear of the end": Case(
         "failed", [row("4242_0", "RUNNING", End="Unknown")], LONG_SILENT, is_locked=True,
-        more={"rule": "was_killed"},
+        more={"rule": "killed"},
     ),
     # they were heard of together, a minute ago: what they said then is as old as that
     "killed with its supervisor": Case(
         "cancelled", [row("4242_0", "CANCELLED by 0", "0:9")], status("running", 62), is_locked=True,
-        sampled_s=60, more={"rule": "ended_by_slurm"},
+        sampled_s=60, more={"rule": "row_cancelled"},
     ),
     # a real Slurm 22.05: its daemon cancels in the name of root
     "step ended by a poll of RSS": Case(
@@ -309,7 +338,38 @@ CASES = {
             "environment": {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": "0"},
         },
     ),
+    "killed for memory, by stderr alone": Case(
+        "oom", [], SILENT, start(), stderr=OOM_KILL, more={"rule": "killed_oom"}
+    ),
+    "killed when the time of another batch system was up": Case(
+        "timeout", [], SILENT, start(),
+        files={"log.txt": "=>> PBS: job killed: walltime 3630 exceeded limit 3600\n"},
+        more={"rule": "killed_timeout"},
+    ),
+    "ran out of memory, by its own word": Case(
+        "oom", [row("4242_0", "FAILED", "1:0")], status("oom", 2, "no memory left"), more={"rule": "said_oom"}
+    ),
+    "process ended before its first word": Case(
+        "never_started", study=NEVER_ASKED, outcome={}, more={"rule": "exited"}
+    ),
+    "damaged file": Case("failed", study=NEVER_ASKED, files={"status.json": "{"}, more={"rule": "damaged"}),
     # a node that is lost
+    "lost its node and was left alone": Case(
+        "node_failed",
+        [
+            row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0"),
+            row("4242_0", "COMPLETED", ago_s=700, Restarts="1"),
+        ],
+        status("cancelled", 30, "stopped by SIGTERM"), start(), more={"rule": "lost_node"},
+    ),
+    "started again and failed before its first word": Case(
+        "failed",
+        [
+            row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0"),
+            row("4242_0", "FAILED", "1:0", ago_s=100, Restarts="1"),
+        ],
+        status("timeout", 500, "stopped by SIGUSR2"), start(), more={"rule": "later_start_failed"},
+    ),
     "rank gone while Slurm thinks its node well": Case(
         "failed", [began(60, nodes="n[1-2]"), row("4242_0", "RUNNING", "1:0")], RANK_GONE,
         study=array(options={"nodes": 2}),
@@ -424,7 +484,7 @@ for _word, _state in {
     for _own in ("running", "cancelled", "timeout", "failed"):
         _reason = None if _own == "running" else "stopped by SIGTERM"
         CASES[f"row {_word} goes before {_own}"] = Case(
-            _state, [row("4242_0", _word)], status(_own, 70, _reason), more={"rule": "ended_by_slurm"}
+            _state, [row("4242_0", _word)], status(_own, 70, _reason), more={"rule": f"row_{_state}"}
         )
 
 
@@ -448,6 +508,9 @@ def study_of(case: Case, slurm: FakeSlurm, folder: Path) -> MadeStudy:
         study.outcome("a", **case.outcome)
     if case.is_oom_kill:
         study.killed_for_memory("a")
+    for name, text in case.files.items():
+        path = study.folder / "a" / name
+        path.mkdir() if text is None else path.write_text(text)
     if case.sampled_s is not None:
         path = study.folder / "a" / "memory.ring"
         with RingWriter(path, {"pid": 100}) as ring:
@@ -456,10 +519,19 @@ def study_of(case: Case, slurm: FakeSlurm, folder: Path) -> MadeStudy:
     return study
 
 
+def entry_of(name: str, folder: Path) -> RunState:
+    case, slurm = CASES[name], FakeSlurm()
+    study = study_of(case, slurm, folder)
+    return study_states(study.folder, ask=slurm.ask, now_s=NOW_S)[0]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_state(name: str, tmp_path: Path, golden: Golden) -> None:
-    case, slurm = CASES[name], FakeSlurm()
-    study = study_of(case, slurm, tmp_path)
-    found = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)[0]
+    case, found = CASES[name], entry_of(name, tmp_path)
     assert {key: getattr(found, key) for key in ("state", *case.more)} == {"state": case.state, **case.more}
     golden.text(str(found.reason))
+
+
+def test_each_row_of_the_table_has_a_case(tmp_path: Path) -> None:
+    found = {entry_of(name, tmp_path / str(place)).rule for place, name in enumerate(CASES)}
+    assert [row.name for row in TABLE if row.name not in found] == []
