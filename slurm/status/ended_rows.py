@@ -34,9 +34,9 @@ _NO_OUTPUT_SIGNAL = 53
 """slurmd's exit signal for a job whose output it could not open."""
 
 
-def _killed_for_memory(h: RunHistory) -> str:
+def _killed_for_memory(run: RunHistory) -> str:
     """Which process the kernel killed, and how much was held of which limit, as the supervisor wrote it."""
-    outcome = h.evidence.outcome
+    outcome = run.evidence.outcome
     victim = mapping(outcome.get("victim")) or {"is_main": True, "pid": outcome.get("pid")}
     process = Victim(victim.get("is_main") is True, integer(victim.get("pid")), text(victim.get("name")))
     held, limit = (integer(outcome.get(key)) for key in ("peak_unreclaimable_bytes", "limit_bytes"))
@@ -45,129 +45,130 @@ def _killed_for_memory(h: RunHistory) -> str:
         words += f": {format_bytes(held)} of {format_bytes(limit)} when last seen"
     if limit_at not in ("", "host"):
         words += f", the limit of {place(limit_at)}"
-    return with_host(h, words)
+    return with_host(run, words)
 
 
-def _oom_rows(h: RunHistory) -> list[str]:
-    queued = h.last.queued
-    if not h.had_turn:
+def _oom_rows(run: RunHistory) -> list[str]:
+    queued = run.last.queued
+    if not run.had_turn:
         return []
     if queued is not None and queued.state == "OUT_OF_MEMORY":
         return [f"{queued.job} OUT_OF_MEMORY"]
-    return [str(row) for row in h.step_rows if row.was_out_of_memory]
+    return [str(row) for row in run.step_rows if row.was_out_of_memory]
 
 
-def _row_out_of_memory(h: RunHistory) -> str:
-    return with_host(h, _explained_oom(h) or f"Slurm saw an OOM kill: {_oom_rows(h)[-1]}")
+def _row_out_of_memory(run: RunHistory) -> str:
+    return with_host(run, _explained_oom(run) or f"Slurm saw an OOM kill: {_oom_rows(run)[-1]}")
 
 
-def _explained_oom(h: RunHistory) -> str | None:
+def _explained_oom(run: RunHistory) -> str | None:
     """Memory's sentence, if its verdict is that memory ran out."""
-    found = h.explained
+    found = run.explained
     return found.sentence if found is not None and FROM_VERDICT.get(found.verdict) == "oom" else None
 
 
-def _explained(h: RunHistory) -> str:
-    return with_host(h, h.explained.sentence if h.explained is not None else "")
+def _explained(run: RunHistory) -> str:
+    return with_host(run, run.explained.sentence if run.explained is not None else "")
 
 
-def _is_gpu_out_of_memory(h: RunHistory) -> bool:
-    known = h.evidence
-    has_ended = known.state not in (None, "done", "running") or known.is_gone or h.is_job_over
+def _is_gpu_out_of_memory(run: RunHistory) -> bool:
+    known = run.evidence
+    has_ended = known.state not in (None, "done", "running") or known.is_gone or run.is_job_over
     is_error = has_ended and bool(_GPU_ERROR.search(known.reason or ""))
-    return is_error and h.explained is not None and h.explained.verdict == "oom_gpu"
+    return is_error and run.explained is not None and run.explained.verdict == "oom_gpu"
 
 
-def _is_interrupted(h: RunHistory) -> bool:
-    return h.evidence.state == "cancelled" and "Ctrl-C" in (h.evidence.reason or "")
+def _is_interrupted(run: RunHistory) -> bool:
+    return run.evidence.state == "cancelled" and "Ctrl-C" in (run.evidence.reason or "")
 
 
-def _is_cancelled_waiting(h: RunHistory) -> bool:
-    is_unheard = h.spoken is not None and not h.last.has_spoken and h.job_state in (None, "cancelled")
-    return h.evidence.cancelled_s is not None and (h.evidence.state is None or is_unheard)
+def _is_cancelled_waiting(run: RunHistory) -> bool:
+    is_unheard = run.spoken is not None and not run.last.has_spoken and run.job_state in (None, "cancelled")
+    return run.evidence.cancelled_s is not None and (run.evidence.state is None or is_unheard)
 
 
-def _cancelled_waiting(h: RunHistory) -> str:
+def _cancelled_waiting(run: RunHistory) -> str:
     words = "it was cancelled before it had started"
-    return words if h.evidence.state is None else and_earlier(h, f"{words} again")
+    return words if run.evidence.state is None else and_earlier(run, f"{words} again")
 
 
-def _has_left_queue(h: RunHistory) -> bool:
+def _has_left_queue(run: RunHistory) -> bool:
     """Slurm writes no row for a task of an array that is cancelled while it waits."""
-    known, row = h.evidence, h.row
+    known, row = run.evidence, run.row
     is_task = known.array is not None and known.array.how == "each" and known.array.is_array
-    if not is_task or known.state is not None or not h.in_queue or h.last.queued is not None:
+    if not is_task or known.state is not None or not run.in_queue or run.last.queued is not None:
         return False
     if row is None:
-        return h.in_accounting and h.knows_array
+        return run.in_accounting and run.knows_array
     return row.job != known.job and FROM_SLURM.get(row.state) == "queued"
 
 
-def _has_lost_node(h: RunHistory) -> bool:
+def _has_lost_node(run: RunHistory) -> bool:
     """A later start that finds a copy of the run alive leaves it alone, and notes nothing."""
-    is_left_alone = h.last is h.spoken or not h.last.noted
-    return h.job_state in (None, "done", "failed") and h.lost_node is not None and is_left_alone
+    is_left_alone = run.last is run.spoken or not run.last.noted
+    return run.job_state in (None, "done", "failed") and run.lost_node is not None and is_left_alone
 
 
 def _ended_as(state: str) -> Callable[[RunHistory], bool]:
     """The job ended so, and the run with it: it had not ended before, and had had its turn."""
 
-    def holds(h: RunHistory) -> bool:
-        if h.job_state != state or not h.had_turn or h.has_left_job:
+    def holds(run: RunHistory) -> bool:
+        if run.job_state != state or not run.had_turn or run.has_left_job:
             return False
-        ended_s = moment(h.row.end) if h.row is not None else None
-        was_asked = h.evidence.attempt_note.get("signal") is not None
-        has_ended = h.evidence.state in _SAID and h.last.has_spoken and not was_asked
-        return not (has_ended and is_before(h.evidence.heartbeat_s, ended_s, _GRACE_S))
+        ended_s = moment(run.row.end) if run.row is not None else None
+        was_asked = run.evidence.attempt_note.get("signal") is not None
+        has_ended = run.evidence.state in _SAID and run.last.has_spoken and not was_asked
+        return not (has_ended and is_before(run.evidence.heartbeat_s, ended_s, _GRACE_S))
 
     return holds
 
 
-def _timed_out(h: RunHistory) -> str:
-    limit_s = (h.row.timelimit_s if h.row else None) or (h.last.queued.timelimit_s if h.last.queued else None)
-    return _at_step(h, f"its time limit{f' of {format_duration(limit_s)}' if limit_s else ''} was reached")
+def _timed_out(run: RunHistory) -> str:
+    known = [one.timelimit_s for one in (run.row, run.last.queued) if one is not None and one.timelimit_s]
+    limit_s = known[0] if known else None
+    return _at_step(run, f"its time limit{f' of {format_duration(limit_s)}' if limit_s else ''} was reached")
 
 
-def _preempted(h: RunHistory) -> str:
-    return _at_step(h, "a job of higher priority took its place")
+def _preempted(run: RunHistory) -> str:
+    return _at_step(run, "a job of higher priority took its place")
 
 
-def _cancelled(h: RunHistory) -> str:
-    by = h.row.cancelled_by if h.row else None
-    return _at_step(h, f"its job was cancelled{f' by {_user_name(by)}' if by else ''}")
+def _cancelled(run: RunHistory) -> str:
+    by = run.row.cancelled_by if run.row else None
+    return _at_step(run, f"its job was cancelled{f' by {_user_name(by)}' if by else ''}")
 
 
-def _node_failed(h: RunHistory) -> str:
-    return _at_step(h, node_failed(h.lost_node or h.row))
+def _node_failed(run: RunHistory) -> str:
+    return _at_step(run, node_failed(run.lost_node or run.row))
 
 
-def _at_step(h: RunHistory, words: str) -> str:
-    known = h.evidence
+def _at_step(run: RunHistory, words: str) -> str:
+    known = run.evidence
     step = known.status.get("step")
     if known.state is None and not known.damaged:
         return f"{words} before it had started"
     return f"{words}, at step {step:,}" if isinstance(step, int) else words
 
 
-def _is_later_start_failed(h: RunHistory) -> bool:
-    known = h.evidence
-    is_over = h.job_state in ("failed", "never_started") and h.row is not None and not h.last.heard
+def _is_later_start_failed(run: RunHistory) -> bool:
+    known = run.evidence
+    is_over = run.job_state in ("failed", "never_started") and run.row is not None and not run.last.heard
     is_alone = known.array is None or known.array.how == "each"
     return is_over and is_alone and known.state is not None and known.stamp is not None
 
 
-def _later_start_failed(h: RunHistory) -> str:
-    known, noted = h.evidence, h.last.noted.get("reason")
-    is_same = any(start.heard and start.job == h.last.job for start in h.starts)
+def _later_start_failed(run: RunHistory) -> str:
+    known, noted = run.evidence, run.last.noted.get("reason")
+    is_same = any(start.heard and start.job == run.last.job for start in run.starts)
     again = "started" if is_same else "submitted"
-    words = no_output(h) or (noted if isinstance(noted, str) else last_line(known))
-    ended = f"its job {known.job} was {again} again and ended as {h.job_word} before the run wrote anything"
+    words = no_output(run) or (noted if isinstance(noted, str) else last_line(known))
+    ended = f"its job {known.job} was {again} again and ended as {run.job_word} before the run wrote anything"
     return f"{ended}: {one_line(words)}" if words else ended
 
 
-def no_output(h: RunHistory) -> str | None:
+def no_output(run: RunHistory) -> str | None:
     """For a job that ended before its first line, since its node does not see its folder; else None."""
-    job, submission = h.last.accounted, h.evidence.submission
+    job, submission = run.last.accounted, run.evidence.submission
     if job is None or submission is None or all(row.exit_signal != _NO_OUTPUT_SIGNAL for row in job.rows):
         return None
     return (
@@ -176,131 +177,131 @@ def no_output(h: RunHistory) -> str | None:
     )
 
 
-def _is_stopped_for_another(h: RunHistory) -> bool:
-    return h.evidence.state in _SAID and h.evidence.attempt_note.get("state") == PREEMPTED
+def _is_stopped_for_another(run: RunHistory) -> bool:
+    return run.evidence.state in _SAID and run.evidence.attempt_note.get("state") == PREEMPTED
 
 
-def _is_out_of_memory(h: RunHistory) -> bool:
-    known = h.evidence
-    is_error = known.state == "failed" and _MEMORY_ERROR.search(known.reason or h.last_error or "")
-    return known.state == "oom" or (bool(is_error) and _explained_oom(h) is not None)
+def _is_out_of_memory(run: RunHistory) -> bool:
+    known = run.evidence
+    is_error = known.state == "failed" and _MEMORY_ERROR.search(known.reason or run.last_error or "")
+    return known.state == "oom" or (bool(is_error) and _explained_oom(run) is not None)
 
 
-def _out_of_memory(h: RunHistory) -> str:
-    return _said(h) if h.evidence.state == "oom" else with_host(h, _explained_oom(h) or "")
+def _out_of_memory(run: RunHistory) -> str:
+    return _said(run) if run.evidence.state == "oom" else with_host(run, _explained_oom(run) or "")
 
 
-def _is_terminated(h: RunHistory) -> bool:
-    reason = h.evidence.reason or h.last_error or ""
-    return h.evidence.state == "cancelled" and "SIGTERM" in reason and not h.is_cancelled_by_us
+def _is_terminated(run: RunHistory) -> bool:
+    reason = run.evidence.reason or run.last_error or ""
+    return run.evidence.state == "cancelled" and "SIGTERM" in reason and not run.is_cancelled_by_us
 
 
-def _said(h: RunHistory) -> str:
+def _said(run: RunHistory) -> str:
     """Why it ended, by the run itself, with what its job and a later submission added."""
-    known, note = h.evidence, h.evidence.attempt_note
-    reason = one_line(known.reason or h.last_error or "") or "it did not say why: see its log.txt"
+    known, note = run.evidence, run.evidence.attempt_note
+    reason = one_line(known.reason or run.last_error or "") or "it did not say why: see its log.txt"
     noted = one_line(str(note.get("reason") or ""))
     if note.get("end") == ENDED and noted.startswith(reason):
         reason = noted  # with why its job did not go back into the queue
-    return reason + _and_refused(h)
+    return reason + _and_refused(run)
 
 
-def _failed(h: RunHistory) -> str:
+def _failed(run: RunHistory) -> str:
     """A rank misses the others half a minute after a node is lost; Slurm misses the node later."""
-    array = h.evidence.array
+    array = run.evidence.array
     is_wide = array is not None and array.how == "each" and str(array.options.get("nodes", 1)) != "1"
-    if h.job_state != "running" or not is_wide:
-        return _said(h)
-    return f"{_said(h)}; its job has not ended: where a node of it is lost, Slurm puts it back into the queue"
+    if run.job_state != "running" or not is_wide:
+        return _said(run)
+    return f"{_said(run)}; its job has not ended: if a node of it is lost, Slurm puts it back into the queue"
 
 
-def _and_refused(h: RunHistory) -> str:
-    error = h.evidence.array.error if h.evidence.array is not None else None
+def _and_refused(run: RunHistory) -> str:
+    error = run.evidence.array.error if run.evidence.array is not None else None
     if not error:
         return ""
     how = NO_ROOM if error == NO_ROOM else f"sbatch refused it: {one_line(error, 3)}"
     return f"; when it was submitted again, {how}"
 
 
-def _is_killed(h: RunHistory) -> bool:
+def _is_killed(run: RunHistory) -> bool:
     """Its process ended, and the run could not say why."""
-    known = h.evidence
+    known = run.evidence
     return known.state not in _SAID and (known.state == "running" or bool(known.outcome.get("signal")))
 
 
 def _is_killed_with(cause: str) -> Callable[[RunHistory], bool]:
-    return lambda h: _is_killed(h) and h.explained is not None and h.explained.cause == cause
+    return lambda run: _is_killed(run) and run.explained is not None and run.explained.cause == cause
 
 
 def _is_explained_as(*states: str) -> Callable[[RunHistory], bool]:
     """Memory's verdict says by what the process was killed."""
 
-    def holds(h: RunHistory) -> bool:
-        verdict = h.explained.verdict if _is_killed(h) and h.explained is not None else "unknown"
+    def holds(run: RunHistory) -> bool:
+        verdict = run.explained.verdict if _is_killed(run) and run.explained is not None else "unknown"
         return verdict not in ("unknown", "healthy", "failed") and FROM_VERDICT.get(verdict) in states
 
     return holds
 
 
-def _cancelled_step(h: RunHistory) -> Row | None:
+def _cancelled_step(run: RunHistory) -> Row | None:
     """The run's step, if a user cancelled it (scancel JOB.STEP): the job's row says FAILED or COMPLETED.
 
     A cancelled step without a user was ended by srun, since a process of it had died (--kill-on-bad-exit).
     """
-    rows = (row for row in h.step_rows if row.step is not None and row.state == "CANCELLED")
+    rows = (row for row in run.step_rows if row.step is not None and row.state == "CANCELLED")
     step = next((row for row in rows if row.cancelled_by), None)
-    is_over = h.job_state not in ("queued", "running") or h.is_step_over or h.has_left_job
-    if step is None or h.row is None or not is_over:
+    is_over = run.job_state not in ("queued", "running") or run.is_step_over or run.has_left_job
+    if step is None or run.row is None or not is_over:
         return None
-    is_polled = h.explained is not None and h.explained.cause == "rss_polling"
+    is_polled = run.explained is not None and run.explained.cause == "rss_polling"
     return None if is_polled else step  # slurmd's poll of RSS ends a step in the name of root
 
 
-def _is_step_cancelled(h: RunHistory) -> bool:
-    is_unexplained = _is_killed(h) and not h.evidence.outcome
-    is_unexplained = is_unexplained and not _is_explained_as("oom", "timeout", "failed")(h)
-    is_asked = is_unexplained or _is_killed_with("scancel")(h) or _is_terminated(h)
-    return is_asked and _cancelled_step(h) is not None
+def _is_step_cancelled(run: RunHistory) -> bool:
+    is_unexplained = _is_killed(run) and not run.evidence.outcome
+    is_unexplained = is_unexplained and not _is_explained_as("oom", "timeout", "failed")(run)
+    is_asked = is_unexplained or _is_killed_with("scancel")(run) or _is_terminated(run)
+    return is_asked and _cancelled_step(run) is not None
 
 
-def _step_cancelled(h: RunHistory) -> str:
-    step = _cancelled_step(h)
+def _step_cancelled(run: RunHistory) -> str:
+    step = _cancelled_step(run)
     assert step is not None
     assert step.cancelled_by is not None
-    return _at_step(h, f"its step {step.id} was cancelled by {_user_name(step.cancelled_by)}")
+    return _at_step(run, f"its step {step.id} was cancelled by {_user_name(step.cancelled_by)}")
 
 
-def _noted_by_job(h: RunHistory) -> str:
+def _noted_by_job(run: RunHistory) -> str:
     """The end of the attempt as its job noted it, if the supervisor was killed too; else empty."""
-    known, note = h.evidence, h.evidence.attempt_note
+    known, note = run.evidence, run.evidence.attempt_note
     reason = note.get("reason")
     is_noted = not known.outcome and note.get("end") == ENDED and isinstance(reason, str)
     return one_line(str(reason)) if is_noted else ""
 
 
-def _is_killed_with_job(h: RunHistory) -> bool:
+def _is_killed_with_job(run: RunHistory) -> bool:
     """It was killed together with the process of its job, so that only Slurm saw the end."""
-    known, start = h.evidence, h.last.accounted
-    if not _is_killed(h) or known.outcome or start is None or h.job_state in ("queued", "running"):
+    known, start = run.evidence, run.last.accounted
+    if not _is_killed(run) or known.outcome or start is None or run.job_state in ("queued", "running"):
         return False
-    if h.spoken is not None and h.spoken.job not in ("", h.last.job):
+    if run.spoken is not None and run.spoken.job not in ("", run.last.job):
         return False
-    rows = start.steps if known.array is not None and known.array.how == "workers" else h.step_rows
+    rows = start.steps if known.array is not None and known.array.how == "workers" else run.step_rows
     return any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in rows)
 
 
-def _killed(h: RunHistory) -> str:
-    known = h.evidence
+def _killed(run: RunHistory) -> str:
+    known = run.evidence
     if known.outcome.get("signal"):
-        return with_host(h, f"killed by {known.outcome['signal']}")
-    if h.last_error:
-        return with_host(h, h.last_error)
+        return with_host(run, f"killed by {known.outcome['signal']}")
+    if run.last_error:
+        return with_host(run, run.last_error)
     stage, code = known.status.get("stage"), known.outcome.get("exit_code")
     silent_s = known.silent_s if known.unheard_s is None else known.unheard_s
     ago = f", last heard of {format_duration(silent_s)} ago" if silent_s is not None else ""
     how = ": killed, or the machine went down" if code is None else f" and with exit code {code}"
     return with_host(
-        h, f"its process ended without writing why{f', in stage {stage}' if stage else ''}{ago}{how}"
+        run, f"its process ended without writing why{f', in stage {stage}' if stage else ''}{ago}{how}"
     )
 
 
@@ -314,23 +315,24 @@ def _user_name(number: str) -> str:
         return number
 
 
-def _accounting(h: RunHistory) -> str:
-    return h.source
+def _accounting(run: RunHistory) -> str:
+    return run.source
 
 
 ENDED_ROWS = (
-    StateRow("killed_for_memory", "oom", lambda h: h.evidence.noted_oom, _killed_for_memory, "outcome.json",
+    StateRow("killed_for_memory", "oom", lambda run: run.evidence.noted_oom,
+             _killed_for_memory, "outcome.json",
              "the supervisor saw the kernel kill it, or a process of it, for memory"),
-    StateRow("row_out_of_memory", "oom", lambda h: bool(_oom_rows(h)), _row_out_of_memory, _accounting,
+    StateRow("row_out_of_memory", "oom", lambda run: bool(_oom_rows(run)), _row_out_of_memory, _accounting,
              "a row of its job or of its step says OUT_OF_MEMORY, or signal 125"),
     StateRow("gpu_out_of_memory", "oom", _is_gpu_out_of_memory, _explained, "memory explain",
              "it failed, and memory explain says that a GPU had no memory left"),
     StateRow("interrupted", "cancelled", _is_interrupted,
-             lambda h: one_line(h.evidence.reason or ""), "status.json",
+             lambda run: one_line(run.evidence.reason or ""), "status.json",
              "Ctrl-C reached it"),
     StateRow("cancelled_waiting", "cancelled", _is_cancelled_waiting, _cancelled_waiting, "submission.json",
              "`slurm cancel` ended its newest submission before it had started"),
-    StateRow("left_queue", "cancelled", _has_left_queue, lambda h: _LEFT_QUEUE, "squeue",
+    StateRow("left_queue", "cancelled", _has_left_queue, lambda run: _LEFT_QUEUE, "squeue",
              "a task of an array, which waits by sacct or has no row, left the queue"),
     StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, _accounting,
              "the start that it was in lost its node, and no later start ended it"),
@@ -345,10 +347,10 @@ ENDED_ROWS = (
     StateRow("later_start_failed", "failed", _is_later_start_failed, _later_start_failed, _accounting,
              "its job was started again, and failed before the run wrote anything"),
     StateRow("stopped_for_another", "preempted", _is_stopped_for_another,
-             lambda h: f"{_preempted(h)}; it stopped in time{_and_refused(h)}", "starts.json",
+             lambda run: f"{_preempted(run)}; it stopped in time{_and_refused(run)}", "starts.json",
              "it stopped in time for another job, and is not started again"),
     StateRow("said_oom", "oom", _is_out_of_memory,
-             _out_of_memory, lambda h: "status.json" if h.evidence.state == "oom" else "memory explain",
+             _out_of_memory, lambda run: "status.json" if run.evidence.state == "oom" else "memory explain",
              "it says that it failed, and it or memory explain says that memory ran out"),
     StateRow("killed_with_node", "node_failed", _is_killed_with("node_failure"),
              _node_failed, "memory explain",
@@ -357,11 +359,12 @@ ENDED_ROWS = (
              "it was killed or got SIGTERM, and a user had cancelled its step"),
     StateRow("terminated", "failed", _is_terminated, _said, "status.json",
              "it got SIGTERM, from neither Slurm nor `slurm cancel` nor its launcher"),
-    StateRow("said_failed", "failed", lambda h: h.evidence.state == "failed", _failed, "status.json",
+    StateRow("said_failed", "failed", lambda run: run.evidence.state == "failed", _failed, "status.json",
              "it says that it failed"),
-    StateRow("said_timeout", "timeout", lambda h: h.evidence.state == "timeout", _said, "status.json",
+    StateRow("said_timeout", "timeout", lambda run: run.evidence.state == "timeout", _said, "status.json",
              "it says that it stopped ahead of its time limit"),
-    StateRow("said_cancelled", "cancelled", lambda h: h.evidence.state == "cancelled", _said, "status.json",
+    StateRow("said_cancelled", "cancelled", lambda run: run.evidence.state == "cancelled",
+             _said, "status.json",
              "it says that it was asked to stop"),
     StateRow("killed_oom", "oom", _is_explained_as("oom"), _explained, "memory explain",
              "it was killed, and memory explain says that memory ran out"),
@@ -369,13 +372,13 @@ ENDED_ROWS = (
              "it was killed, and memory explain says that its time was up"),
     StateRow("killed_explained", "failed", _is_explained_as("failed"), _explained, "memory explain",
              "it was killed, and memory explain says by what"),
-    StateRow("killed_noted", "failed", lambda h: _is_killed(h) and bool(_noted_by_job(h)),
+    StateRow("killed_noted", "failed", lambda run: _is_killed(run) and bool(_noted_by_job(run)),
              _noted_by_job, "starts.json",
              "it was killed with its supervisor, and its job wrote how"),
     StateRow("killed_with_job", "failed", _is_killed_with_job,
-             lambda h: with_host(h, "its process was killed by SIGKILL"), _accounting,
+             lambda run: with_host(run, "its process was killed by SIGKILL"), _accounting,
              "it was killed with the process of its job, by the row of its step"),
     StateRow("killed", "failed", _is_killed,
-             _killed, lambda h: "outcome.json" if h.evidence.outcome else "status.json",
+             _killed, lambda run: "outcome.json" if run.evidence.outcome else "status.json",
              "its process ended, and nothing says why"),
 )  # fmt: skip

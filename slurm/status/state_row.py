@@ -25,9 +25,9 @@ class StateRow:
     """The condition as a sentence of docs/slurm.md."""
 
 
-def slurm_source(h: RunHistory) -> str:
+def slurm_source(run: RunHistory) -> str:
     """The client of Slurm whose word for the job counts."""
-    return "squeue" if h.last.queued else h.source
+    return "squeue" if run.last.queued else run.source
 
 
 def one_line(text: str, most: int = 1) -> str:
@@ -36,24 +36,24 @@ def one_line(text: str, most: int = 1) -> str:
     return "; ".join(lines[:most])
 
 
-def with_host(h: RunHistory, sentence: str) -> str:
+def with_host(run: RunHistory, sentence: str) -> str:
     """The sentence without what is only perhaps so, and with the host if that is known."""
-    known = h.evidence
-    host = known.outcome.get("host") or known.status.get("host") or (h.row.nodes if h.row else "")
+    known = run.evidence
+    host = known.outcome.get("host") or known.status.get("host") or (run.row.nodes if run.row else "")
     first = one_line(sentence).partition(". Perhaps:")[0].rstrip(".") or "it was killed"
     return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
 
 
-def and_earlier(h: RunHistory, words: str) -> str:
+def and_earlier(run: RunHistory, words: str) -> str:
     """The sentence, with how the attempt before ended."""
-    known = h.evidence
+    known = run.evidence
     if known.noted_oom:
         ended = "was killed for memory"
-    elif h.was_preempted:
+    elif run.was_preempted:
         ended = "made room for another job"
-    elif h.lost_node is not None:
-        ended = f"was cut off: {node_failed(h.lost_node)}"
-    elif known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not h.is_cancelled_by_us:
+    elif run.lost_node is not None:
+        ended = f"was cut off: {node_failed(run.lost_node)}"
+    elif known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not run.is_cancelled_by_us:
         ended = "was stopped by SIGTERM"
     elif known.state in ("failed", "timeout", "cancelled", "oom"):
         ended = f"ended as {known.state}"
@@ -71,6 +71,6 @@ def node_failed(row: Row | None) -> str:
     return f"{'one of its nodes' if count_nodes(row.nodes) > 1 else 'its node'} {row.nodes} failed"
 
 
-def and_resubmit(h: RunHistory, words: str) -> str:
+def and_resubmit(run: RunHistory, words: str) -> str:
     """The sentence, with the command that submits the run again."""
-    return f"{words}. It is started by: python -m slurm resubmit {typed_study(h.evidence.folder.parent)}"
+    return f"{words}. It is started by: python -m slurm resubmit {typed_study(run.evidence.folder.parent)}"
