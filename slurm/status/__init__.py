@@ -5,9 +5,9 @@ for run in study_states(Path("runs/lr_sweep")):
 
 run_evidence    files that the run, its supervisor, its job and its submitter wrote
 slurm_answers   one squeue and one sacct for a whole study
-timeline        all records of a run, folded into the starts of its jobs (by slurm.records.stamps)
-run_history     what follows from them: does it wait, does it run, was it cancelled by us
-state_table     the first row whose condition holds gives the state; `reasons`: its sentence
+timeline        all records of a run, sorted into the starts of its jobs (by slurm.records.stamps)
+run_history     what follows from them: does it wait, does it run, has it left its job
+state_table     the first row that holds gives the state: live_rows, ended_rows, unstarted_rows
 study_status    all together, with progress
 """
 
