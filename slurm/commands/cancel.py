@@ -139,7 +139,7 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[str]:
     """Of an array of which only some of the tasks are meant, these, as Slurm writes them."""
     array = target.array
     meant = [task for task in sorted(target.tasks) if set(array.tasks[task]) & set(runs)]
-    if array.how == "workers" or len(meant) == len(target.tasks):
+    if array.takes_any or len(meant) == len(target.tasks):
         return []
     return [array.job_of(task) or "" for task in meant]
 

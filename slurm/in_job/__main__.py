@@ -50,7 +50,7 @@ def main(word: str, run: str | None = None) -> int:
     runs = [submission.study / name for name in shared.tasks[task]]
     if shared.how == "pack" and len(runs) > 1:
         return run_side_by_side(runs, word, job)
-    if shared.how == "workers":
+    if shared.takes_any:
         names = dict.fromkeys(name for names in zip_longest(*shared.tasks) for name in names if name)
         first_own = sorted(names, key=lambda name: name not in shared.tasks[task])
         return run_missing([submission.study / name for name in first_own], submission.folder / "claims", job)

@@ -52,8 +52,11 @@ class Array:
     tasks: list[list[str]]
     options: dict[str, Any] = field(default_factory=dict)
     how: str = "each"
-    """`each`: one run; `pack`: its runs side by side; `ensemble`: its runs as one program; `workers`: any
-    missing run of the array, whose tasks have their shares only on paper."""
+    """How the runs of a task share it: `each`: one run; `ensemble`: its runs as one program; `shared`: its
+    slots take any missing run of the array, those of the task first. Of earlier versions: `pack`: the runs of
+    the task in parallel; `workers`: as `shared` with one slot."""
+    slots: int = 1
+    """Runs in parallel in one task of `shared`."""
     parallel: int | None = None
     job_id: str | None = None
     submitted_s: float | None = None
@@ -70,6 +73,16 @@ class Array:
     @property
     def is_array(self) -> bool:
         return len(self.tasks) > 1
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether a task takes any missing run of the array."""
+        return self.how in ("shared", "workers")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether runs of a task end by themselves, and the job goes on for others."""
+        return self.takes_any or self.how == "pack"
 
     def job_of(self, task: int) -> str | None:
         """As Slurm writes it: `4242_3`, or `4242` of a plain job."""

@@ -286,7 +286,7 @@ def _is_killed_with_job(run: RunHistory) -> bool:
         return False
     if run.spoken is not None and run.spoken.job not in ("", run.last.job):
         return False
-    rows = start.steps if known.array is not None and known.array.how == "workers" else run.step_rows
+    rows = start.steps if known.array is not None and known.array.takes_any else run.step_rows
     return any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in rows)
 
 

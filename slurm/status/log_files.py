@@ -110,7 +110,7 @@ def _of_jobs(folder: Path) -> Iterator[tuple[str, Path, str]]:
         job = array.job_of(place.task) if array else None
         if array is None or job is None:
             continue
-        tasks = range(len(array.tasks)) if array.how == "workers" else (place.task,)
+        tasks = range(len(array.tasks)) if array.takes_any else (place.task,)
         for name in [array.job_of(task) or "" for task in tasks]:
             for path in sorted((submission.folder / "submitit").glob(f"{name}_*_log.*"), key=_rank_first):
                 match = _OF_SUBMITIT.match(path.name)

@@ -140,7 +140,7 @@ class RunEvidence:
     @property
     def is_shared(self) -> bool:
         """Whether other runs share its job, each with a process of its own."""
-        return self.array is not None and self.array.how in ("pack", "workers")
+        return self.array is not None and self.array.is_shared
 
     @property
     def cancelled_s(self) -> float | None:
@@ -225,7 +225,7 @@ def _read(
     )
     submission, array, place, lost = _newest_place(folder, status, submission_of, named, now_s)
     # of a run that is done only the job is shown, which for workers no place names
-    is_asked = status.get("state") != "done" or (array is not None and array.how == "workers")
+    is_asked = status.get("state") != "done" or (array is not None and array.takes_any)
     starts = run.file("starts.json").readable().value if place is not None and is_asked else {}
     names = () if status else ("status.json", "jobs.json", "starts.json", "outcome.json", "run.json")
     files = [(name, run.file(name).readable()) for name in names]

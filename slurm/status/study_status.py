@@ -288,7 +288,7 @@ def _knows_array(array: Array, answers: SlurmAnswers) -> bool:
 def _job_of(known: RunEvidence, answers: SlurmAnswers) -> str | None:
     """The job of a run. Of an array of workers any task can run it: the one that did, else one that can."""
     array = known.array
-    if array is None or array.how != "workers":
+    if array is None or not array.takes_any:
         return known.job
     tasks = [job for task in range(len(array.tasks)) if (job := array.job_of(task)) is not None]
     if known.own_job in tasks:

@@ -48,7 +48,7 @@ class Target:
     @property
     def runs(self) -> list[str]:
         """Runs of the tasks that have not ended."""
-        if self.submission.launcher == LOCAL or self.array.how == "workers":
+        if self.submission.launcher == LOCAL or self.array.takes_any:
             return [run for task in self.array.tasks for run in task]
         return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
 
@@ -145,7 +145,7 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         for target, tasks in zip(found, tasks_of, strict=True):
             if target.submission.user in theirs:
                 continue
-            is_whole = target.submission.launcher == LOCAL or target.array.how == "workers"
+            is_whole = target.submission.launcher == LOCAL or target.array.takes_any
             ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
             try:
                 note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
@@ -240,7 +240,7 @@ def _is_over(folder: Path, array: Array) -> bool:
 
 def end_together(submission: Submission, array: Array, task: int) -> list[str]:
     """The runs that end when that of one of them is cancelled: they share its process, or its job."""
-    if submission.launcher == LOCAL or array.how == "workers":
+    if submission.launcher == LOCAL or array.takes_any:
         return [run for names in array.tasks for run in names]
     return list(array.tasks[task])
 

@@ -173,9 +173,9 @@ def _words(
 ) -> Iterable[str]:
     if submission.launcher == LOCAL:
         return ("queued",) if is_alive(submission, array) and not _had_its_turn(run, submission) else ()
-    if array.how in ("pack", "workers") and is_over_in(read_starts(run), array.job_id):
+    if array.is_shared and is_over_in(read_starts(run), array.job_id):
         return ()  # the others of its job go on
-    tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
+    tasks = range(len(array.tasks)) if array.takes_any else (task,)
     slots = [listed_as(array, one) for one in tasks]
     return [word_of(states[slot]) for slot in slots if slot in states]
 
