@@ -47,6 +47,8 @@ def _main(argv: list[str]) -> int:
 
     arguments = read_arguments(argv)
     if arguments.version:
+        from experiment_utils.modules import version
+
         return _print({"version": version()} if arguments.json else f"highwater {version()}")
     if arguments.help:
         from conf.help import help_page
@@ -90,18 +92,6 @@ def all_rules() -> tuple[Rule, ...]:
     from models.shape import shape_problems
 
     return (*RULES, Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch)))
-
-
-def version() -> str:
-    """Of the checkout, or of the installed package."""
-    import tomllib
-    from importlib import metadata
-    from pathlib import Path
-
-    project = Path(__file__).with_name("pyproject.toml")
-    if project.exists():
-        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
-    return metadata.version("highwater")
 
 
 def _run(request: Request, arguments: Arguments) -> int:

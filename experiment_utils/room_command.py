@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiment_utils.exit_status import exit_status
+from experiment_utils.modules import module_name
 
 EXIT_STATUS = "exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted"
 
@@ -31,7 +32,8 @@ def run_room(
         parser = argparse.ArgumentParser(prog=f"python -m {room}", **{"epilog": EXIT_STATUS, **texts})
         subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
         for name in [name for name in given[:1] if name in names] or names:
-            importlib.import_module(f"{room}.commands.{name.replace('-', '_')}").add_parser(subparsers)
+            module = module_name(f"{room}.commands.{name.replace('-', '_')}")
+            importlib.import_module(module).add_parser(subparsers)
         options = parse(parser, given)
         return int(options.run(options))
 

@@ -2,7 +2,7 @@
 
 Messages write `python -m ROOM ...`, `python experiments.py ...` and `python pretokenize_dataset.py ...`,
 which work in the checkout with its environment active. Elsewhere `python -m memory` can be a memory.py of the
-user's, so each is printed as what runs this program there.
+user's, so each is printed as a command of `highwater`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from experiment_utils.modules import IMPORT_ROOT, IS_INSTALLED, ROOT
+
 _ROOMS = "memory|data_loading|training|slurm|analysis"
 _COMMAND = re.compile(
     rf"(?<![\w/.-])python(?:(\s+)-m(?=\s+(?:{_ROOMS})(?![\w.]))|(\s+)(experiments|pretokenize_dataset)\.py)"
 )
+
+_COMMANDS = {"experiments": "run", "pretokenize_dataset": "tokenize"}
 
 _WHOLE = re.compile(
     rf"(?<![\w/.-])python (?:-m (?:{_ROOMS})|(?:experiments|pretokenize_dataset)\.py)(?![\w.])"
@@ -31,7 +34,7 @@ _WHOLE = re.compile(
 
 def as_typed_here(text: str) -> str:
     """The text, with each command as it is typed in the current folder and environment."""
-    if "python" not in text or ROOT.parent.name == ".snapshots":
+    if "python" not in text or IMPORT_ROOT.parent.name == ".snapshots":
         return text  # what runs in a job is a copy of the code, not what a user types
     return _COMMAND.sub(_replaced, text)
 
@@ -51,26 +54,23 @@ def wrap(text: str, columns: int, *, initial_indent: str = "", subsequent_indent
 
 
 def _replaced(found: re.Match[str]) -> str:
-    if found[3] is None:
-        return _room_command(found[1])
-    script = f"{found[3]}.py"
-    return f"{_python()}{found[2]}{script if _in_a_checkout() else shlex.quote(str(ROOT / script))}"
-
-
-def _room_command(space: str) -> str:
-    """Text before the name of a room."""
+    """`highwater slurm` or `highwater run`; in the checkout as it was written."""
+    space, script = (found[1], None) if found[3] is None else (found[2], found[3])
     if _in_a_checkout():
-        return f"{_python()}{space}-m"
+        return f"{_python()}{space}{'-m' if script is None else f'{script}.py'}"
+    command = "" if script is None else f"{space}{_COMMANDS[script]}"
     console = str(Path(sys.executable).with_name("highwater"))
-    if str(ROOT) in sys.path[1:] and os.access(console, os.X_OK):
-        return "highwater" if shutil.which("highwater") == console else shlex.quote(console)
-    return f"{_python()}{space}{shlex.quote(str(ROOT / 'highwater.py'))}"
+    if (IS_INSTALLED or str(ROOT) in sys.path[1:]) and os.access(console, os.X_OK):
+        return f"{'highwater' if shutil.which('highwater') == console else shlex.quote(console)}{command}"
+    program = ROOT if IS_INSTALLED else ROOT / "highwater"
+    return f"{_python()}{space}{shlex.quote(str(program))}{command}"
 
 
 def _in_a_checkout() -> bool:
     """Whether `python -m ROOM` runs this program in the current folder."""
     return all(
-        Path(name).is_file() for name in ("highwater.py", "experiments.py", "experiment_utils/typed_here.py")
+        Path(name).is_file()
+        for name in ("highwater/__main__.py", "experiments.py", "experiment_utils/typed_here.py")
     )
 
 

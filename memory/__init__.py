@@ -64,7 +64,7 @@ __all__ = list(_PLACES)
 
 def __getattr__(name: str) -> Any:
     if name == "black_box":  # documented as `from memory import black_box; black_box.install()`
-        return importlib.import_module("memory.record.black_box")
+        return importlib.import_module(f"{__name__}.record.black_box")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"memory.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

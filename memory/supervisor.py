@@ -12,8 +12,10 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # -I leaves the program's own folder out; at the end, so that the standard library goes first
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(root, "__init__.py")):  # installed: this package is in highwater
+        root = os.path.dirname(root)
+    sys.path.append(root)  # -I leaves it out; at the end, so that the standard library goes first
     from memory.supervision.main import main
 
     main(sys.argv[1:])

@@ -23,16 +23,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "LanguageModel": "models.transformer",
-    "LossModel": "models.loss_model",
-    "build_model": "models.transformer",
-    "lm_loss": "models.loss",
-    "loss_implementation": "models.loss",
-    "resolve_loss_chunk": "models.loss_chunk",
+    "LanguageModel": "transformer",
+    "LossModel": "loss_model",
+    "build_model": "transformer",
+    "lm_loss": "loss",
+    "loss_implementation": "loss",
+    "resolve_loss_chunk": "loss_chunk",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'models' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -23,7 +23,7 @@ MAY_IMPORT["slurm"] = {*MAY_IMPORT["core"], "core"}
 MAY_IMPORT["analysis"] = {*MAY_IMPORT["core"], "core", "slurm"}
 MAY_IMPORT["hydra_plugins"] = {"slurm"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
-MAY_IMPORT["highwater"] = set()  # a room is imported by its name when it is asked for
+MAY_IMPORT["highwater"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis", "experiments"}
 MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
 
 LOADED_WHERE_NEEDED = {

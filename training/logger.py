@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from conf.schema import Logging
+from experiment_utils.modules import IMPORT_ROOT, module_name
 from training.attempt.run_files import update_attempt
 
 log = logging.getLogger("training")
@@ -29,8 +30,6 @@ SAID = "logger.txt"
 
 ENDS_WITHIN_S, HURRIED_S = 30.0, 3.0
 """What it may take for its last words, such as those to a server; of a run that was asked to stop."""
-
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 class Logger:
@@ -46,8 +45,8 @@ class Logger:
         if config.to is None or self._process is not None:
             return
         self._to = config.to
-        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-        command = [sys.executable, "-P", "-m", "analysis", "export", *map(str, self._folders)]
+        path = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-P", "-m", module_name("analysis"), "export", *map(str, self._folders)]
         command += ["--to", config.to, "--every", str(config.every_steps), "--follow"]
         command += ["--parent", str(os.getpid())]
         command += ["--project", config.project] if config.project else []

@@ -24,7 +24,7 @@ FORMATS = {
 
 def load_format(name: str) -> Format:
     """Return the format with a name in `FORMATS`."""
-    return importlib.import_module(f"data_loading.export_formats.{FORMATS[name]}").FORMAT
+    return importlib.import_module(f"{__name__}.{FORMATS[name]}").FORMAT
 
 
 def formats_of(given: str | None) -> list[Format]:

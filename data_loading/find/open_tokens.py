@@ -20,6 +20,7 @@ from data_loading.text_io.file_names import DEFAULT_FOLDER
 from data_loading.tokens.token_set import open_token_set
 from data_loading.tokens.tokens import Tokens
 from experiment_utils.errors import UserError
+from experiment_utils.modules import module_name
 
 SCHEMES: dict[str, str] = {
     "hf": "data_loading.hub_stream.open_stream",
@@ -112,7 +113,9 @@ def open_found(found: Found, vocab_size: int | None = None, dtype: str = AUTO) -
         return open_foreign(found, Asked(dtype, vocab_size))
     if isinstance(found, DatasetFiles):
         return [_open_place(found, vocab_size)]
-    opened: Tokens = importlib.import_module(SCHEMES[scheme_of(found) or ""]).open_uri(found, vocab_size)
+    opened: Tokens = importlib.import_module(module_name(SCHEMES[scheme_of(found) or ""])).open_uri(
+        found, vocab_size
+    )
     return [opened]
 
 

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from experiment_utils.modules import COMMAND
 from experiment_utils.quantities import format_duration, format_limit, parse_size
-from experiment_utils.typed_here import ROOT, wrap
+from experiment_utils.typed_here import wrap
 from memory.explain import Advice, Explanation
 from memory.explain.verdict.advice import OF_SBATCH
 from memory.explain.verdict.text import as_text
@@ -268,7 +269,7 @@ def _stack(look: Look) -> list[str]:
         text = next((one.stacks or one.why or "" for one in asked), "")
     elif row is not None and row.raw:
         beside = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
-        program = [sys.executable, str(ROOT / "highwater.py")]  # -m can find another `memory` where it starts
+        program = [sys.executable, *COMMAND]  # -m can find another `memory` where it starts
         command = [*beside, *program, "memory", "stacks", str(folder.absolute())]
         answer = ask_in_unix_time(command, _SRUN_S)
         if answer.code != 0:

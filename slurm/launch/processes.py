@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import IO, Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.modules import entry_words
 from memory.supervision.options import command_line as supervised
 from memory.supervision.outcome import signal_name
 from slurm.plans.gpu_slots import GpuSlot
@@ -23,7 +24,6 @@ from training.attempt.run_files import next_attempt, read_config, read_status
 from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
-CORE = Path(__file__).resolve().parents[2] / "core.py"
 POLL_S = 0.05
 
 
@@ -38,11 +38,11 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
     flags = ["--quiet"] if quiet else []
     folders = [str(member) for member in members] or [str(folder)]
     if is_supervised(folder):
-        run = [sys.executable, str(CORE), *folders, *flags]
+        run = [sys.executable, *entry_words("core"), *folders, *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
         return supervised(run, own, attempt=_attempt(folder), parent=os.getpid())
-    return [sys.executable, str(CORE), *folders, "--parent", str(os.getpid()), *flags]
+    return [sys.executable, *entry_words("core"), *folders, "--parent", str(os.getpid()), *flags]
 
 
 def _attempt(folder: Path) -> int:

@@ -47,11 +47,10 @@ def test_elsewhere_they_never_import_a_module_of_that_folder(
     monkeypatch.chdir(tmp_path)
     python = "env/bin/python"
     rest = "; python -m slurm.in_job x; /bin/python -m memory"
-    experiments = f"{python} {ROOT}/experiments.py seed=1"
-    by_file = f"{python} {ROOT}/highwater.py slurm status s; {experiments}{rest}"
+    by_file = f"{python} {ROOT}/highwater slurm status s; {python} {ROOT}/highwater run seed=1{rest}"
     assert as_typed_here(HINT) == by_file
     script_in(bin_folder, "highwater")
-    by_script = by_file.replace(f"{python} {ROOT}/highwater.py", f"{bin_folder}/highwater")
+    by_script = by_file.replace(f"{python} {ROOT}/highwater", f"{bin_folder}/highwater")
     assert as_typed_here(HINT) == by_script
     monkeypatch.setenv("PATH", str(bin_folder))
     assert as_typed_here("by: python -m\n  slurm").split() == ["by:", "highwater", "slurm"]
@@ -72,7 +71,7 @@ def test_a_memory_py_of_the_user_is_not_ours(tmp_path: Path, path: str) -> None:
     for name in ("slurm", "conf", "models"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    command = [sys.executable, f"{ROOT}/highwater.py", "memory", "run", "--output", "mem", "--"]
+    command = [sys.executable, f"{ROOT}/highwater", "memory", "run", "--output", "mem", "--"]
     done = subprocess.run(
         [*command, sys.executable, "-c", "print('ran'); raise SystemExit(3)"],
         cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path}, capture_output=True, text=True,

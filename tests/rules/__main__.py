@@ -20,7 +20,7 @@ GOALS = {
     ("memory",): 14_000,
     ("slurm",): 10_500,
     ("analysis",): 9_000,
-    ("training", "models", "conf", "core", "hydra_plugins"): 17_500,
+    ("training", "models", "conf", "core", "highwater", "hydra_plugins"): 17_500,
     ("experiment_utils",): 1_500,
     ("tests",): 60_000,
     ("benchmarks",): 6_000,
