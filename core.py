@@ -30,16 +30,19 @@ from memory.attribute.attribution import largest
 from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_config, read_run, read_status, run_lock
+from training.devices.thread_waiting import prepare_waiting, watch_cores
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
-from training.ending import ending_of
-from training.ensemble.company import ALONE, Company
-from training.finish import finish
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
-from training.log import log_to
-from training.logger import Logger
-from training.loop import (
+from training.report.external_logger import Logger
+from training.report.log import log_to
+from training.report.progress import Progress
+from training.run.company import ALONE, Company
+from training.run.early_stopping import MAX_TIME, ended_by, tell_time_is_over
+from training.run.exit_reason import ending_of
+from training.run.finish import finish
+from training.run.loop import (
     Run,
     check_there_is_time,
     checkpoint_is_due,
@@ -52,17 +55,14 @@ from training.loop import (
     tell_leak,
     train_until,
 )
-from training.micro_batch import SplitBatches, fitted
-from training.progress import Progress
-from training.rollback import goes_back, note_point, roll_back
-from training.spinning import prepare_waiting, watch_cores
-from training.started import Started
-from training.stopping import MAX_TIME, ended_by, tell_time_is_over
+from training.run.micro_batch import SplitBatches, fitted
+from training.run.prepared_run import Started
+from training.run.rollback import goes_back, note_point, roll_back
 
 if TYPE_CHECKING:
     from models import LanguageModel
-    from training.device import Device
-    from training.step import Batch
+    from training.devices.device import Device
+    from training.step.train_step import Batch
 
 log = logging.getLogger("core")
 
@@ -84,7 +84,7 @@ def begin(
     config, plan, device = run.config, run.plan, run.device
 
     with run.stage("load_tokenizer"):
-        from training.plan import open_data
+        from training.plan.run_plan import open_data
 
         # With its data: where it is found nowhere else, it is the copy in their set.
         data = open_data(config.dataset, config.tokenizer, (plan.data or {}).get("sets", ()))
@@ -92,8 +92,8 @@ def begin(
 
     with run.stage("open_dataset"):
         from data_loading import open_train
-        from training.data_told import tell_data
-        from training.evaluation import held_out
+        from training.evaluation.evaluate import held_out
+        from training.report.log_data import tell_data
 
         seq_len = config.training.seq_len
         seed_init, seed_data = seeds(config)
@@ -103,8 +103,8 @@ def begin(
 
     with run.stage("build_model"):
         from models import build_model
-        from training.built_model import check_counts
-        from training.plan import max_positions
+        from training.plan.run_plan import max_positions
+        from training.run.built_model import check_counts
 
         seed_all(seed_init)
         model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
@@ -115,11 +115,11 @@ def begin(
             _compile(model, device)
 
     with run.stage("build_optimizer"):
-        from training.averages import average_of
         from training.distributed.parallel import Parallel
         from training.optimizers import build_optimizer
-        from training.probe import settle_micro_batch
-        from training.row_states import row_states_of
+        from training.run.probe import settle_micro_batch
+        from training.step.recurrent_state import row_states_of
+        from training.step.weight_average import average_of
 
         settle_micro_batch(run, model)
         plan = run.plan
@@ -130,10 +130,10 @@ def begin(
         run.row_states = row_states_of(config, plan.budget.effective_batch, device)
 
     with run.stage("restore"):
-        from training.checkpoints import Checkpoints
+        from training.checkpoint.checkpoints import Checkpoints
         from training.distributed.loader import loader_of
-        from training.metrics import MetricsFile, SourcesFile
-        from training.mixture import repeats
+        from training.plan.mixture import repeats
+        from training.report.metrics import MetricsFile, SourcesFile
 
         loader = loader_of(
             train_set,
@@ -151,8 +151,8 @@ def begin(
         sources = SourcesFile(rows and rows / "sources.csv", run.step) if plan.sources else None
 
     with run.stage("first_batch"):
-        from training.device import measure_peak_flops
-        from training.mixture import tokens_read
+        from training.devices.device import measure_peak_flops
+        from training.plan.mixture import tokens_read
 
         ready = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
         batches = SplitBatches(ready, lambda: run.step)
@@ -196,8 +196,8 @@ def train(
         RankFailed: another rank ended, and this one cannot go on without it.
         RanksMissing: not all of them came.
     """
-    from training.background import BackgroundCheckpoints
-    from training.graphed_step import graphed
+    from training.checkpoint.async_writer import BackgroundCheckpoints
+    from training.step.graphed_step import graphed
 
     started = begin(folder, status, interrupt, ranks)
     run, plan, progress = started.run, started.run.plan, started.progress
@@ -269,10 +269,10 @@ def _start(
     if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-    from conf.check import to_config
-    from training.device import resolve_device, take_gpu
-    from training.graphed_step import settled_graph
-    from training.settled import settle
+    from conf.composing.check import to_config
+    from training.devices.device import resolve_device, take_gpu
+    from training.run.resolve_auto import settle
+    from training.step.graphed_step import settled_graph
 
     config = to_config(read_config(folder))
     before = read_run(folder)
@@ -318,7 +318,7 @@ def _compile(model: LanguageModel, device: Device) -> None:
     import torch
     from torch._inductor import config as inductor
 
-    from training.memory_parts import compilers_at_once
+    from training.plan.memory_parts import compilers_at_once
 
     # one a core would take more memory on a large node than many a run, which its estimate does not know
     inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())

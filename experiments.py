@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conf import Config
-    from conf.arguments import Arguments
-    from conf.request import Request
-    from conf.rules import Rule
+    from conf.between_keys.rules import Rule
+    from conf.command_line.arguments import Arguments
+    from conf.command_line.request import Request
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def _without_again(argv: list[str]) -> list[str]:
 
 
 def _main(argv: list[str]) -> int:
-    from conf.arguments import read_arguments
+    from conf.command_line.arguments import read_arguments
 
     arguments = read_arguments(argv)
     if arguments.version:
@@ -51,14 +51,14 @@ def _main(argv: list[str]) -> int:
 
         return _print({"version": version()} if arguments.json else f"highwater {version()}")
     if arguments.help:
-        from conf.help import help_page
+        from conf.command_line.help import help_page
 
         return _print(help_page(arguments.topics, arguments.config_dir))
     if arguments.to_hydra:
         return _ask_hydra()
-    from conf.compose import Composer
-    from conf.ensembles import is_ensemble
-    from conf.request import read_request
+    from conf.between_keys.ensembles import is_ensemble
+    from conf.command_line.request import read_request
+    from conf.composing.compose import Composer
 
     searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
     composer = Composer(arguments.config_dir, arguments.config_name, searchpath)
@@ -88,8 +88,8 @@ def _main(argv: list[str]) -> int:
 
 def all_rules() -> tuple[Rule, ...]:
     """The rules of the configuration, and those that other rooms know."""
-    from conf.rules import RULES, Rule
-    from models.shape import shape_problems
+    from conf.between_keys.rules import RULES, Rule
+    from models.options.shape import shape_problems
 
     return (*RULES, Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch)))
 
@@ -135,11 +135,11 @@ def _plan(
     request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments, *, goes_on: bool = False
 ) -> int:
     """goes_on: more runs are chosen by the results of these."""
-    from conf.ensembles import is_ensemble
-    from conf.request import SLURM_LAUNCHER
+    from conf.between_keys.ensembles import is_ensemble
+    from conf.command_line.request import SLURM_LAUNCHER
     from slurm.plans.gpu_slots import gpu_slots, planned_with
     from slurm.plans.sweep_plans import plan_all, render_plans, too_many
-    from training.plan import REFUSED_HERE
+    from training.plan.run_plan import REFUSED_HERE
 
     if request.halves:
         return _plan_search(request, composer, rules, arguments)
@@ -172,8 +172,8 @@ def _plan(
 
 def _start(needs: Iterable[str], command: str) -> str:
     """The next command; of a run that would be refused it is not yet the next."""
-    from training.memory_plan import DOES_NOT_FIT
-    from training.plan import REFUSED_HERE
+    from training.plan.memory_plan import DOES_NOT_FIT
+    from training.plan.run_plan import REFUSED_HERE
 
     is_refused = any(need.startswith((DOES_NOT_FIT, REFUSED_HERE)) for need in needs)
     return f"{'When that is mended, start it' if is_refused else 'Start it'}: {command}"
@@ -183,7 +183,7 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
     """Rung by rung, and the plan of the runs of the first one."""
     import dataclasses
 
-    from conf.request import SLURM_LAUNCHER, Run, read_run
+    from conf.command_line.request import SLURM_LAUNCHER, Run, read_run
     from slurm.search.search_request import read_search
 
     search = read_search(request)
@@ -267,7 +267,7 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
 
 def _composed(request: Request, arguments: Arguments) -> Any:
     """What --cfg prints: every key of every run, or the group that --package names."""
-    from conf.check import to_plain
+    from conf.composing.check import to_plain
 
     shown = [to_plain(run.config) for run in request.runs]
     if arguments.package:
@@ -288,7 +288,8 @@ def _ask_hydra() -> int:
 
     import hydra
 
-    from conf.hydra_parts import CONF, VERSION_BASE, prepare_hydra
+    from conf.composing.hydra_setup import VERSION_BASE, prepare_hydra
+    from conf.option_files import CONF
 
     logging.raiseExceptions = False  # a reader that has seen enough, `head` say
     prepare_hydra()
@@ -305,7 +306,7 @@ def _print(answer: Any) -> int:
 def _log_to(stream: Any) -> None:
     import logging
 
-    from training.log import terminal_handler
+    from training.report.log import terminal_handler
 
     logging.basicConfig(handlers=[terminal_handler(stream)], level=logging.INFO)
 

@@ -78,7 +78,7 @@ def varying_columns(runs: Sequence[Run]) -> list[str]:
     paths = sorted(differing_paths(configs))
     if not paths:
         return found
-    from conf.run_identity import is_in_identity
+    from conf.composing.run_identity import is_in_identity
 
     told = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
     return found + [path for path in paths if path not in told and is_in_identity(path)]

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
 from conf import Config
+from conf.between_keys.rules import BUDGETS
 from conf.budget import resolve_budget
-from conf.check import check, to_plain
-from conf.help import options_of
+from conf.composing.check import check, to_plain
+from conf.composing.overrides import typed_at
 from conf.keys import groups
-from conf.overrides import typed_at
-from conf.rules import BUDGETS
+from conf.option_files import options_of
 from conf.schema import field_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import is_number, leaves
 from experiment_utils.run_folder import RunFolder
 from slurm.records.submissions import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
-from training.mixture import repeats
-from training.plan import resolve
+from training.plan.mixture import repeats
+from training.plan.run_plan import resolve
 
 if TYPE_CHECKING:
-    from conf.compose import Composer
+    from conf.composing.compose import Composer
 
 ENTRY = "python experiments.py"
 _DEFAULTS = Config()
@@ -256,7 +256,7 @@ def _composed_once(choices: tuple[tuple[str, str], ...]) -> Config:
 @cache
 def _composer() -> Composer:
     """One for all: it reads what files there are, and what of them it has read."""
-    from conf.compose import Composer
+    from conf.composing.compose import Composer
 
     return Composer()
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from experiment_utils.run_folder import RunFolder
-from training.stopping import says_time_is_over
+from training.run.early_stopping import says_time_is_over
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from analysis.plots import draw_or_tell
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
-from conf.check import check
+from conf.composing.check import check
 from conf.sizes import size_name
 from experiment_utils.json_values import is_number, mapping, mappings
 from experiment_utils.quantities import counted, format_count, format_duration, format_share

@@ -13,8 +13,8 @@ from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
 from analysis.plots import are_drawn, draw_or_tell
 from analysis.reading.fair import budgets_note
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
-from conf.check import check
-from conf.run_identity import varying_settings
+from conf.composing.check import check
+from conf.composing.run_identity import varying_settings
 from experiment_utils.quantities import counted, format_count, format_duration
 from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import Versions, codes_of

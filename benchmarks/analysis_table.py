@@ -28,8 +28,8 @@ from analysis.reading.index import NAME
 from benchmarks.harness import benchmark, in_turns, summaries
 from benchmarks.processes import peers_python, run, versions_of
 from conf import Config
-from conf.check import to_plain
-from training.metrics import COLUMNS
+from conf.composing.check import to_plain
+from training.report.metrics import COLUMNS
 
 GOALS = {"cold": 2.0, "warm": 0.5}
 PANDAS = """

@@ -26,8 +26,8 @@ from safetensors.torch import save_file
 from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from conf.schema import Arch, Model
 from models import build_model
-from training.background import BackgroundCheckpoints
-from training.checkpoints import Checkpoint, Checkpoints
+from training.checkpoint.async_writer import BackgroundCheckpoints
+from training.checkpoint.checkpoints import Checkpoint, Checkpoints
 
 GOALS = {"stall_over_copy": 1.3, "foreground_over_safetensors": 1.2}
 VOCAB, SEQ_LEN = 50_257, 128

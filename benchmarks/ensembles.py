@@ -51,15 +51,15 @@ def config_of(place: Path, batch: int, vocab: int, members: int) -> Any:
 def stepper(config: Any, size: int) -> Callable[[int], None]:
     """A function that takes steps of all runs, `size` at a time; 1: one after another."""
     import core
-    from conf.ensembles import members_of
+    from conf.between_keys.ensembles import members_of
     from training.attempt.begin import create_run
     from training.attempt.run_files import Status
     from training.ensemble.allocator import keep_freed_memory
-    from training.ensemble.company import Company
     from training.ensemble.together import EnsembleLoop
     from training.interrupt import Interrupt
-    from training.loop import train_until
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
+    from training.run.company import Company
+    from training.run.loop import train_until
 
     plans = [make_plan(member, tokenize=True) for member in members_of(config)]
     folders = [create_run(plan.config, str(plan.identity)) for plan in plans]
@@ -102,7 +102,7 @@ def child(place: str, batch: str, vocab: str, members: str, steps: str, size: st
 
 def probed(place: str, batch: str, vocab: str, members: str) -> None:
     """Print what the probe chooses for a case."""
-    from conf.ensembles import members_of
+    from conf.between_keys.ensembles import members_of
     from training.ensemble.probe import probe
 
     config = config_of(Path(place), int(batch), int(vocab), int(members))

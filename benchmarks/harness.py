@@ -153,7 +153,7 @@ def save(name: str, result: dict[str, Any], chosen: argparse.Namespace | None = 
         print(json.dumps(result, indent=2))
         return
     from experiment_utils import atomic_files
-    from training.provenance import versions
+    from training.run.provenance import versions
 
     facts = {
         "benchmark": name,

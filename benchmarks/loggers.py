@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks.harness import ROOT, benchmark, in_turns, ratios, summary
 from benchmarks.processes import proc_bytes, run
-from conf.logging_rules import is_missing
+from conf.between_keys.logging_rules import is_missing
 from experiment_utils.metrics_file import read_tail
 
 GOAL = 0.01

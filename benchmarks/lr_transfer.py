@@ -25,7 +25,7 @@ from benchmarks.harness import benchmark
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from training.step import Batch
+    from training.step.train_step import Batch
 
 INITS = {"default": "standard", "mup": "muP"}
 LAYERS, BASE_WIDTH, VOCAB, BATCH, SEQ, WARM_UP = 2, 32, 257, 4, 64, 30
@@ -39,10 +39,10 @@ def train(width: int, init: str, lr: float, seed: int, steps: int) -> float | No
 
     from conf.schema import Arch, Model, Optimizer, Schedule
     from models import LossModel, build_model
-    from training.device import Device
+    from training.devices.device import Device
     from training.optimizers import build_optimizer
-    from training.schedules import Course, Length
-    from training.step import Step
+    from training.step.schedules import Course, Length
+    from training.step.train_step import Step
 
     torch.set_num_threads(1)
     arch = Arch(init=init, base_width=BASE_WIDTH if init == "mup" else Arch().base_width)

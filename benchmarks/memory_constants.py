@@ -22,7 +22,7 @@ from benchmarks.memory_measured import VOCAB, measure, run_config
 from benchmarks.processes import run
 from memory.estimate.estimate import Estimate
 from memory.estimate.torch_build import torch_build
-from training.memory_parts import estimate_run
+from training.plan.memory_parts import estimate_run
 
 WHOLE = {"loss_chunk": 1 << 20}
 RUNS: list[tuple[int, int, dict[str, Any]]] = [

@@ -24,7 +24,7 @@ from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, wi
 from benchmarks.processes import seconds_of
 from memory.estimate import constants
 from memory.estimate.torch_build import CPU, torch_build
-from training.memory_parts import estimate_run
+from training.plan.memory_parts import estimate_run
 
 NAME = "memory_estimate" if torch_build() == CPU else f"memory_estimate_{torch_build()}"
 GOALS = {"eager": 0.15, "below": 0.05, "compiled": 0.25}

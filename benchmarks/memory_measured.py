@@ -105,9 +105,9 @@ def with_arch(config: Config, **arch: Any) -> Config:
 
 def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
     """Train a run, or an ensemble, in a fresh process. compiler_cache: torch.compile's folder."""
-    from conf.ensembles import members_of
+    from conf.between_keys.ensembles import members_of
     from training.attempt.begin import create_run
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     plans = [make_plan(member, tokenize=True) for member in members_of(config)]
     folders = [create_run(plan.config, str(plan.identity)) for plan in plans]

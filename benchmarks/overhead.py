@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.harness import benchmark, in_turns, ratios, summary
 from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
 from benchmarks.processes import run
-from training.device import available_threads
+from training.devices.device import available_threads
 
 SEQ_LEN, BATCH = 128, 8
 CASES = {"64d, GPT-2 vocabulary": (64, 50_257, 0.005), "32d, bytes": (32, 257, 0.03)}
@@ -30,7 +30,8 @@ BARE = """
 import sys, time
 import numpy as np, torch
 from conf.schema import Arch, Model, Optimizer
-from models import build_model, lm_loss, resolve_loss_chunk
+from models import build_model, resolve_loss_chunk
+from models import lm_loss
 from training.optimizers import build_optimizer
 path, width, steps, seq_len, batch, vocabulary, threads = sys.argv[1], *map(int, sys.argv[2:])
 torch.set_num_threads(threads)

@@ -18,10 +18,10 @@ def planned_run(runs_dir: Path, **overrides: Any) -> Path:
     Args:
         overrides: in which `__` is a dot: training__max_steps.
     """
-    from conf.compose import Composer
-    from conf.request import read_run
+    from conf.command_line.request import read_run
+    from conf.composing.compose import Composer
     from training.attempt.begin import create_run
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     words = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
     place = tempfile.mkdtemp(dir=runs_dir)

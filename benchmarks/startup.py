@@ -34,7 +34,7 @@ from itertools import product
 sys.path.insert(0, sys.argv[1])
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
-from conf.hydra_parts import prepare_hydra, search_path
+from conf.composing.hydra_setup import prepare_hydra, search_path
 prepare_hydra()
 hydra = Hydra.create_main_hydra2("experiments", search_path(None))
 keys = [argument.split("=")[0] for argument in sys.argv[2:]]

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
-from training import spinning
-from training.device import available_threads
+from training.devices import thread_waiting as spinning
+from training.devices.device import available_threads
 
 BATCH = 32
 ALONE, BESIDE, TWO = "alone", "beside a busy process", "two runs on the same cores"

@@ -1,6 +1,6 @@
 """The typed shape of a configuration: every key, its type, default, bounds and meaning.
 
-The yaml files of the groups fill these dataclasses; `conf.check` holds a composed configuration
+The yaml files of the groups fill these dataclasses; `conf.composing.check` holds a composed configuration
 against them. A key that the schema lacks is refused wherever it stands.
 
 A key added after the first release declares `as_before=VALUE`: the value at which a run is the

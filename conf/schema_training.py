@@ -9,7 +9,7 @@ from conf.schema_key import AUTO, key
 
 @dataclass
 class Optimizer:
-    """`optimizer=`. What an algorithm does not have is refused (conf/optimizer_rules.py)."""
+    """`optimizer=`. What an algorithm does not have is refused (conf/between_keys/optimizer_rules.py)."""
 
     name: str = key(
         "adamw",
@@ -52,7 +52,7 @@ class Optimizer:
 @dataclass
 class Schedule:
     """`schedule=`: learning rate over the run. What a shape does not have is refused
-    (conf/schedule_rules.py)."""
+    (conf/between_keys/schedule_rules.py)."""
 
     name: str = key(
         "cosine_warmup",

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf.arguments import read_arguments
-from conf.compose import Composer
-from conf.request import Request, read_request
+from conf.command_line.arguments import read_arguments
+from conf.command_line.request import Request, read_request
+from conf.composing.compose import Composer
 from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     from slurm.launch.outcome import Outcome
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 
 def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Outcome:

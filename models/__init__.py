@@ -1,5 +1,5 @@
 """Models and their loss. Importing this loads no torch; asking for one of the names below does,
-except for what `models.counts` and `models.shape` have.
+except for what `models.options.counts` and `models.options.shape` have.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.loss import lm_loss, loss_implementation
-    from models.loss_chunk import resolve_loss_chunk
+    from models.loss.lm_loss import lm_loss, loss_implementation
+    from models.loss.loss_chunk import resolve_loss_chunk
     from models.loss_model import LossModel
     from models.transformer import LanguageModel, build_model
 
@@ -26,9 +26,9 @@ _HOME = {
     "LanguageModel": "transformer",
     "LossModel": "loss_model",
     "build_model": "transformer",
-    "lm_loss": "loss",
-    "loss_implementation": "loss",
-    "resolve_loss_chunk": "loss_chunk",
+    "lm_loss": "loss.lm_loss",
+    "loss_implementation": "loss.lm_loss",
+    "resolve_loss_chunk": "loss.loss_chunk",
 }
 
 

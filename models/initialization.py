@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from conf.schema import Arch
-from models.layers import Embedding, ExpertLinear, Linear
-from models.parametrization import Parametrization
-from models.roles import roles_of
-from models.shape import Shape
+from models.layers.basic import Embedding, ExpertLinear, Linear
+from models.options.parameter_roles import roles_of
+from models.options.parametrization import Parametrization
+from models.options.shape import Shape
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """One to be drawn. role: of `models.roles`. to_residual: it writes to the residual stream.
+    """One to be drawn. role: of `parameter_roles`. to_residual: it writes to the residual stream.
 
     inputs, outputs: numbers in and out. of_positions: the table of learned ones.
     """
@@ -70,7 +70,7 @@ def transformer_scaled(matrix: Matrix, shape: Shape, arch: Arch, how: Parametriz
 
 
 def by_size(matrix: Matrix, shape: Shape, arch: Arch, how: Parametrization) -> float:
-    """init_std, for matrices of blocks at the base width: `models.parametrization`."""
+    """init_std, for matrices of blocks at the base width: `models.options.parametrization`."""
     return arch.init_std * (how.hidden_init if matrix.role == "hidden" else 1.0)
 
 

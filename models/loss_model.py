@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.loss import IGNORED, lm_loss, with_gradient_of
+from models.loss.lm_loss import IGNORED, lm_loss, with_gradient_of
 from models.transformer import LanguageModel
 
 
 class LossModel(nn.Module):
-    """Ids and labels int64 (batch, seq) -> the loss in nats, a scalar in fp32 (`models.lm_loss`).
+    """Ids and labels int64 (batch, seq) -> the loss in nats, a scalar in fp32 (`models.loss.lm_loss`).
 
     In training its gradients are also those of what parts of the model want minimized; its value is not.
     """

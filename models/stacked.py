@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.blocks import Residual
-from models.dropout import LockedDropout
-from models.layers import Embedding, Linear
-from models.norms import LayerNorm, RMSNorm
-from models.positions import Learned
-from models.stacked_loss import stacked_loss
+from models.layers.basic import Embedding, Linear
+from models.layers.blocks import Residual
+from models.layers.dropout import LockedDropout
+from models.layers.norms import LayerNorm, RMSNorm
+from models.layers.positions import Learned
+from models.loss.stacked_loss import stacked_loss
 from models.transformer import LanguageModel
 
 
@@ -121,7 +121,7 @@ def _by_member(x: Tensor, members: int) -> Tensor:
 
 
 class StackedLinear(nn.Module):
-    """`models.layers.Linear` of each: weight (members, outputs, inputs)."""
+    """`models.layers.basic.Linear` of each: weight (members, outputs, inputs)."""
 
     def __init__(self, members: Sequence[Linear]) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedEmbedding(nn.Module):
-    """`models.layers.Embedding` of each: weight (members, rows, width), looked up as one table."""
+    """`models.layers.basic.Embedding` of each: weight (members, rows, width), looked up as one table."""
 
     first_rows: Tensor
 
@@ -155,7 +155,7 @@ class StackedEmbedding(nn.Module):
 
 
 class StackedRMSNorm(nn.Module):
-    """`models.norms.RMSNorm` of each: weight (members, width)."""
+    """`models.layers.norms.RMSNorm` of each: weight (members, width)."""
 
     def __init__(self, members: Sequence[RMSNorm]) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class StackedRMSNorm(nn.Module):
 
 
 class StackedLayerNorm(nn.Module):
-    """`models.norms.LayerNorm` of each: weight and bias (members, width)."""
+    """`models.layers.norms.LayerNorm` of each: weight and bias (members, width)."""
 
     def __init__(self, members: Sequence[LayerNorm]) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class StackedLayerNorm(nn.Module):
 
 
 class StackedLearned(nn.Module):
-    """`models.positions.Learned` of each."""
+    """`models.layers.positions.Learned` of each."""
 
     def __init__(self, members: Sequence[Learned]) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class StackedDropout(nn.Module):
 
 
 class StackedResidual(nn.Module):
-    """`models.blocks.Residual` of each."""
+    """`models.layers.blocks.Residual` of each."""
 
     def __init__(self, members: Sequence[Residual], generators: Sequence[torch.Generator]) -> None:
         super().__init__()

@@ -10,24 +10,24 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conf.schema import Arch, Model
-from models.blocks import norm_of
-from models.dropout import dropout
 from models.families import FAMILIES
-from models.family_keys import RECURRENT
-from models.forward_pass import ForwardPass, begin
 from models.initialization import initialize
-from models.layers import Embedding, Linear
-from models.loss import capped
-from models.memory_of_rows import RowMemory
-from models.parametrization import parametrization
-from models.positions import POSITIONS
-from models.recomputed import recomputed_blocks
-from models.roles import roles_of
-from models.shape import Shape, final_norm, positions_of, resolve_shape
+from models.layers.basic import Embedding, Linear
+from models.layers.blocks import norm_of
+from models.layers.dropout import dropout
+from models.layers.forward_context import ForwardPass, begin
+from models.layers.positions import POSITIONS
+from models.loss.lm_loss import capped
+from models.options.family_keys import RECURRENT
+from models.options.parameter_roles import roles_of
+from models.options.parametrization import parametrization
+from models.options.recomputed import recomputed_blocks
+from models.options.recurrent_carry import RowMemory
+from models.options.shape import Shape, final_norm, positions_of, resolve_shape
 
 
 class LanguageModel(nn.Module):
-    """Token ids to hidden states; the loss multiplies these with `output_weight` (`models.lm_loss`).
+    """Token ids to hidden states; the loss multiplies these with `output_weight` (`models.loss.lm_loss`).
 
     activation_checkpointing: keep only the input of each block, or of the first so many, and compute these
         again in the backward pass (Chen et al., arXiv:1604.06174). Losses and gradients are the same, bit for

@@ -14,12 +14,18 @@ from typing import Any
 
 import pytest
 
-import conf.compose
-import conf.request
+import conf.command_line.request
+import conf.composing.compose
 import slurm.submit.sweep
-from conf.compose import Composer
-from conf.request import ENUMERATING_SWEEPERS, HALVING_SWEEPER, LOCAL_LAUNCHER, SLURM_LAUNCHER, Request
-from conf.rules import Rule
+from conf.between_keys.rules import Rule
+from conf.command_line.request import (
+    ENUMERATING_SWEEPERS,
+    HALVING_SWEEPER,
+    LOCAL_LAUNCHER,
+    SLURM_LAUNCHER,
+    Request,
+)
+from conf.composing.compose import Composer
 from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.search.halving import search
 
@@ -28,12 +34,12 @@ LOCAL_SWEEPER = ENUMERATING_SWEEPERS[0]
 
 _COMPOSER: list[Composer] = []
 _REQUESTS: dict[tuple[Any, ...], Request] = {}
-_read_request, _hand_over = conf.request.read_request, slurm.submit.sweep._hand_over
+_read_request, _hand_over = conf.command_line.request.read_request, slurm.submit.sweep._hand_over
 
 
 def compose_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conf.compose, "Composer", kept_composer)
-    monkeypatch.setattr(conf.request, "read_request", _request)
+    monkeypatch.setattr(conf.composing.compose, "Composer", kept_composer)
+    monkeypatch.setattr(conf.command_line.request, "read_request", _request)
     monkeypatch.setattr(slurm.submit.sweep, "_hand_over", _to_the_sweeper)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from conf import Config
-from conf.check import to_plain
-from training.metrics import COLUMNS
+from conf.composing.check import to_plain
+from training.report.metrics import COLUMNS
 
 BATCH_TOKENS = 4096
 LIMIT_BYTES = 1 << 30

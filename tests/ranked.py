@@ -55,8 +55,6 @@ def main() -> None:
 
     import core  # noqa: F401
     import data_loading.dataset.streaming_dataset  # noqa: F401
-    import training.optimizers
-    import training.state  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:
@@ -110,7 +108,7 @@ def _be_rank(folder: str, event: dict[str, Any] | None) -> None:
 
 
 def _prepare(event: dict[str, Any]) -> None:
-    from training.step import Step
+    from training.step.train_step import Step
 
     take, taken = Step.take, 0
 

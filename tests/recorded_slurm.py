@@ -10,7 +10,7 @@ from conf import Config
 from memory.accounting.sacct import Answer, Ask
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.plans.sweep_plans import plan_all
-from training.plan import Plan
+from training.plan.run_plan import Plan
 
 OUTPUTS = Path(__file__).resolve().parent / "golden" / "slurm" / "cluster"
 VERSIONS = sorted(path.name for path in OUTPUTS.iterdir() if path.is_dir())

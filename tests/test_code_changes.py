@@ -19,7 +19,7 @@ from tiny_run import make_run, metrics_without_clock, outcome, run_here, tiny_co
 
 import core
 from conf import Config
-from conf.run_identity import identity
+from conf.composing.run_identity import identity
 from experiment_utils import atomic_files
 from experiments import main
 from tests.golden_text import Golden
@@ -41,7 +41,7 @@ def by_earlier_code(folder: Path) -> None:
     run = read_run(folder)
     code = run["attempts"][-1]["code"]
     record = json.loads((folder / "code" / f"{code['hash']}.json").read_text())
-    record["files"] |= {"models/blocks.py": "0" * 16, "models/gone.py": "0" * 16}
+    record["files"] |= {"models/layers/blocks.py": "0" * 16, "models/gone.py": "0" * 16}
     code["hash"] = "earlier"
     atomic_files.write_json(folder / "code" / "earlier.json", record | {"commit": None})
     atomic_files.write_json(folder / "run.json", run)
@@ -76,7 +76,7 @@ def test_unfinished_run_is_not_resumed_by_other_code(config: Config, stopped: Pa
     before = files(stopped)
     done = run_here(stopped)
     assert done.returncode == 2
-    assert all(name in done.stderr for name in ("models/blocks.py", "models/gone.py"))
+    assert all(name in done.stderr for name in ("models/layers/blocks.py", "models/gone.py"))
     assert files(stopped) == before
     with pytest.raises(CodeChanged):
         make_run(config)
@@ -218,7 +218,7 @@ def test_sweep_refuses_the_member_whose_code_changed_alone(
     assert main(command) == 1
     assert " code=any" in caplog.text
     out = capsys.readouterr().out
-    golden.lines(out, second.name, "models/blocks.py", numbers=False)
+    golden.lines(out, second.name, "models/layers/blocks.py", numbers=False)
     assert main([*command, "plan=true"]) == 0
     assert f": {Path('runs', *first.parts[-2:])}" in capsys.readouterr().out
     assert len(read_run(first)["attempts"]) == 1
@@ -265,11 +265,11 @@ def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Pa
     before = files(folder)
     returncode, out, _ = run()
     assert returncode == 0
-    assert "models/attention.py (+4 -0)" in out
+    assert "models/layers/attention.py (+4 -0)" in out
     assert out.splitlines()[-1].endswith("again=true")
     assert before.items() <= files(folder).items()
     returncode, out, err = run("--json")
-    assert (returncode, json.loads(out)["state"], "models/attention.py" in err) == (0, "done", True)
+    assert (returncode, json.loads(out)["state"], "models/layers/attention.py" in err) == (0, "done", True)
     atomic_files.write_json(folder / "status.json", read_status(folder) | {"state": "cancelled"})
     returncode, out, err = run()
     assert returncode == 2

@@ -33,9 +33,9 @@ import core
 from conf.schema import Dataset, Optimizer
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status, state_of
-from training.ending import ending_of
 from training.interrupt import Interrupted
-from training.progress import NonFinite
+from training.report.progress import NonFinite
+from training.run.exit_reason import ending_of
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 

@@ -22,7 +22,7 @@ from tiny_run import (
 )
 
 from conf import Config
-from conf.optimizer_rules import SETTINGS_OF
+from conf.between_keys.optimizer_rules import SETTINGS_OF
 from conf.schema import Schedule
 from tests.golden_text import Golden
 from tests.training.test_optimizers import option

@@ -16,9 +16,9 @@ from preloaded_python import preloaded_python
 from tiny_run import make_run, run_here, tiny_config
 
 from conf import Config
-from conf.run_identity import HOW_IT_IS_COMPUTED, WHERE_IT_RUNS
+from conf.composing.run_identity import HOW_IT_IS_COMPUTED, WHERE_IT_RUNS
 from training.attempt.run_files import read_run, read_status
-from training.metrics import COLUMNS
+from training.report.metrics import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

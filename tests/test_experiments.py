@@ -20,7 +20,7 @@ from as_written import as_written
 from composed_once import compose_once
 from tiny_run import write_text
 
-from conf.check import to_config
+from conf.composing.check import to_config
 from experiments import main
 from memory.measure.gpus import GpuDevice
 from tests.golden_text import Golden
@@ -271,7 +271,7 @@ def test_the_plan_of_runs_that_do_not_fit_a_gpu_together_says_how_many_do(
 ) -> None:
     gpu = GpuDevice(0, "GPU-0", "A", 1 << 31, 1 << 30)
     monkeypatch.setattr("slurm.plans.gpu_slots.read_gpus", lambda: ((gpu,), None))
-    monkeypatch.setattr("training.plan.may_have_gpu", lambda: True)
+    monkeypatch.setattr("training.plan.run_plan.may_have_gpu", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     asked = ("seed=0,1,2", "training.device=cuda", "hydra.launcher.jobs=3", "plan=true")
     assert " hydra.launcher.jobs=1." in here(place, "-m", *TINY, *asked).stdout

@@ -33,10 +33,10 @@ LOADED_WHERE_NEEDED = {
 FILES_OF_TORCH = {
     "models",
     "training/optimizers",
-    "training/averages.py",
-    "training/beginning.py",
-    "training/dead_units.py",
-    "training/state.py",
+    "training/step/weight_average.py",
+    "training/run/init_from_checkpoint.py",
+    "training/evaluation/dead_units.py",
+    "training/checkpoint/train_state.py",
 }
 """Where torch may be imported at the top: files that only a training process loads."""
 

@@ -10,12 +10,12 @@ from composed_once import kept_composer
 from tiny_run import write_text
 
 import core
-from conf import request
-from conf.compose import Composer
-from conf.logging_rules import is_missing
+from conf.between_keys.logging_rules import is_missing
+from conf.command_line import request
+from conf.composing.compose import Composer
 from training.attempt.begin import create_run
 from training.attempt.run_files import read_run
-from training.plan import make_plan
+from training.plan.run_plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = (
@@ -34,7 +34,7 @@ GROUPS = (
 )
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
 QUICK_OF_A_GROUP = 1
-"""Options of each group in the quick tests, which compose all of them in tests/conf/test_compose.py."""
+"""Options of each group in the quick tests; tests/conf/composing/test_compose.py composes all of them."""
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",
     "training.eval_tokens=32", "training.threads=1", "training.device=cpu",

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from conf.logging_rules import PACKAGES
+from conf.between_keys.logging_rules import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_CUDA = ("nvidia-", "cuda-", "triton")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from analysis.reading.facts import facts_of
-from conf.check import to_config
-from conf.run_identity import identity
+from conf.composing.check import to_config
+from conf.composing.run_identity import identity
 from experiment_utils.run_folder import RunFolder
 from slurm.status import state_of_run
 from training.attempt.run_files import read_config, read_run
-from training.metrics import COLUMNS, SOURCE_COLUMNS, MetricsFile, RowsFile, SourcesFile, cut_records
+from training.report.metrics import COLUMNS, SOURCE_COLUMNS, MetricsFile, RowsFile, SourcesFile, cut_records
 
 FORMS = sorted(Path(__file__).parent.glob("golden/run_folders/*/*"))
 each_form = pytest.mark.parametrize("golden", FORMS, ids=lambda path: path.parent.name)

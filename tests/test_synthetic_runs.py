@@ -16,7 +16,7 @@ from data_loading.synthetic.markov import Markov
 from experiment_utils.errors import UserError
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run
-from training.plan import make_plan
+from training.plan.run_plan import make_plan
 
 
 def synthetic(folder: Path, path: str, tokenizer: str = "ids", **training: object) -> Config:

@@ -22,8 +22,8 @@ from slurm.records.start_records import read_starts
 from slurm.records.submissions import Place, add_place, places, submissions
 from tests.closed import ERRORS, failing_reads
 from training.attempt.run_files import read_config, read_run, read_status
-from training.metrics import MetricsFile, cut_records
-from training.micro_batch import _was_killed
+from training.report.metrics import MetricsFile, cut_records
+from training.run.micro_batch import _was_killed
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "status.json": ("status.json", read_status),

@@ -20,7 +20,7 @@ from conf import Config
 from conf.schema import Dataset, Logging, Memory, Model, Tokenizer, Training
 from training.attempt.begin import create_run
 from training.attempt.run_files import read_run, read_status
-from training.metrics import CLOCK_COLUMNS
+from training.report.metrics import CLOCK_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -79,7 +79,7 @@ def mixed_config(folder: Path, dataset: dict[str, Any] | None = None, **training
 
 def make_run(config: Config) -> Path:
     """The run's folder, as an entry makes it."""
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     plan = make_plan(config, tokenize=True)
     assert plan.identity is not None

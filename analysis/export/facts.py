@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.reading.facts import facts_of
-from conf.run_identity import WHERE_IT_RUNS
+from conf.composing.run_identity import WHERE_IT_RUNS
 from experiment_utils.json_values import finite
 from experiment_utils.run_folder import RunFolder
 from training.attempt.run_files import state_of

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
-from conf.logging_rules import PACKAGES, install_words, is_missing
+from conf.between_keys.logging_rules import PACKAGES, install_words, is_missing
 from experiment_utils.errors import UserError
 from experiment_utils.extras import PACKAGE_MISSING
 

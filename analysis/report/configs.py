@@ -26,7 +26,7 @@ class Difference:
 
 def differences(runs: Sequence[Run]) -> tuple[list[Difference], dict[str, str]]:
     """(keys that differ, those that make another run first; key to value of the others)."""
-    from conf.run_identity import is_in_identity
+    from conf.composing.run_identity import is_in_identity
 
     configs = [run.config for run in runs if run.config]
     if not configs:

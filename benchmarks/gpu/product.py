@@ -14,9 +14,9 @@ import torch
 from benchmarks.gpu.measure import DEVICE, ON_GPU
 from conf.schema import Arch, Model, Optimizer
 from models import build_model, resolve_loss_chunk
-from training import step as training_step
-from training.device import Device, measure_peak_flops
+from training.devices.device import Device, measure_peak_flops
 from training.optimizers import build_optimizer
+from training.step import train_step as training_step
 
 
 def loss_chunk(vocab: int) -> int:
@@ -58,7 +58,7 @@ class Step:
             self.model, self.optimizer, self.device, accumulation, self.chunk, grad_clip=1.0, **scaler
         )
         if is_graphed:
-            from training import graphed_step
+            from training.step import graphed_step
 
             graphs, marker = graphed_step.CudaGraphs(), graphed_step.marker_of(self.device)
             self._step = graphed_step.GraphedStep(self._step, graphs, marker)

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from conf.overrides import typed_at
+from conf.composing.overrides import typed_at
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Tokenizer, Training
 from data_loading.dataset.splits import other_ranges
 from data_loading.pretokenizer.job import Result

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from conf import Config
-from conf.by_model import settle
+from conf.composing.per_model_slurm import settle
 from memory.estimate.available import Room
 from memory.estimate.estimate import Estimate, recommended_mem
 from slurm.cluster.facts import Cluster, Partition

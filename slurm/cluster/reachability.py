@@ -17,13 +17,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf.by_model import settle
+from conf.composing.per_model_slurm import settle
 from conf.schema import Slurm
 from experiment_utils.errors import Problem
 from slurm.cluster.facts import Cluster
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 _OF_ONE_MACHINE = ("tmpfs", "ramfs")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")

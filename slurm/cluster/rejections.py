@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from conf import AUTO, Config
-from conf.by_model import settle
-from conf.names import nearest, no_such
+from conf.composing.per_model_slurm import settle
 from conf.schema import Slurm
+from conf.suggestions import nearest, no_such
 from experiment_utils.errors import Problem
 from experiment_utils.quantities import counted, format_limit
 from memory import format_bytes

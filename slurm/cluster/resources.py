@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from conf import AUTO, Config
-from conf.by_model import settle
+from conf.composing.per_model_slurm import settle
 from conf.schema import Slurm
 from experiment_utils.quantities import counted, format_count, format_duration, format_limit, parse_duration
 from memory import format_bytes
@@ -32,7 +32,7 @@ from slurm.cluster.options import GPUS_OTHERWISE, MEMORY_OTHERWISE, read_options
 from slurm.cluster.speeds import Speed, Speeds
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 LEAST_MARGIN = 0.15
 START_S = 600.0

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.by_model import settle
+from conf.composing.per_model_slurm import settle
 from experiment_utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 NEWEST = 300
 """Of the runs below runs_dir, those that are looked at: each costs a millisecond."""

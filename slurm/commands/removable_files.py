@@ -27,7 +27,7 @@ from slurm.records.checkpoint_dependencies import wanted_checkpoints
 from slurm.records.submissions import run_folders, submissions
 from slurm.status.study_status import RunState, study_states
 from training.attempt.run_files import read_status, run_lock
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 
 KINDS = ("checkpoints", "left over", "reports", "submissions", "snapshots", "other")
 KEEP = ("best", "last", "none")

@@ -32,7 +32,7 @@ from slurm.status.study_status import Look, look_at, run_states
 from slurm.status.waiting_reasons import reason_of
 from slurm.submit.cancel_jobs import end_together
 from training.attempt.run_files import read_config
-from training.stopping import says_time_is_over
+from training.run.early_stopping import says_time_is_over
 
 EXAMPLES = """\
 examples:

@@ -150,7 +150,7 @@ def _wait_for_the_first(runs_dir: Path, job: Job) -> Path:
 if __name__ == "__main__":
     import logging
 
-    from training.log import terminal_handler
+    from training.report.log import terminal_handler
 
     logging.basicConfig(handlers=[terminal_handler(sys.stdout)], level=logging.INFO)
     code = exit_status(lambda: main(sys.argv[1:]))

@@ -35,7 +35,7 @@ from slurm.records.start_records import (
     read_starts,
 )
 from training.attempt.run_files import next_attempt, read_config, read_run, read_status
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 from training.interrupt import TIME_IS_UP, job_left_s
 
 

@@ -12,11 +12,11 @@ def compose(argv: list[str]) -> Config:
     Raises:
         UserError: everything that is wrong with it; or it is a sweep.
     """
-    from conf.arguments import read_arguments
-    from conf.compose import Composer
-    from conf.request import read_request
-    from conf.rules import RULES, Rule
-    from models.shape import shape_problems
+    from conf.between_keys.rules import RULES, Rule
+    from conf.command_line.arguments import read_arguments
+    from conf.command_line.request import read_request
+    from conf.composing.compose import Composer
+    from models.options.shape import shape_problems
 
     arguments = read_arguments(argv)
     if arguments.multirun:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.check import to_plain
-from conf.compose import Composer
-from conf.request import Request, read_run
-from conf.rules import Rule
+from conf.between_keys.rules import Rule
+from conf.command_line.request import Request, read_run
+from conf.composing.check import to_plain
+from conf.composing.compose import Composer
 
 if TYPE_CHECKING:
     from pathlib import Path

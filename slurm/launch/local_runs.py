@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.compose import Composer
-from conf.ensembles import members_of
-from conf.request import Request
-from conf.rules import Rule
+from conf.between_keys.ensembles import members_of
+from conf.between_keys.rules import Rule
+from conf.command_line.request import Request
+from conf.composing.compose import Composer
 from experiment_utils import lock_file
 from experiment_utils.quantities import format_duration
 from slurm.launch.foreground_submission import noted
@@ -29,7 +29,7 @@ from training.attempt.run_files import read_status, run_folder
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
 
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.ensembles import members_of
+from conf.between_keys.ensembles import members_of
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 Place = Callable[[Config], dict[str, Any]]
-"""Of a configuration, further arguments of `training.plan.make_plan`."""
+"""Of a configuration, further arguments of `training.plan.run_plan.make_plan`."""
 
 
 class Programs:

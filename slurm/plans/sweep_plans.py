@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from conf import AUTO, Config
-from conf.ensembles import members_of
-from conf.run_identity import run_name, varying_settings
+from conf.between_keys.ensembles import members_of
+from conf.composing.run_identity import run_name, varying_settings
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
     from data_loading import Data, MixedData
     from slurm.plans.gpu_slots import GpuSlot
-    from training.memory_plan import MemoryPlan
-    from training.plan import Plan
+    from training.plan.memory_plan import MemoryPlan
+    from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
 
@@ -47,7 +47,7 @@ def plan_all(
         UserError: the problems of all of them, each once.
     """
     from data_loading import prepare_run
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     prepare = _once(prepare_run)
     plans: list[tuple[Config, Plan | None]] = []
@@ -96,7 +96,7 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
         UserError: as `plan_all`.
     """
     from training.ensemble.probe import Choice, probe
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     found = []
     for config in configs:
@@ -166,7 +166,7 @@ def _begun_before(
     plan: Plan, config: Config, prepare: Callable[..., Data | MixedData], place: dict[str, Any]
 ) -> Plan | None:
     """The plan of a run of the same command, not done, that began on less of the same data."""
-    from training.plan import make_plan
+    from training.plan.run_plan import make_plan
 
     if plan.identity is None or plan.folder is None or plan.state is not None:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from training.attempt.run_files import read_config, read_status
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 
 _BEGINS_FROM = re.compile(r"^restore:\n(?:  .*\n)*?  from: (?!null\b)\S", re.MULTILINE)
 """In a config.yaml, as it is written: most have none, and to read one whole takes a hundred times as long."""

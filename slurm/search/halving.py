@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.overrides import Value
+from conf.composing.overrides import Value
 from experiment_utils.quantities import counted
 from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.search.rungs import Rung, best_first, kept
 from slurm.search.search_request import Search, read_search
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from conf import Config
-from conf.ensembles import is_ensemble
-from conf.names import no_such
-from conf.overrides import Value, quoted
-from conf.request import Request, arguments_of
+from conf.between_keys.ensembles import is_ensemble
+from conf.command_line.request import Request, arguments_of
+from conf.composing.overrides import Value, quoted
+from conf.suggestions import no_such
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count
 from slurm.search.rungs import Rung, most_rungs, rungs_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import TYPE_CHECKING
 
-from conf.overrides import Setting, Value
+from conf.composing.overrides import Setting, Value
 from experiment_utils.errors import Problem
 
 if TYPE_CHECKING:

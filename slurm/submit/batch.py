@@ -38,7 +38,7 @@ from training.attempt.begin import CodeChanged, check_code, create_run
 from training.attempt.run_files import read_config, state_of
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.by_model import settle
-from conf.request import SLURM_LAUNCHER, Launcher
-from conf.run_identity import run_name, varying_settings
+from conf.command_line.request import SLURM_LAUNCHER, Launcher
+from conf.composing.per_model_slurm import settle
+from conf.composing.run_identity import run_name, varying_settings
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
@@ -36,7 +36,7 @@ from slurm.submit.request_checks import check_clean, check_request
 from slurm.submit.resource_check import refusals
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 THERE = ("done", "queued", "running", "blocked")
 """States of runs that would not be submitted again."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from conf.check import plain_to_yaml, to_plain
+from conf.composing.check import plain_to_yaml, to_plain
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from slurm.records.submissions import Submission

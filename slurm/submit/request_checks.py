@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from conf import Config
+from conf.command_line.request import SLURM_LAUNCHER, Launcher
+from conf.composing.overrides import Setting
+from conf.composing.run_identity import makes_another_run
 from conf.keys import keys
-from conf.names import or_list
-from conf.overrides import Setting
-from conf.request import SLURM_LAUNCHER, Launcher
-from conf.run_identity import makes_another_run
+from conf.suggestions import or_list
 from experiment_utils.errors import Problem, UserError
 from slurm.launch.code_snapshot import NO_PATHSEP
 

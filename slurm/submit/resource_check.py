@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from conf import Config
-from conf.by_model import settle
+from conf.composing.per_model_slurm import settle
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, Speeds, ask
@@ -28,7 +28,7 @@ from slurm.queue.slurm_client import TIMEOUT_S, NoAnswer
 from slurm.queue.slurm_client import ask as run_client
 
 if TYPE_CHECKING:
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
 

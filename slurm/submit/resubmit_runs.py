@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
-from conf.by_model import settle
-from conf.check import check, to_config, to_plain, unknown_key
-from conf.names import no_such
-from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
-from conf.run_identity import is_in_identity
+from conf.command_line.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
+from conf.composing.check import check, to_config, to_plain, unknown_key
+from conf.composing.per_model_slurm import settle
+from conf.composing.run_identity import is_in_identity
+from conf.suggestions import no_such
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import format_limit, parse_duration, parse_size
@@ -268,8 +268,8 @@ def _last_job(run: Found) -> tuple[dict[str, Any], int]:
 
 
 def _overrides(given: Sequence[str]) -> dict[str, Any]:
+    from conf.composing.overrides import parse
     from conf.keys import keys
-    from conf.overrides import parse
 
     changes: dict[str, Any] = {}
     problems = []

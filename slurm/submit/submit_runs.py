@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.compose import Composer
-from conf.request import SLURM_LAUNCHER, Launcher, Request
-from conf.rules import Rule
+from conf.between_keys.rules import Rule
+from conf.command_line.request import SLURM_LAUNCHER, Launcher, Request
+from conf.composing.compose import Composer
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, planned_for, read_cluster
@@ -38,7 +38,7 @@ from slurm.submit.watch_runs import PATIENCE_S, POLL_S, ROOM_POLL_S, WaitInterru
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
 
-    from training.plan import Plan
+    from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
 ROOT = Path(__file__).resolve().parent.parent.parent

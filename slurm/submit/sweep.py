@@ -6,10 +6,10 @@ import os
 import traceback
 from collections.abc import Iterable
 
-from conf.compose import Composer
-from conf.hydra_parts import first_line, prepare_hydra, search_path
-from conf.request import Request
-from conf.rules import Rule
+from conf.between_keys.rules import Rule
+from conf.command_line.request import Request
+from conf.composing.compose import Composer
+from conf.composing.hydra_setup import first_line, prepare_hydra, search_path
 from experiment_utils.errors import UserError
 from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.launch.local_runs import Interrupted, LocalRuns

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from conf import Config
-from conf.check import to_plain
+from conf.composing.check import to_plain
 from memory import Cgroup, Gpu, Host, Process, Snapshot
-from training.metrics import MetricsFile, Row, append_records
+from training.report.metrics import MetricsFile, Row, append_records
 
 MB = 1 << 20
 BATCH_TOKENS = 4096

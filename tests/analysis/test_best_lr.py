@@ -15,7 +15,7 @@ from composed_once import kept_composer
 from made_sweeps import command_in
 
 from analysis.__main__ import main
-from conf.request import read_run
+from conf.command_line.request import read_run
 from tests.golden_text import Golden
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)

@@ -16,16 +16,16 @@ from composed_once import kept_composer
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from conf import Config
-from conf.check import to_plain
-from conf.compose import Composer
-from conf.ensembles import members_of
-from conf.request import read_request
-from conf.rules import RULES
+from conf.between_keys.ensembles import members_of
+from conf.between_keys.rules import RULES
+from conf.command_line.request import read_request
+from conf.composing.check import to_plain
+from conf.composing.compose import Composer
 from conf.schema import Ensemble
 from experiment_utils.run_folder import RunFolder
 from slurm.records.submissions import SLURM, Array, Place, Submission, add_place
 from tests.golden_text import Golden
-from training.plan import resolve
+from training.plan.run_plan import resolve
 
 DONE = Outcome("done", None, 5, 5)
 TEXT = ("dataset=text", "dataset.path=my text.txt")

@@ -9,7 +9,7 @@ from tiny_run import make_run, run_core, tiny_config
 
 from analysis.summary import render_run, render_sweep
 from experiment_utils.run_folder import RunFolder
-from training.metrics import COLUMNS
+from training.report.metrics import COLUMNS
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def made_before(folder: Path, version: str = OLD) -> None:
     """As if models/ had another file and core.py other lines when the run was made."""
     files = dict(code_version(ROOT).files) | {"core.py": "0" * 16, "models/gone.py": "1" * 16}
-    del files["training/loop.py"]
+    del files["training/run/loop.py"]
     made_by(folder, {"hash": version})
     (folder / "code").mkdir(exist_ok=True)
     write(folder / "code", f"{version}.json", {"version": 1, "commit": None, "dirty": None, "files": files})
@@ -61,7 +61,7 @@ def test_outdated_runs_are_listed_with_the_files_that_changed(
     (one,) = found["outdated"]
     assert (one["run"], one["code"]) == (runs[1].name, OLD[:7])
     changes = {change["path"]: change["status"] for change in one["changes"]}
-    assert changes == {"core.py": "changed", "models/gone.py": "removed", "training/loop.py": "added"}
+    assert changes == {"core.py": "changed", "models/gone.py": "removed", "training/run/loop.py": "added"}
     assert (found["current"], found["unknown"]) == ([runs[0].name], [runs[2].name])
     assert one["command"].endswith(" again=true")
     text = page(capsys, runs[0].parent)

@@ -18,9 +18,9 @@ from analysis.outcome import outcome_of
 from analysis.summary import render_run, render_sweep, run_page
 from analysis.sweep import best_row, sweep_page, sweep_row
 from analysis.terminal import Terminal
-from conf.arguments import read_arguments
-from conf.compose import Composer
-from conf.request import read_request
+from conf.command_line.arguments import read_arguments
+from conf.command_line.request import read_request
+from conf.composing.compose import Composer
 from experiment_utils.run_folder import RunFolder
 from tests.golden_text import Golden
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conf.check import check
+from conf.composing.check import check
 from tests.golden_text import Golden
 
 

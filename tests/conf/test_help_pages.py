@@ -9,8 +9,9 @@ import pytest
 import yaml
 from composed_once import kept_composer
 
-from conf.help import CONF, EXAMPLES, default_options, help_page, options_of
+from conf.command_line.help import EXAMPLES, help_page
 from conf.keys import groups, keys
+from conf.option_files import CONF, default_options, options_of
 from conf.values import describe
 from experiment_utils.errors import UserError
 from tests.golden_text import Golden
@@ -78,8 +79,8 @@ def test_topics_that_there_are_not() -> None:
 
 
 def test_examples_are_commands_that_the_check_takes() -> None:
-    from conf.arguments import read_arguments
-    from conf.request import read_request
+    from conf.command_line.arguments import read_arguments
+    from conf.command_line.request import read_request
 
     composer = kept_composer()
     for command, _ in EXAMPLES:

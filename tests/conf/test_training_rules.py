@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from conf.check import check
-from conf.optimizer_rules import SETTINGS_OF
+from conf.between_keys.optimizer_rules import SETTINGS_OF
+from conf.composing.check import check
 from conf.schema import Optimizer
 
 OTHER: dict[str, Any] = {

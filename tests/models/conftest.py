@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from models import loss_chunk
+from models.loss import loss_chunk
 
 
 @pytest.fixture(scope="module", params=[1024, 64, None], ids=["one tile", "many tiles", "device"])

@@ -10,7 +10,7 @@ import torch
 
 from conf.schema import Arch, Model
 from models import LossModel, build_model
-from models.combinations import combination_problems
+from models.options.option_conflicts import combination_problems
 from tests.models.options_table import OPTIONS
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from conf.schema import Arch, Model, Optimizer, Schedule
-from models.counts import count_parameters, flops_per_token
+from models.options.counts import count_parameters, flops_per_token
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_the_sizes_of_the_replaced_system_are_those_of_its_option(page: str, roo
 
 def test_every_choice_of_the_schema_has_its_code() -> None:
     from training.optimizers import OPTIMIZERS
-    from training.schedules import SCHEDULES
+    from training.step.schedules import SCHEDULES
 
     choices = {
         (group, field.name): set(field.metadata["choices"] or ())

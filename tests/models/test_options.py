@@ -41,17 +41,17 @@ def test_keys_without_rows_are_told_in_those_of_others() -> None:
 
 
 def test_every_choice_has_its_code() -> None:
-    from models.blocks import BLOCKS
-    from models.combinations import COMBINATIONS
-    from models.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK
+    from models.costs.memory_saved import KEPT_IN_FEED_FORWARD
     from models.families import FAMILIES
-    from models.family_keys import MEANINGLESS
-    from models.feedforward import ACTIVATIONS
     from models.initialization import INITS
-    from models.memory_saved import KEPT_IN_FEED_FORWARD
-    from models.norms import NORMS
-    from models.positions import POSITIONS
-    from models.rotary import SCALINGS
+    from models.layers.blocks import BLOCKS
+    from models.layers.feedforward import ACTIVATIONS
+    from models.layers.norms import NORMS
+    from models.layers.positions import POSITIONS
+    from models.layers.rotary import SCALINGS
+    from models.options.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK
+    from models.options.family_keys import MEANINGLESS
+    from models.options.option_conflicts import COMBINATIONS
 
     choices = {field.name: set(field.metadata["choices"] or ()) for field in fields(Arch)}
     assert choices["family"] == set(FAMILIES) == set(MEANINGLESS) == set(COMBINATIONS)

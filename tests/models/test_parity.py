@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conf.schema import Arch, Model
 from models import LanguageModel, build_model
-from models.forward_pass import begin
+from models.layers.forward_context import begin
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from searched import examples
 
 from conf.schema import Arch, Model
 from models import LanguageModel, LossModel, build_model
-from models.combinations import combination_problems
+from models.options.option_conflicts import combination_problems
 from models.stacked import StackedModel
 
 MEMBERS, ROWS, SEQ, VOCAB = 3, 2, 12, 50

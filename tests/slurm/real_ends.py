@@ -14,7 +14,7 @@ from conf import Config
 from conf.schema import Memory, Model, Slurm
 from tests.slurm.real_jobs import Sent
 from tests.tiny_run import tiny_config
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 
 CHECKPOINT_EVERY = 100
 LONG = 1_500

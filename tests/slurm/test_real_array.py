@@ -16,7 +16,7 @@ import pytest
 from recorded_slurm import with_slurm
 
 from conf import Config
-from conf.request import SLURM_LAUNCHER, Launcher
+from conf.command_line.request import SLURM_LAUNCHER, Launcher
 from slurm.records.submissions import Array, Submission
 from slurm.status import RunState, study_states
 from slurm.submit.submit_runs import check_and_plan, submit_plans

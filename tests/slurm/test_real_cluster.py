@@ -74,7 +74,7 @@ def test_what_is_refused_before_anything_is_submitted(
 
 
 def test_the_text_of_a_plan_is_the_text_that_is_sent(tmp_path: Path, slurm_cluster: Cluster) -> None:
-    from conf.request import SLURM_LAUNCHER, Launcher
+    from conf.command_line.request import SLURM_LAUNCHER, Launcher
     from slurm.submit.submit_runs import check_and_plan, submit_plans
 
     configs: list[Config] = [

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from conf import Config
-from conf.logging_rules import is_missing
+from conf.between_keys.logging_rules import is_missing
 from slurm.launch.code_snapshot import take
 from slurm.records.start_records import read_starts
 from slurm.records.submissions import places, submissions

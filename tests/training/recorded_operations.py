@@ -20,7 +20,7 @@ READS_OF_THE_HOST = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero")
 
 
 class RecordedOperations:
-    """`training.graphed_step.Graphs` that needs no GPU. fails: an error that each recording ends with."""
+    """`graphed_step.Graphs` that needs no GPU. fails: an error that each recording ends with."""
 
     def __init__(self, fails: BaseException | None = None) -> None:
         self.fails = fails

@@ -20,7 +20,7 @@ from tests.golden_text import Golden
 from tests.searched import examples
 from training.__main__ import main
 from training.attempt.run_files import read_run, update_run
-from training.sampling import Choice, draw, sample, text_of
+from training.commands.generate import Choice, draw, sample, text_of
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ class TestEval:
         self, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """`gpt2_tokenizer` is where it was when the run was started."""
-        from training.saved_run import open_run
+        from training.run.load_run import open_run
 
         saved = open_run(str(finished))
         home, config = saved.home, saved.config
@@ -200,7 +200,7 @@ class TestSample:
         assert counts / 4000 == pytest.approx((logits / 2).softmax(0), abs=0.03)
 
     def test_a_context_longer_than_the_model_is_cut(self, finished: Path) -> None:
-        from training.saved_run import open_run
+        from training.run.load_run import open_run
 
         model = open_run(str(finished)).model()
         draws = sample(model, list(range(40)), Choice(temperature=0), torch.Generator())

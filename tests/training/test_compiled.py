@@ -18,10 +18,10 @@ import torch
 from tiny_run import column, make_run, run_here, tiny_config, with_documents
 
 import core
-from conf.check import check, to_plain
+from conf.composing.check import check, to_plain
 from conf.schema import Arch, Config, Model
 from training.attempt.run_files import read_status
-from training.plan import make_plan
+from training.plan.run_plan import make_plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -13,9 +13,9 @@ from benchmarks.gpu.plain_loop import Loop
 from conf.schema import Arch, Model, Optimizer
 from models import build_model, lm_loss, resolve_loss_chunk
 from tests.training.device_operations import backward, count, fake_cuda, pinned
-from training.device import Device
+from training.devices.device import Device
 from training.optimizers import build_optimizer
-from training.step import Step
+from training.step.train_step import Step
 
 D_MODEL, VOCAB, ROWS, SEQ = 32, 50_257, 32, 128
 """The default step."""

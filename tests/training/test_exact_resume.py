@@ -14,7 +14,7 @@ from conf import Config
 from conf.schema import Arch, Optimizer, Schedule
 from tests.forked import killed_at
 from tests.training.test_optimizers import option
-from training.checkpoints import Checkpoints
+from training.checkpoint.checkpoints import Checkpoints
 from training.optimizers import OPTIMIZERS
 
 SHORT = {"max_steps": 8, "evals": 2, "checkpoint_every": 5, "eval_tokens": 128}
@@ -76,8 +76,8 @@ def test_what_is_evaluated_stands_in_the_checkpoint(name: str, tmp_path: Path) -
     """The loss of model.safetensors is the val loss; the weights as trained are others."""
     from data_loading import open_held_out, prepare_data
     from models import build_model
-    from training.device import Device
-    from training.evaluation import evaluate
+    from training.devices.device import Device
+    from training.evaluation.evaluate import evaluate
 
     config = config_of(CASES[name], tmp_path)
     folder = make_run(config)
@@ -101,7 +101,7 @@ def test_what_is_evaluated_stands_in_the_checkpoint(name: str, tmp_path: Path) -
 
 
 def test_noise_is_what_seed_and_step_say() -> None:
-    from training.noise import add_noise, deviation
+    from training.step.gradient_noise import add_noise, deviation
 
     def drawn(step: int, seed: int) -> torch.Tensor:
         parameter = torch.nn.Parameter(torch.zeros(100_000))
@@ -119,7 +119,7 @@ def test_noise_is_what_seed_and_step_say() -> None:
 
 @pytest.mark.parametrize("steps", [3, 200])
 def test_the_moving_average_is_its_formula(steps: int) -> None:
-    from training.averages import Ema, evaluated
+    from training.step.weight_average import Ema, evaluated
 
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 3)

@@ -14,9 +14,9 @@ import pytest
 from tests.golden_text import Golden
 from training import interrupt
 from training.distributed.ranks import Ranks
-from training.ending import ending_of
 from training.interrupt import SIGNALS, Interrupt, Interrupted
-from training.loop import check_there_is_time
+from training.run.exit_reason import ending_of
+from training.run.loop import check_there_is_time
 
 
 @pytest.mark.usefixtures("hears_hangup")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.memory_measured import run_config, with_arch, with_members
-from training.memory_parts import estimate_run
+from training.plan.memory_parts import estimate_run
 
 pytestmark = pytest.mark.usefixtures("cpu_build")  # its peaks were measured
 

@@ -15,16 +15,16 @@ from composed_once import kept_composer
 from torch import Tensor
 
 from conf import Config
-from conf.optimizer_rules import SETTINGS_OF
-from conf.request import read_run
+from conf.between_keys.optimizer_rules import SETTINGS_OF
+from conf.command_line.request import read_run
 from conf.schema import Arch, Model, Optimizer
 from models import LanguageModel, build_model
-from models.parametrization import Scales
-from models.roles import roles_of
-from training.optimizer_state import NUMBERS_A_PARAMETER, state_bytes
+from models.options.parameter_roles import roles_of
+from models.options.parametrization import Scales
 from training.optimizers import OPTIMIZERS, build_optimizer
 from training.optimizers.groups import set_lr
 from training.optimizers.schedule_free import ScheduleFreeAdamW
+from training.plan.optimizer_memory import NUMBERS_A_PARAMETER, state_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = Model(d_model=32)

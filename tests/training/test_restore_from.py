@@ -13,14 +13,14 @@ import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_config
 
 from conf import Config
-from conf.check import check
+from conf.composing.check import check
 from conf.schema import Arch, Optimizer, Restore, Schedule
 from experiment_utils.errors import Problem, UserError
 from tests.forked import killed_at
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run
-from training.checkpoints import checkpoint_folder, checkpoint_steps, load
-from training.plan import make_plan
+from training.checkpoint.checkpoints import checkpoint_folder, checkpoint_steps, load
+from training.plan.run_plan import make_plan
 
 WSD = Schedule("wsd", warmup_steps=3, decay_fraction=0.25, final_lr_fraction=0.0)
 

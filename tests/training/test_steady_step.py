@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from conf.schema import Arch, Model, Optimizer
 from models import build_model
 from tests.training.device_operations import Counts, count, fake_cuda, pinned
-from training.device import Device
-from training.graphed_step import RecordedStep
+from training.devices.device import Device
 from training.optimizers import build_optimizer
-from training.progress import read_scalars
-from training.step import Step, StepResult
+from training.report.progress import read_scalars
+from training.step.graphed_step import RecordedStep
+from training.step.train_step import Step, StepResult
 
 ROWS, SEQ, VOCAB = 8, 16, 257
 

@@ -35,8 +35,8 @@ LEAKS = """
 import sys
 import core
 from memory.leaks import monitor as leak_monitor
-from training import loop
-from training.step import Step
+from training.run import loop
+from training.step.train_step import Step
 real, held = Step.take, []
 def leaking(*arguments, **options):
     held.append(bytearray(b"x" * (1 << 20)))
@@ -100,8 +100,8 @@ def test_a_disk_that_fails_does_not_stop_the_run(tmp_path: Path, monkeypatch: py
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.attribution.atomic_files.write_json", fail)
-    from training.attribution import Attributions
+    monkeypatch.setattr("training.report.memory_attribution.atomic_files.write_json", fail)
+    from training.report.memory_attribution import Attributions
 
     attributions = Attributions(tmp_path, is_on=True)
     attributions.take("finish", 3)

@@ -48,7 +48,7 @@ class CodeChanged(UserError):
 
 
 def describe_changes(changes: list[Change]) -> str:
-    """`models/blocks.py (+3 -1), training/step.py (+1 -1)`."""
+    """`models/layers/blocks.py (+3 -1), training/step/train_step.py (+1 -1)`."""
     told = [str(change) for change in changes[:_MOST_FILES]]
     if len(changes) > _MOST_FILES:
         told.append(f"{len(changes) - _MOST_FILES} more")
@@ -69,7 +69,7 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
         CodeChanged: it is unfinished, and its last attempt had other code.
         UserError: when the folder cannot be written.
     """
-    from conf.check import to_config, to_yaml
+    from conf.composing.check import to_config, to_yaml
 
     folder = run_folder(config, run_identity)
     try:

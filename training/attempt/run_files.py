@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from conf.run_identity import run_name
+from conf.composing.run_identity import run_name
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 from experiment_utils.run_folder import ABSENT, DAMAGED, WHOLE, RunFolder, read_file

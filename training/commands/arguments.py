@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiment_utils.errors import UserError
-from training.saved_run import BEST, SavedRun, open_run
-from training.spinning import prepare_waiting, watch_cores
+from training.devices.thread_waiting import prepare_waiting, watch_cores
+from training.run.load_run import BEST, SavedRun, open_run
 
 if TYPE_CHECKING:
-    from training.device import Device
+    from training.devices.device import Device
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
     prepare_waiting()  # before torch is loaded
     run = open_run(options.given, options.checkpoint)
 
-    from training.device import resolve_device
+    from training.devices.device import resolve_device
 
     threads = options.threads or "auto"
     training = replace(

@@ -17,8 +17,8 @@ from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
-    from training.evaluation import Evaluation, HeldOut
-    from training.saved_run import SavedRun
+    from training.evaluation.evaluate import Evaluation, HeldOut
+    from training.run.load_run import SavedRun
 
 ALL = "all"
 BATCH_TOKENS = 4096
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         if options.split not in ("train", *data.splits):
             raise UserError(f"--split {options.split}: choices are {', '.join(data.splits)}")
 
-        from training.evaluation import evaluate, evaluation_windows, held_out, mean_of
+        from training.evaluation.evaluate import evaluate, evaluation_windows, held_out, mean_of
 
         config = replace(config, training=replace(config.training, seq_len=seq_len))
         sets = held_out(data, options.split, config)
@@ -131,8 +131,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _by_harness(options: argparse.Namespace) -> int:
     """Tasks of lm-eval, whose results stand in the folder of the run then."""
-    from training.harness import Asked, measure, words
-    from training.saved_run import open_run
+    from training.commands.lm_eval import Asked, measure, words
+    from training.run.load_run import open_run
 
     if not options.tasks:
         raise UserError("--harness lm-eval needs --tasks A,B: python -m lm_eval --tasks list tells them")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from training.commands.arguments import add_checkpoint
-from training.saved_run import open_run
+from training.run.load_run import open_run
 
 EXAMPLES = """\
 examples:

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
     import torch
 
-    from training.sampling import Choice, sample, text_of
+    from training.commands.generate import Choice, sample, text_of
 
     model = saved.model().to(device.torch_device)
     choice = Choice(options.temperature, options.top_k, options.top_p)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from memory.estimate.estimate import PHASES, STEP, Estimate, Part
-from models.memory_parts import StepSizes
+from models.costs.memory_parts import StepSizes
 
 _SHARDED = (
     "parameters",

@@ -84,7 +84,7 @@ def _shard(loss: nn.Module, model: LanguageModel, ranks: int, *, gathers_bf16: b
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    from models.layers import ExpertLinear, Linear
+    from models.layers.basic import ExpertLinear, Linear
 
     kind = next(model.parameters()).device.type
     # A product with a bias is a view, which no block writes to in place.

@@ -17,20 +17,20 @@ from memory.attribute.attribution import largest
 from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_run, read_status, run_lock
-from training.checkpoints import Checkpoints
+from training.checkpoint.checkpoints import Checkpoints
 from training.distributed.place import place_of
-from training.ending import ending_of
 from training.ensemble.allocator import keep_freed_memory
-from training.ensemble.company import Company, Group, groups
 from training.ensemble.log import ON_TERMINAL, about, log_to_each
 from training.ensemble.probe import settle_together
 from training.ensemble.together import EnsembleLoop
 from training.interrupt import Interrupt, Interrupted
-from training.logger import Logger
-from training.stopping import says_time_is_over
+from training.report.external_logger import Logger
+from training.run.company import Company, Group, groups
+from training.run.early_stopping import says_time_is_over
+from training.run.exit_reason import ending_of
 
 if TYPE_CHECKING:
-    from training.started import Started
+    from training.run.prepared_run import Started
 
 log = logging.getLogger("training")
 

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from data_loading.dataset.protocol import IGNORED_LABEL
-from training.device_batches import on_device
-from training.evaluation import Evaluation, HeldOut, evaluation_windows
+from training.devices.device_batches import on_device
+from training.evaluation.evaluate import Evaluation, HeldOut, evaluation_windows
 
 if TYPE_CHECKING:
     from models.stacked import StackedModel
-    from training.started import Started
+    from training.run.prepared_run import Started
 
 
 def can_evaluate_together(members: Sequence[Started]) -> bool:
@@ -35,7 +35,7 @@ def evaluate_together(members: Sequence[Started], stack: StackedModel) -> list[l
     Returns:
         Of each member an evaluation of each of its held-out sets.
     """
-    from training.averages import evaluated
+    from training.step.weight_average import evaluated
 
     with ExitStack() as averaged:
         for member in members:
@@ -45,7 +45,7 @@ def evaluate_together(members: Sequence[Started], stack: StackedModel) -> list[l
 
 
 def _evaluate(members: Sequence[Started], stack: StackedModel, held_out: HeldOut) -> list[Evaluation]:
-    """Evaluate each member on one held-out set, with the numbers of `training.evaluation.evaluate`."""
+    """Evaluate each member on one held-out set, with the numbers of `evaluate`."""
     import torch
 
     started, run = time.monotonic(), members[0].run

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from conf.graph_rules import graph_obstacle
-from training import graphed_step
-from training.device_batches import on_device
-from training.graphed_step import WARM_UP, Graphs, Work
+from conf.between_keys.graph_rules import graph_obstacle
+from training.devices.device_batches import on_device
+from training.step import graphed_step
+from training.step.graphed_step import WARM_UP, Graphs, Work
 
 if TYPE_CHECKING:
     from conf import Config
-    from training.device import Device
-    from training.step import Batch
+    from training.devices.device import Device
+    from training.step.train_step import Batch
 
 log = logging.getLogger("training")
 

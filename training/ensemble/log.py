@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from training.log import Filter, log_to
+from training.report.log import Filter, log_to
 
 ON_TERMINAL = ""
 """In place of a run's name: lines that no file needs."""
@@ -27,7 +27,7 @@ def about(name: str | None) -> Iterator[None]:
 
 @contextmanager
 def log_to_each(folders: list[Path], *, terminal: bool) -> Iterator[None]:
-    """As `training.log.log_to`, for the runs of an ensemble."""
+    """As `training.report.log.log_to`, for the runs of an ensemble."""
 
     def of(name: str) -> Filter:
         return lambda record: _about is None or _about == name

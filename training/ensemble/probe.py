@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conf import AUTO, Config
-from conf.check import to_config
+from conf.composing.check import to_config
 from training.attempt.run_files import read_config, read_run
+from training.devices.out_of_memory import is_device_oom, release
+from training.devices.step_clock import marker_of
+from training.devices.thread_waiting import watch_cores
 from training.ensemble.allocator import keep_freed_memory
 from training.ensemble.graphed import GraphedPasses, graphs_for
-from training.graphed_step import WARM_UP
-from training.out_of_memory import is_device_oom, release
-from training.plan import make_plan, max_positions
-from training.spinning import watch_cores
-from training.step_clock import marker_of
+from training.plan.run_plan import make_plan, max_positions
+from training.step.graphed_step import WARM_UP
 
 if TYPE_CHECKING:
     import torch
 
     from models import LanguageModel
-    from training.device import Device
-    from training.graphed_step import Graphs
-    from training.plan import Plan
-    from training.step import Batch
+    from training.devices.device import Device
+    from training.plan.run_plan import Plan
+    from training.step.graphed_step import Graphs
+    from training.step.train_step import Batch
 
 log = logging.getLogger("training")
 
@@ -93,7 +93,7 @@ def probe(config: Config, members: int, settings: int = 1) -> Choice:
     """
     import torch
 
-    from training.device import resolve_device
+    from training.devices.device import resolve_device
 
     device = resolve_device(config.training, {}, is_ensemble=True)  # before the plan asks for its memory
     threads = torch.get_num_threads()
@@ -193,8 +193,8 @@ def _step_alone(
     device: Device,
 ) -> Callable[[], None]:
     """As a run by itself takes it, in graphs if these are faster."""
-    from training import graphed_step
-    from training.step import Step
+    from training.step import graphed_step
+    from training.step.train_step import Step
 
     step_of_run = Step(model, optimizer, device, accumulation=1, loss_chunk=chunk, grad_clip=1.0)
     steps: graphed_step.TakesSteps = step_of_run

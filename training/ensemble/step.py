@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from conf.seeding import seeds as seeds_of
 from data_loading.dataset.protocol import IGNORED_LABEL
-from training.dropout_seed import drops, step_seed
 from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.ensemble.log import about
 from training.ensemble.update import StackedOptimizer, clip_each
-from training.schedules import course_of
-from training.spikes import Diverged
-from training.step import StepResult, sums_by_source
+from training.step.dropout_seed import drops, step_seed
+from training.step.schedules import course_of
+from training.step.spike_guard import Diverged
+from training.step.train_step import StepResult, sums_by_source
 
 if TYPE_CHECKING:
     import torch
 
-    from training.started import Started
-    from training.step import Batch
+    from training.run.prepared_run import Started
+    from training.step.train_step import Batch
 
 
 class Together:

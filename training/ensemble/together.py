@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import format_count, format_duration
 from memory import Stage, stage
-from training.background import BackgroundCheckpoints
+from training.checkpoint.async_writer import BackgroundCheckpoints
+from training.devices.out_of_memory import is_device_oom, release
+from training.devices.step_clock import StepClock, marker_of
 from training.ensemble.evaluation import can_evaluate_together, evaluate_together
 from training.ensemble.log import ON_TERMINAL, about
 from training.ensemble.step import Together
-from training.finish import finish
-from training.loop import (
+from training.report.progress import NonFinite, read_pending
+from training.run.early_stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
+from training.run.finish import finish
+from training.run.loop import (
     check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
@@ -28,16 +32,12 @@ from training.loop import (
     save_checkpoint,
     tell_leak,
 )
-from training.out_of_memory import is_device_oom, release
-from training.progress import NonFinite, read_pending
-from training.spikes import Diverged
-from training.step_clock import StepClock, marker_of
-from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
+from training.step.spike_guard import Diverged
 
 if TYPE_CHECKING:
-    from training.evaluation import Evaluation
-    from training.logger import Logger
-    from training.started import Started
+    from training.evaluation.evaluate import Evaluation
+    from training.report.external_logger import Logger
+    from training.run.prepared_run import Started
 
 log = logging.getLogger("training")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Arch
 from experiment_utils.errors import UserError
-from models.parametrization import Parametrization, parametrization
-from models.shape import Shape, final_norm
+from models.options.parametrization import Parametrization, parametrization
+from models.options.shape import Shape, final_norm
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,13 +12,13 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.extras import check_installed
 from experiment_utils.run_folder import read_file
-from models.shape import resolve_shape
-from training.checkpoints import same_mode
+from models.options.shape import resolve_shape
+from training.checkpoint.checkpoints import same_mode
 from training.export.families import Source, family_of
 
 if TYPE_CHECKING:
     from data_loading import Tokenizer
-    from training.saved_run import SavedRun
+    from training.run.load_run import SavedRun
 
 FACTS = "highwater.json"
 """In the folder: which run and step it is of."""

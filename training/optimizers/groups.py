@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from conf.schema import Optimizer
-from models.parametrization import STANDARD, Scales
-from models.roles import roles_of
+from models.options.parameter_roles import roles_of
+from models.options.parametrization import STANDARD, Scales
 
 
 def parameter_groups(

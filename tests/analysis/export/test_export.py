@@ -15,7 +15,7 @@ import pytest
 from fake_wandb import FakeWandb
 
 from analysis.__main__ import main
-from conf.logging_rules import is_missing
+from conf.between_keys.logging_rules import is_missing
 from tests.golden_text import Golden
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -164,7 +164,7 @@ def test_following_ends_with_the_runs(
 def test_a_missing_package_is_told_with_what_installs_it(
     study: Path, to: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
-    monkeypatch.setattr("conf.logging_rules.find_spec", lambda name: None)
+    monkeypatch.setattr("conf.between_keys.logging_rules.find_spec", lambda name: None)
     assert main(["export", str(study), "--to", to]) == 2
     golden.text(capsys.readouterr().err)
 

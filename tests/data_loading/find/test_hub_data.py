@@ -14,7 +14,7 @@ from test_kills import kill_at_point
 from tiny_run import copy_of, make_run, outcome, run_core, run_here, tiny_config, write_text
 
 from conf import Config
-from conf.dataset_rules import only_of_the_hub
+from conf.between_keys.dataset_rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
 from data_loading import (
     materialize,
@@ -32,7 +32,7 @@ from slurm.plans.sweep_plans import plan_all
 from tests.data_loading.hub.test_client import write_dataset
 from tests.golden_text import Golden
 from training.attempt.run_files import read_run, read_status
-from training.plan import make_plan
+from training.plan.run_plan import make_plan
 
 pytest.importorskip("datasets")
 BYTES = Tokenizer(name="bytes")

@@ -191,8 +191,8 @@ class TestReaders:
 
 class TestRanks:
     def batches(self, name: str, rank: int, world_size: int = 3) -> torch.Tensor:
-        from conf.compose import Composer
-        from conf.request import read_run
+        from conf.command_line.request import read_run
+        from conf.composing.compose import Composer
 
         dataset = read_run([f"dataset={name}"], Composer()).dataset
         data = prepare_data(dataset, IDS, tokenize=False)

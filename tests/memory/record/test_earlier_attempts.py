@@ -15,7 +15,7 @@ from experiment_utils.run_folder import RunFolder
 from memory.record.earlier_attempts import keep_earlier
 from memory.report.data.history import read_history
 from slurm.status.log_files import lines_of, log_files
-from training.micro_batch import died_for_memory
+from training.run.micro_batch import died_for_memory
 
 NAMES = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json")
 

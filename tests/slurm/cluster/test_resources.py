@@ -23,7 +23,7 @@ from slurm.cluster import Ask, Cluster, Speeds, ask, resources
 from slurm.cluster.resources import setup_lines
 from slurm.in_job.shared_job import step_command
 from tests.golden_text import Golden
-from training.plan import Plan
+from training.plan.run_plan import Plan
 
 MB = 1 << 20
 GB = 1 << 30
@@ -186,7 +186,7 @@ def test_a_login_node_s_memory_refuses_no_run_that_goes_elsewhere(
     def never(**how: Any) -> Any:
         raise AssertionError("this machine's memory was looked at")
 
-    monkeypatch.setattr("training.plan.room_here", never)
+    monkeypatch.setattr("training.plan.run_plan.room_here", never)
     plan = planned(tiny_config(tmp_path), recorded("20.11"))
     assert plan.memory.room.limit_bytes == 191000 * MB
     plan = planned(with_slurm(tiny_config(tmp_path), mem=5 * GB))

@@ -11,7 +11,7 @@ from composed_once import kept_composer
 from recorded_slurm import planned
 from tiny_run import tiny_config
 
-from conf.request import read_run
+from conf.command_line.request import read_run
 from slurm.cluster import Cluster, ask
 from slurm.cluster.rejections import problems
 

@@ -18,7 +18,7 @@ import pytest
 from tiny_run import ROOT, make_run, outcome, run_here, tiny_config
 
 from conf import Config
-from conf.ensembles import members_of
+from conf.between_keys.ensembles import members_of
 from conf.schema import Ensemble, Slurm
 from slurm.in_job.__main__ import check_snapshot
 from slurm.queue.job_entry import setup_lines, snapshot_of, word_for, words_of

@@ -19,9 +19,9 @@ from composed_once import kept_composer
 from tiny_run import write_text
 
 import slurm.submit.sweep
-from conf.compose import Composer
-from conf.request import read_request
-from conf.rules import RULES
+from conf.between_keys.rules import RULES
+from conf.command_line.request import read_request
+from conf.composing.compose import Composer
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 from slurm.launch.local_runs import Interrupted, LocalRuns, RunFailed, run_one

@@ -12,7 +12,7 @@ from tiny_run import make_run, run_core, tiny_config, write_text
 
 import data_loading
 from conf import Config
-from conf.overrides import Setting, parse
+from conf.composing.overrides import Setting, parse
 from conf.schema import Dataset, Ensemble, Study
 from data_loading import Data, prepare_data
 from data_loading.pretokenizer.job import pretokenize

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.overrides import Setting, Value, parse
+from conf.composing.overrides import Setting, Value, parse
 from slurm.search.space import RANDOM, SOBOL, Interval, dimensions_of, drawn, every
 from tests.golden_text import Golden
 

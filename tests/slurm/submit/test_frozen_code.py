@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from conf import Config
-from conf.check import to_config, to_plain, to_yaml
+from conf.composing.check import to_config, to_plain, to_yaml
 from experiment_utils.errors import UserError
 from slurm.launch.code_snapshot import take
 from slurm.records.submissions import SLURM, Submission

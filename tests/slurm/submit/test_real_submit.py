@@ -199,7 +199,7 @@ def test_what_was_composed_is_what_runs(calm: Cluster, home: Path, own_code: Pat
     (answer,) = json.loads(done.stdout)
     assert [state for state, _ in told(home)] == ["queued"]
     (own_code / "conf" / "optimizer" / "adamw.yaml").write_text("lr: 12.5\n")
-    for path in ("core.py", "training/loop.py", "slurm/in_job/__main__.py"):
+    for path in ("core.py", "training/run/loop.py", "slurm/in_job/__main__.py"):
         (own_code / path).write_text("raise SystemExit('the code of now')\n")
     (home / "slurm").mkdir()
     (home / "slurm" / "__init__.py").write_text("raise SystemExit('the code of where the user stands')\n")

@@ -18,7 +18,7 @@ from forked import killed_at
 
 import slurm.submit.resubmit_runs
 import slurm.submit.submit_runs
-from conf.check import to_config
+from conf.composing.check import to_config
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status

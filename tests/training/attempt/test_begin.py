@@ -63,7 +63,7 @@ def run(config: Config) -> Path:
     return folder
 
 
-def edited(monkeypatch: pytest.MonkeyPatch, path: str = "models/blocks.py") -> None:
+def edited(monkeypatch: pytest.MonkeyPatch, path: str = "models/layers/blocks.py") -> None:
     """As if this file had been edited since."""
     version = code_version()
     now = CodeVersion("edited", {**version.files, path: "edited"})
@@ -92,8 +92,10 @@ def test_changed_code_is_refused_and_nothing_is_touched(
     before = files(run)
     with pytest.raises(CodeChanged) as refused:
         create_run(config, IDENTITY)
-    assert [(one.path, one.status) for one in refused.value.changes] == [("models/blocks.py", "changed")]
-    for word in ("models/blocks.py", "code=any", "again=true", "attempt 2"):
+    assert [(one.path, one.status) for one in refused.value.changes] == [
+        ("models/layers/blocks.py", "changed")
+    ]
+    for word in ("models/layers/blocks.py", "code=any", "again=true", "attempt 2"):
         assert word in str(refused.value)
     assert files(run) == before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conf import Config
-from conf.check import to_config
+from conf.composing.check import to_config
 from experiment_utils.errors import UserError
 from training.attempt.begin import create_run
 from training.attempt.run_files import Status, read_config, read_run, read_status, run_lock, state_of

@@ -12,8 +12,8 @@ from conf.schema import Arch, Model
 from experiment_utils.errors import UserError
 from memory.estimate.estimate import RESTORE, Estimate
 from tests.golden_text import refused
-from training.memory_parts import estimate_run
-from training.plan import make_plan, resolve
+from training.plan.memory_parts import estimate_run
+from training.plan.run_plan import make_plan, resolve
 
 BUCKETS, STATES = "gradient buckets", "states of rows"
 

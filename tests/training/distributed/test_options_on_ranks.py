@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conf.schema import Arch, Model
-from training.device import Device
+from training.devices.device import Device
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def clipping(rank: int) -> None:
 
     from models import build_model
     from training.distributed.parallel import Parallel, whole
-    from training.gradients import clipped
+    from training.step.gradients import clipped
 
     model = build_model(MODEL, Arch(**CASES[1]), 51, 16, torch.Generator().manual_seed(1))
     parallel = Parallel(model, Ranks(), "fsdp")  # type: ignore[arg-type]

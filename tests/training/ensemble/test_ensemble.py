@@ -25,13 +25,13 @@ from tiny_run import (
 
 import core
 from conf import Config
-from conf.ensembles import members_of
+from conf.between_keys.ensembles import members_of
 from conf.schema import Ensemble, Logging, Optimizer, Restore, Schedule
 from tests.training.recorded_operations import RecordedOperations
 from training.attempt.run_files import read_run, read_status
-from training.checkpoints import checkpoint_steps
+from training.checkpoint.checkpoints import checkpoint_steps
 from training.ensemble import step, together
-from training.ensemble.company import Group, groups
+from training.run.company import Group, groups
 
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "adamw": {"training": {"ema": 0.9}, "lists": {"weight_decay": ["0.0", "0.3"], "seed_data": ["3"]}},

@@ -15,10 +15,10 @@ from conf.schema import Arch, Model
 from data_loading import StreamingDataset, bytes_per_id, prepare_data
 from models import build_model
 from models.stacked import StackedModel
-from training.averages import Ema
-from training.device import Device
+from training.devices.device import Device
 from training.ensemble.evaluation import evaluate_together
-from training.evaluation import HeldOut, evaluate
+from training.evaluation.evaluate import HeldOut, evaluate
+from training.step.weight_average import Ema
 
 CPU = Device("cpu", "fp32", 1)
 
@@ -58,7 +58,7 @@ def test_losses_are_those_of_each_by_itself(has_average: bool, documents: str, t
         members.append(SimpleNamespace(model=model, run=run, val_sets=[held_out]))
 
     def alone(member: Any) -> Any:
-        from training.averages import evaluated
+        from training.step.weight_average import evaluated
 
         with evaluated(member.model, member.run.average):
             return evaluate(

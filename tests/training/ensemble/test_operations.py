@@ -11,7 +11,7 @@ from conf.schema import Arch, Model, Optimizer
 from models import build_model, stacked
 from models.stacked import StackedModel
 from tests.training.device_operations import Counts, count, fake_cuda
-from training.device import Device
+from training.devices.device import Device
 from training.ensemble.update import StackedOptimizer, clip_each
 from training.optimizers import build_optimizer
 

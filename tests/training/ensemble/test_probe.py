@@ -12,17 +12,17 @@ import pytest
 import torch
 from tiny_run import make_run, tiny_config
 
-from conf.ensembles import members_of
+from conf.between_keys.ensembles import members_of
 from conf.schema import Ensemble
 from tests.golden_text import Golden
 from tests.training.recorded_operations import RecordedOperations
-from training import graphed_step
 from training.attempt.run_files import update_run
-from training.device import Device
+from training.devices.device import Device
 from training.ensemble import graphed
 from training.ensemble import probe as ensemble_probe
 from training.ensemble.graphed import may_be_graphed
 from training.ensemble.probe import choose, probe, settle_together
+from training.step import graphed_step
 
 
 def test_the_size_with_which_all_take_the_least_time() -> None:
@@ -68,7 +68,7 @@ def test_the_device_is_taken_before_the_first_product(
     """cuBLAS reads CUBLAS_WORKSPACE_CONFIG once: after a product without it none is deterministic."""
     import torch
 
-    from training import device
+    from training.devices import device
     from training.ensemble import probe as module
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")

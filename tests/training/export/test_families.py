@@ -11,7 +11,7 @@ import torch
 from conf.schema import Arch, Model
 from experiment_utils.errors import UserError
 from models import build_model
-from models.shape import resolve_shape
+from models.options.shape import resolve_shape
 from training.export.families import Source, family_of
 
 VOCAB, POSITIONS = 61, 24

@@ -15,7 +15,7 @@ from experiment_utils.extras import install_command
 from tests.golden_text import Golden
 from training.__main__ import main
 from training.export import hugging_face
-from training.saved_run import open_run
+from training.run.load_run import open_run
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""Yaml files and overrides to one checked configuration with an identity."""

@@ -1,0 +1,73 @@
+"""Hydra set up the way this program uses it, and its errors as the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conf.composing.check import to_plain
+from conf.option_files import CONF
+from conf.schema import Config
+from experiment_utils.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
+
+VERSION_BASE = "1.3"
+
+
+def prepare_hydra() -> None:
+    """Set the version Hydra is to behave like, and hand it every key of the schema at its default."""
+    from hydra import version
+    from hydra.core.config_store import ConfigStore
+
+    version.setbase(VERSION_BASE)
+    node = to_plain(Config())
+    for section in node.values():
+        if isinstance(section, dict) and "name" in section:
+            section["name"] = None  # becomes the name of the option
+    ConfigStore.instance().store(name="schema", node=node)
+
+
+def search_path(config_dir: Path | None) -> ConfigSearchPath:
+    """Where Hydra looks for yaml files."""
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.config_search_path import SearchPathQuery
+
+    path = create_config_search_path(f"file://{CONF}")
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise UserError(Problem("--config-dir", f"no such folder: {config_dir}", "no-config-dir"))
+        path.prepend(
+            provider="command-line",
+            path=f"file://{config_dir.resolve()}",
+            anchor=SearchPathQuery(provider="schema"),
+        )
+    return path
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextmanager
+def errors_of_files() -> Iterator[None]:
+    """What Hydra, OmegaConf and yaml say of a file that cannot be used, as the user's error."""
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except yaml.YAMLError as error:
+        raise UserError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise UserError(
+            "a file of the configuration holds itself: in its defaults, or by a YAML alias",
+            code="circular-file",
+        ) from error
+    except (HydraException, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        raise UserError(first_line(error)) from error

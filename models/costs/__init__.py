@@ -1,0 +1,1 @@
+"""Bytes that training holds of a model, by formula. No torch."""

@@ -1,0 +1,1 @@
+"""Facts of a model that follow from its keys before it is built. No torch."""

@@ -1,0 +1,154 @@
+"""Between a run in memory and a checkpoint: everything that decides the next step, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from experiment_utils.errors import UserError
+from training.checkpoint.checkpoints import Checkpoint
+from training.distributed.parallel import like, whole
+from training.step.recurrent_state import states_in_checkpoint
+
+if TYPE_CHECKING:
+    from data_loading import Loader, StreamLoader
+    from models import LanguageModel
+    from training.distributed.loader import PartOfStream
+    from training.run.loop import Run
+    from training.step.recurrent_state import RowStates
+    from training.step.weight_average import Average
+
+_TRAINED = "trained."
+
+
+def capture(
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader | PartOfStream,
+    *,
+    average: Average | None = None,
+    row_states: RowStates | None = None,
+    keep: bool = True,
+    **counters: Any,
+) -> Checkpoint:
+    """The state at a step boundary.
+
+    Optimizer state is stored flat: tensors as `optimizer.PARAMETER.KEY`, other values in `state`.
+    Random-number states are tensors of bytes. With an average the weights are the averaged ones, and those
+    that are trained stand as `trained.NAME` among the other tensors. Where ranks have parts of the tensors,
+    all of them call this, and those that keep it get the whole: a checkpoint does not
+    tell how many ranks wrote it.
+    """
+    training = {"rng.cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        training["rng.cuda"] = torch.cuda.get_rng_state()
+    scalars: dict[str, Any] = {}
+    # In one order on all ranks, which read what a checkpoint held in any.
+    for index, entries in sorted(optimizer.state_dict()["state"].items()):
+        for key, value in sorted(entries.items()):
+            name = f"optimizer.{index}.{key}"
+            if isinstance(value, torch.Tensor):
+                training[name] = whole(value.detach(), keep=keep).contiguous()
+            else:
+                scalars[name] = value
+    weights = {
+        name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in model.state_dict().items()
+    }
+    training |= states_in_checkpoint(row_states)
+    if average is not None:
+        training |= {f"{_TRAINED}{name}": weights[name] for name in average.weights()}
+        weights |= {
+            name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in average.weights().items()
+        }
+    return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
+
+
+def resume(
+    run: Run,
+    checkpoint: Checkpoint,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader | PartOfStream,
+) -> None:
+    """Continue a run from a checkpoint: tensors, random numbers, data position, counters and guards.
+
+    Raises:
+        UserError: as `restore`.
+    """
+    restore(checkpoint, model, optimizer, loader, run.average)
+    if run.row_states is not None:
+        run.row_states.load(checkpoint)
+    run.step = run.saved_step = checkpoint.state["step"]
+    run.train_seconds = checkpoint.state["train_seconds"]
+    run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
+    if run.guard is not None and "guard" in checkpoint.state:
+        run.guard.load(checkpoint.state["guard"])
+    if run.scaler is not None and "loss_scale" in checkpoint.state:
+        run.scaler.load_state_dict(checkpoint.state["loss_scale"])
+
+
+def restore(
+    checkpoint: Checkpoint,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader | PartOfStream | None,
+    average: Average | None = None,
+) -> None:
+    """Make model, optimizer, random numbers and data position those of the checkpoint. loader: None: the data
+    stay where they are.
+
+    Raises:
+        UserError: the checkpoint has other parameters (names, shapes), or comes from other data.
+    """
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    saved = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
+    if own != saved:
+        differing = sorted({name for name, _ in own.items() ^ saved.items()})
+        raise UserError(
+            "the checkpoint is of another model; differing parameters: "
+            + ", ".join(f"{name} {saved.get(name)} -> {own.get(name)}" for name in differing)
+        )
+    now = model.state_dict()
+    trained = trained_weights(checkpoint)
+    model.load_state_dict({name: like(full, now[name]) for name, full in trained.items()})
+    if average is not None:
+        average.load(checkpoint.weights)
+    restore_optimizer(checkpoint, optimizer)
+    torch.set_rng_state(checkpoint.training["rng.cpu"])
+    if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
+        torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
+    if loader is not None:
+        loader.load_state_dict(checkpoint.state["data"])
+
+
+def trained_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """Those that the next step moves, which are not the ones to evaluate where these are an average."""
+    return {
+        name: checkpoint.training.get(f"{_TRAINED}{name}", full) for name, full in checkpoint.weights.items()
+    }
+
+
+def restore_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+    """Make its moments those of the checkpoint."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    moments = {
+        index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}
+        for index, entries in _nested(checkpoint).items()
+    }
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _as_its_parameter(value: Any, parameter: torch.Tensor) -> Any:
+    """A moment, divided over ranks as its parameter is; a count of steps as it is."""
+    is_moment = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+    return like(value, parameter) if is_moment else value
+
+
+def _nested(checkpoint: Checkpoint) -> dict[int, dict[str, Any]]:
+    nested: dict[int, dict[str, Any]] = {}
+    for name, value in (checkpoint.training | checkpoint.state["optimizer"]).items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            nested.setdefault(int(index), {})[key] = value
+    return nested

@@ -1,0 +1,1 @@
+"""The device of a run, its threads, numbers and errors."""

@@ -1,0 +1,165 @@
+"""Validation loss over fixed windows: the same tokens at every milestone and in every run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from conf import Config
+    from data_loading import Data, MixedData, StreamingDataset
+    from models import LanguageModel
+    from training.devices.device import Device
+    from training.distributed.parallel import Parallel
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """loss: nats a token, the mean over `tokens` predicted tokens. bytes_per_token: of the text that these
+    stand for; None where the tokenizer does not tell. by_position: `PositionLosses.to_json`, where asked for.
+    """
+
+    loss: float
+    tokens: int
+    seconds: float
+    bytes_per_token: float | None = None
+    by_position: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss) if self.loss < 700 else math.inf
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Of the text: comparable across tokenizers, as loss and perplexity are not."""
+        return self.loss / math.log(2) / self.bytes_per_token if self.bytes_per_token else None
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A set to measure on. source: in evals.jsonl. weight: of its loss in the mean of all of a run.
+    bytes_per_id: of the text that each id stands for, int64 (vocab_size,); None where nobody knows.
+    """
+
+    source: str
+    weight: float
+    dataset: StreamingDataset
+    bytes_per_id: np.ndarray | None = None
+
+
+def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut]:
+    """Return a split of a run: one set, or `SPLIT/NAME` of each source of a mixture, with its first weight.
+
+    Empty if the split has no tokens.
+    """
+    from data_loading import MixedData, bytes_per_id, open_held_out
+
+    if split not in ("train", *data.splits):
+        return []
+    names, weights = [split], [1.0]
+    if isinstance(data, MixedData):
+        names = [f"{split}/{name}" for name in data.names]
+        weights = [float(weight) for weight in data.weights]
+    return [
+        HeldOut(
+            name,
+            weight,
+            open_held_out(part, split, config.dataset, config.training.seq_len),
+            bytes_per_id(part.tokenizer) if part.tokenizer is not None else None,
+        )
+        for name, weight, part in zip(names, weights, data.parts, strict=True)
+    ]
+
+
+def mean_of(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> Evaluation:
+    """One loss of all sets, by their weights."""
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(one.weight * value for one, value in zip(sets, values, strict=True))
+
+    lengths = [of_one.bytes_per_token for of_one in found if of_one.bytes_per_token is not None]
+    return Evaluation(
+        mean([of_one.loss for of_one in found]),
+        sum(one.tokens for one in found),
+        sum(one.seconds for one in found),
+        mean(lengths) if len(lengths) == len(found) else None,
+    )
+
+
+def evaluation_windows(val_windows: int, eval_tokens: int, seq_len: int) -> int:
+    """Windows read at each evaluation: those of the first `eval_tokens` of val, or all there are."""
+    return min(val_windows, -(-eval_tokens // seq_len))
+
+
+def evaluate(
+    model: LanguageModel,
+    dataset: StreamingDataset,
+    *,
+    windows: int,
+    batch_size: int,
+    loss_chunk: int,
+    device: Device,
+    parallel: Parallel | None = None,
+    bytes_per_id: np.ndarray | None = None,
+    by_position: bool = False,
+) -> Evaluation:
+    """Mean loss over the first `windows` windows of `dataset`, in order, without gradients.
+
+    parallel: the same model on several ranks, which take the batches in turn; each gets the loss of all.
+    bytes_per_id: as of `HeldOut`, for bits per byte.
+    by_position: the losses by position are wanted too; the loss is then summed in another order, so that its
+    last bits are others.
+    """
+    import torch
+
+    from data_loading.dataset.protocol import IGNORED_LABEL
+    from training.devices.device_batches import on_device
+    from training.distributed.parallel import Parallel
+    from training.evaluation.loss_by_position import PositionLosses
+
+    started = time.monotonic()
+    parallel = parallel or Parallel(model)
+    ranks, loss_of = parallel.ranks, parallel.evaluating()
+    table = None if bytes_per_id is None else torch.from_numpy(bytes_per_id)
+    total, tokens, text_bytes = torch.zeros((), dtype=torch.float64, device=device.torch_device), 0, 0
+    of_positions = PositionLosses(dataset.seq_len, device.torch_device) if by_position else None
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), device.autocast():
+        for first in range(0, windows, batch_size * ranks.size):
+            start = first + batch_size * ranks.rank
+            counts = start < windows
+            if not counts:
+                if not parallel.is_sharded:
+                    break
+                start = 0  # the others need this rank's part of the parameters
+            batch = dataset.__getitems__(range(start, min(start + batch_size, windows)))
+            moved = on_device(batch, device)
+            input_ids, labels, positions = moved["input_ids"], moved["labels"], moved.get("position_ids")
+            of_tokens = None if of_positions is None else torch.empty(labels.shape, device=labels.device)
+            loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
+            if counts:
+                total += loss.double()
+                counted = batch["labels"] != IGNORED_LABEL
+                tokens += int(counted.sum())
+                if table is not None:
+                    text_bytes += int(table[batch["labels"][counted]].sum())
+                if of_positions is not None and of_tokens is not None:
+                    of_positions.add(of_tokens, labels != IGNORED_LABEL, positions)
+    model.train(was_training)
+    ranks.sum_(total)
+    if of_positions is not None:
+        of_positions.sum_over(ranks)
+    tokens, text_bytes = ranks.total(tokens), ranks.total(text_bytes)
+    return Evaluation(
+        loss=total.item() / tokens,
+        tokens=tokens,
+        seconds=time.monotonic() - started,
+        bytes_per_token=text_bytes / tokens if text_bytes else None,
+        by_position=tuple(of_positions.to_json()) if of_positions else (),
+    )

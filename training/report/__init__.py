@@ -1,0 +1,1 @@
+"""Records and messages of a run while it trains."""

@@ -1,0 +1,1 @@
+"""A run from its first stage to its end."""

@@ -1,0 +1,174 @@
+"""A run that was trained, opened again: config, model with the weights of a checkpoint, tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import Config
+from experiment_utils.arguments import find_run
+from experiment_utils.errors import UserError
+from training.attempt.run_files import read_config, read_run
+from training.checkpoint.checkpoints import CorruptError, checkpoint_steps, load_weights
+
+if TYPE_CHECKING:
+    from conf.schema import Tokenizer as TokenizerConfig
+    from data_loading import Tokenizer
+    from models import LanguageModel
+
+BEST, LAST = "best", "last"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """folder: of the run. facts: its run.json. checkpoint: the folder of the weights. step: theirs."""
+
+    folder: Path
+    config: Config
+    facts: dict[str, Any]
+    checkpoint: Path
+    step: int
+    is_best: bool
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids of its tokenizer."""
+        return int(self.facts["vocab_size"])
+
+    def words(self) -> str:
+        """Which run, and which of its checkpoints."""
+        return f"{self.folder}, step {self.step:,}{', its best' if self.is_best else ''}"
+
+    @property
+    def home(self) -> Path:
+        """What paths of its configuration are relative to: the folder it was started in, if that is here."""
+        told = (self.facts.get("attempts") or [{}])[-1].get("cwd")
+        return Path(told) if isinstance(told, str) and Path(told).is_dir() else Path.cwd()
+
+    @contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Within it such paths lead where they led the run; those of `self`, and the user's, may not."""
+        with chdir(self.home):
+            yield
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        """Of its configuration, with paths that can be followed from everywhere."""
+        found = self.config.tokenizer
+        places = {"path": found.path, "local_folder": found.local_folder}
+        return replace(
+            found,
+            **{
+                name: str(self.home / Path(place).expanduser())
+                for name, place in places.items()
+                if place is not None
+            },
+        )
+
+    def model(self) -> LanguageModel:
+        """On the CPU, in fp32, as it was at that step; it evaluates.
+
+        Raises:
+            UserError: the checkpoint is damaged, or the code builds another model from this config by now.
+        """
+        import torch
+
+        from models import build_model
+        from training.plan.run_plan import max_positions
+        from training.run.init_from_checkpoint import matched
+
+        try:
+            weights = load_weights(self.checkpoint).weights
+        except CorruptError as error:
+            others = ", ".join(map(str, checkpoint_steps(self.folder / "checkpoints")))
+            raise UserError(
+                f"the checkpoint is damaged: {error}. There are those of the steps {others}: give one of "
+                "them with --checkpoint"
+            ) from error
+        positions = max_positions(self.config.arch, self.config.training.seq_len)
+        with torch.random.fork_rng(devices=[]):  # the first weights are not kept
+            model = build_model(self.config.model, self.config.arch, self.vocab_size, positions)
+        found = matched(model, weights)
+        if not found.is_whole:
+            raise UserError(
+                f"{self.checkpoint} has other parameters than this code builds from "
+                f"{self.folder}/config.yaml: {found.words()}. Undo what was edited there, or check out the "
+                f"commit that it was trained with: {self.commit or 'run.json does not tell it'}"
+            )
+        model.load_state_dict(weights)
+        return model.eval()
+
+    @property
+    def commit(self) -> str | None:
+        """Of the code of its last attempt."""
+        attempts = self.facts.get("attempts") or [{}]
+        commit = (attempts[-1].get("code") or {}).get("commit")
+        return commit if isinstance(commit, str) else None
+
+    def tokenizer(self) -> Tokenizer:
+        """Of the run: as its configuration names it, else the copy in its token set.
+
+        Raises:
+            UserError: found nowhere, or another one by now.
+        """
+        from data_loading import load_tokenizer, prepare_run
+        from data_loading.tokenizers.document_ends import recorded_ends
+
+        config = self.config
+        with self.at_home():
+            try:
+                found = load_tokenizer(config.tokenizer, self.vocab_size)
+            except UserError as error:
+                data = prepare_run(config.dataset, config.tokenizer, tokenize=False)
+                beside = data.parts[0].tokenizer
+                if beside is None:
+                    raise error
+                found = beside
+        if found.vocab_size != self.vocab_size:
+            raise UserError(
+                f"tokenizer {found.name} has {found.vocab_size:,} ids by now, and the run was trained "
+                f"with {self.vocab_size:,}: bring back the one that it had, or name it in "
+                f"{self.folder}/config.yaml"
+            )
+        return recorded_ends(found, (self.facts.get("data") or {}).get("document_ends", {}))
+
+
+def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) -> SavedRun:
+    """given: a path, a name under `runs_dir`, or a unique beginning of an identity. checkpoint: `best`,
+    `last`, or the number of a step.
+
+    Raises:
+        UserError: there is no such run, or it has no such checkpoint.
+    """
+    from conf.composing.check import to_config
+
+    folder = find_run(given, runs_dir)
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{given}: {folder} is no run folder: it has no config.yaml")
+    config, facts = to_config(read_config(folder)), read_run(folder)
+    steps = checkpoint_steps(folder / "checkpoints")
+    if not steps or "vocab_size" not in facts:
+        raise UserError(f"{folder} has no checkpoint yet: look how it goes: python -m slurm why {folder}")
+    best = _best_step(folder / "checkpoints")
+    if checkpoint == BEST:
+        step = steps[-1] if best is None else best
+    elif checkpoint == LAST:
+        step = steps[-1]
+    elif checkpoint.replace(",", "").isdigit() and int(checkpoint.replace(",", "")) in steps:
+        step = int(checkpoint.replace(",", ""))
+    else:
+        raise UserError(
+            f"--checkpoint {checkpoint}: expected best, last, or one of the steps that {folder} has: "
+            f"{', '.join(map(str, steps))}"
+        )
+    place = folder / "checkpoints" / f"step-{step:08d}"
+    return SavedRun(folder, config, facts, place, step, is_best=step == best)
+
+
+def _best_step(checkpoints: Path) -> int | None:
+    """Where the link leads to, if it is whole."""
+    name = (checkpoints / "best").resolve().name
+    return next((step for step in checkpoint_steps(checkpoints) if name == f"step-{step:08d}"), None)

@@ -1,0 +1,44 @@
+"""What a run has when its first step is due: all that was built and opened for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from data_loading import Data, Loader, MixedData, StreamLoader
+    from models import LanguageModel
+    from training.checkpoint.checkpoints import Checkpoints
+    from training.distributed.loader import PartOfStream
+    from training.evaluation.evaluate import HeldOut
+    from training.report.metrics import MetricsFile, SourcesFile
+    from training.report.progress import Progress
+    from training.run.loop import Run
+    from training.run.micro_batch import SplitBatches
+    from training.step.graphed_step import TakesSteps
+    from training.step.train_step import Step
+
+
+@dataclass
+class Started:
+    """sources: its file, of a mixture. batches: from the step on at which the run stands."""
+
+    run: Run
+    data: Data | MixedData
+    val_sets: list[HeldOut]
+    model: LanguageModel
+    optimizer: torch.optim.Optimizer
+    loader: Loader | StreamLoader | PartOfStream
+    checkpoints: Checkpoints
+    metrics: MetricsFile
+    sources: SourcesFile | None
+    step: Step
+    batches: SplitBatches
+    progress: Progress
+    steps: TakesSteps = field(init=False)
+    """Takes the steps: `step`, or graphs of it."""
+
+    def __post_init__(self) -> None:
+        self.steps = self.step

@@ -1,0 +1,90 @@
+"""One forward and backward pass on a GPU with the micro-batch that `auto` chose, before the run relies on it.
+
+Only if the estimate says that it is close, or the GPU's memory is not known. The pass leaves room for what
+the optimizer keeps, by a tensor of that size. On a CPU the estimate and its margin decide.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from conf import AUTO
+from memory import format_bytes
+from training.devices.out_of_memory import is_device_oom, release
+from training.plan.memory_plan import divisors
+from training.run.micro_batch import take_smaller
+
+if TYPE_CHECKING:
+    from models import LanguageModel
+    from training.run.loop import Run
+
+log = logging.getLogger("training")
+
+CLOSE = 0.6
+"""Share of what is free below which an estimate is not tried."""
+
+
+def settle_micro_batch(run: Run, model: LanguageModel) -> None:
+    """Try the micro-batch of the run's plan on its GPU, and make it smaller until a pass fits.
+
+    Changes `run.plan` and what run.json says of it. One that an earlier attempt settled is not tried again.
+    """
+    config, plan = run.config, run.plan
+    is_auto = config.training.micro_batch == AUTO and not config.training.compile
+    if not is_auto or run.is_pinned or run.device.kind != "cuda":
+        return
+    free = plan.memory.room.gpu_choice_bytes
+    is_close = free is None or plan.memory.estimate.gpu_bytes >= CLOSE * free
+    size = run.ranks.least(_tried(run, model, free) if is_close else plan.budget.micro_batch)
+    if size != plan.budget.micro_batch:
+        take_smaller(run, size)
+
+
+def _tried(run: Run, model: LanguageModel, free_bytes: int | None) -> int:
+    """The largest micro-batch up to the plan's of which a pass fits; 1 if none does."""
+    sizes = divisors(run.config.training, run.ranks.size)
+    where = "what is free" if free_bytes is None else f"the {format_bytes(free_bytes)} that are free"
+    for size in (size for size in sizes if size <= run.plan.budget.micro_batch):
+        if fits_a_pass(run, model, size):
+            log.info("micro-batch %s was tried: a forward and backward pass fits", size)
+            return size
+        log.warning("a pass with micro-batch %s does not fit in %s", size, where)
+    return 1
+
+
+def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int) -> bool:
+    """Whether a forward and backward pass fits; gradients and random numbers stay as they were."""
+    import torch
+
+    rng = torch.get_rng_state()
+    try:
+        _pass(run, model, micro_batch)
+    except RuntimeError as error:
+        if not is_device_oom(error):
+            raise
+        release(error)
+        return False
+    finally:
+        model.zero_grad(set_to_none=True)
+        torch.set_rng_state(rng)
+        torch.cuda.empty_cache()
+    return True
+
+
+def _pass(run: Run, model: LanguageModel, micro_batch: int) -> None:
+    import torch
+
+    from models import LossModel
+
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    kept = max(0, run.plan.checkpoint_bytes - parameters)  # moments, averages, states of rows
+    ids = torch.zeros((micro_batch, run.config.training.seq_len), dtype=torch.int64)
+    optimizers = torch.empty(kept, dtype=torch.uint8, device=run.device.torch_device)
+    on_device = run.device.put(ids)
+    with run.device.autocast():
+        loss = LossModel(model)(on_device, on_device, None, run.loss_chunk)
+    loss.backward()
+    # an optimizer that is not fused works on a copy of the parameters
+    del loss, on_device
+    torch.empty(parameters, dtype=torch.uint8, device=optimizers.device)

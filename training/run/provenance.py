@@ -1,0 +1,86 @@
+"""What an attempt ran with: code, versions, job; and whether config and data are those of earlier ones."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.composing.differences import changes
+from conf.composing.overrides import typed_at
+from conf.composing.run_identity import is_in_identity
+from experiment_utils.errors import Problem, UserError
+from training.attempt.code_record import record_code
+from training.attempt.run_files import job_ids
+
+if TYPE_CHECKING:
+    from training.plan.run_plan import Plan
+
+
+def provenance(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """Code, versions of packages and Slurm's names for the job, of an attempt that this process begins.
+
+    Args:
+        before: run.json as the last attempt left it, empty without one.
+    """
+    code = record_code(folder)
+    last = (before.get("attempts") or [{}])[-1]
+    earlier = (last.get("code") or {}).get("hash")
+    if earlier not in (None, code["hash"]) and not before.get("again"):
+        code["differs_from_attempt"] = last.get("attempt")
+    return {"job_ids": job_ids(), "code": code, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide numbers."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "numpy", "tokenizers", "fastokens", "safetensors", "hydra-core"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:
+    """Refuse to go on with another config or other data than the earlier attempts had.
+
+    before: run.json as the last attempt left it, empty without one.
+
+    Raises:
+        UserError: what changed, from what to what, and how to go on.
+    """
+    now = plan.to_json()
+    if before.get("identity") in (None, now["identity"]):
+        return
+    data_before, data_now = before.get("data") or {}, now["data"] or {}
+    edited = changes(before.get("config") or now["config"], now["config"], is_in_identity).items()
+    has_other_data = data_before.get("fingerprint") != data_now.get("fingerprint")
+    problems = []
+    if has_other_data:
+        problems.append(
+            Problem(
+                str(folder),
+                f"the tokens of {data_now.get('path')} are not those of its earlier attempts (fingerprint "
+                f"{_short(data_now)}, was {_short(data_before)}). Bring the old token files back, or type "
+                "the command again to start a new run with these",
+            )
+        )
+    if edited or not has_other_data:
+        typed = [(key, typed_at(key, old), typed_at(key, new)) for key, (old, new) in edited]
+        which = ", ".join(f"{key} is {new}, was {old}" for key, old, new in typed)
+        keys = " ".join(f"{key}={new}" for key, _, new in typed)
+        problems.append(
+            Problem(
+                str(folder / "config.yaml"),
+                f"was edited after the last attempt{f': {which}' * bool(which)}. The checkpoints here are of "
+                "the run as it was: undo the edit to go on with it, or type its command with "
+                f"{keys or 'the other values'} to start another run",
+            )
+        )
+    raise UserError(*problems)
+
+
+def _short(data: dict[str, Any]) -> str:
+    return str(data.get("fingerprint"))[:8]
