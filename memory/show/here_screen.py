@@ -82,7 +82,7 @@ def _pressure(details: Details) -> Iterator[Line]:
 
 
 def _limits(details: Details) -> Iterator[Line]:
-    """Levels with a limit, if there are several; every level as details."""
+    """Levels with a limit, if there are several, every level as details; limits of the process (ulimit)."""
     every, limited = [], []
     for level in details.limits:
         counts = level.path == details.at.limit_at and level.limit_bytes == details.at.limit_bytes
@@ -93,12 +93,12 @@ def _limits(details: Details) -> Iterator[Line]:
         every.append(f"{level.path}: {text}")
         if level.limit_bytes is not None or group:
             limited.append(f"{level.path.rpartition('/')[2]} {text}")
+    if len(limited) > 1:
+        yield Line("limits", "; ".join(limited), "", tuple(every))
     for name in ("as_bytes", "data_bytes"):
         size = details.rlimits.get(name)
         if size is not None:
-            limited.append(f"RLIMIT_{name[:-6].upper()} {format_bytes(size)}: above it MemoryError")
-    if len(limited) > 1:
-        yield Line("limits", "; ".join(limited), "", tuple(every))
+            yield Line("ulimit", f"RLIMIT_{name[:-6].upper()} {format_bytes(size)}: above it MemoryError")
 
 
 def _heading(details: Details) -> str:
