@@ -283,7 +283,7 @@ def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(
 def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path))
     code = (
-        "import sys, core, training.loop\n"
+        "import sys, core, training.run.loop\n"
         "def broken(*a, **k): raise ZeroDivisionError('the cat walked by')\n"
         "core.evaluate_run = broken\n"
         "sys.exit(core.main(sys.argv[1:]))"
@@ -425,7 +425,7 @@ def test_a_disk_that_fills_up_fails_clearly_and_the_run_goes_on_later(
     folder = make_run(config)
     filler = small_disk / "filler"
     code = (
-        "import sys, core, training.loop\n"
+        "import sys, core, training.run.loop\n"
         "save = core.save_checkpoint\n"
         "def fill(run, *a):\n"
         f"    if run.step == 14:\n"

@@ -69,7 +69,7 @@ def numbers_that_count(config: Config) -> list[Problem]:
         (("norm_eps",), has_norm, "there is no norm"),
         (("init_std",), arch.init not in WITH_OWN_DEVIATIONS, f"arch.init={arch.init} has another"),
     ]
-    if arch.family == "transformer":  # what a recurrence has no use for: models.family_keys
+    if arch.family == "transformer":  # what a recurrence has no use for: models.options.family_keys
         rotates = arch.positions == "rotary"
         is_llama3 = arch.rope_scaling == "llama3"
         of_llama3 = ("rope_original_positions", "rope_low_frequency", "rope_high_frequency")

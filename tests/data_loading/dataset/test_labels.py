@@ -61,7 +61,7 @@ def test_batches_of_a_mixture_are_contiguous(tmp_path: Path, golden: Golden) -> 
 
 
 def test_run_reads_views_of_one_tensor(tmp_path: Path) -> None:
-    """A GPU is sent one copy of it (training.device_batches)."""
+    """A GPU is sent one copy of it (training.devices.device_batches)."""
     plain, shared = dataset(tmp_path), dataset(tmp_path, contiguous=False)
     one, other = plain.__getitems__([0, 1]), shared.__getitems__([0, 1])
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -363,7 +363,7 @@ def test_wandb_without_a_network_costs_a_warning(tmp_path: Path) -> None:
     folder = make_run(logging_to("wandb", tiny_config(tmp_path)))
     told = {"WANDB_MODE": "online", "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
     script = (
-        "import sys; sys.path[:0] = [sys.argv[2]]; import core, training.logger as logger; "
+        "import sys; sys.path[:0] = [sys.argv[2]]; import core, training.report.external_logger as logger; "
         "logger.ENDS_WITHIN_S = 5.0; sys.exit(core.main([sys.argv[1], '--quiet']))"
     )
     done = subprocess.run(
