@@ -110,7 +110,7 @@ def test_following_tells_nothing_twice(
     study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, shown: Shown
 ) -> None:
     """A job's output repeats the log, of which the beginning may be left out."""
-    monkeypatch.setattr(logs, "_FIRST_BYTES", 120)  # of the log fewer messages than of the output
+    monkeypatch.setattr(logs, "_FIRST_LINES", 2)  # of the log fewer messages than of the output
     said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
     study.status("a", "running", attempt=2)
     study.lock("a")
