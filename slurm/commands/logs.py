@@ -86,7 +86,7 @@ def _next(entry: RunState) -> Next:
     run = shlex.quote(str(entry.folder))
     if entry.state == "running":
         return Next(f"python -m slurm logs {run} -f", "follow it")
-    return Next(f"python -m slurm why {run}", f"why it is {entry.state}")
+    return Next(f"python -m slurm why {run}", "the cause, what to change")
 
 
 def _entry(folder: Path) -> RunState:
