@@ -8,17 +8,15 @@ import shlex
 import shutil
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 
-from experiment_utils.quantities import format_duration, format_limit, parse_size
+from experiment_utils.quantities import format_duration, format_limit
 from experiment_utils.typed_here import ROOT, as_typed_here, wrap
 from memory.explain import Advice, Explanation
 from memory.explain.verdict.advice import OF_SBATCH
 from memory.record.process_stacks import ask_all
 from memory.show.find_live import find_live
 from slurm.arguments import find_run, find_task, find_token_jobs, set_of
-from slurm.cluster.resources import task_bytes
 from slurm.records.submissions import SLURM, run_folders
 from slurm.status.attempts import read_attempts
 from slurm.status.last_words import job_files, tail
@@ -27,7 +25,6 @@ from slurm.status.status_table import Next, pace_lines, whole_duration
 from slurm.status.study_status import Look, look_at, run_states
 from slurm.status.waiting_reasons import reason_of
 from slurm.submit.cancel_jobs import end_together
-from training.attempt.run_files import read_config
 from training.stopping import says_time_is_over
 
 EXAMPLES = """\
@@ -140,38 +137,21 @@ def _explained(look: Look) -> Explanation | None:
     submission = look.history.evidence.submission
     if submission is None or submission.command.startswith("sbatch"):
         return found
-    slots = _slots(look)
-    return replace(found, advice=tuple(_as_key(advice, slots) for advice in found.advice))
+    array = look.history.evidence.array
+    is_shared = array is not None and array.is_shared
+    return replace(found, advice=tuple(_as_key(advice, is_shared) for advice in found.advice))
 
 
-def _as_key(advice: Advice, slots: int) -> Advice:
-    """Advice on an option of sbatch, as a key of the configuration.
-
-    slots: runs that share the memory of a job; the advice is about one of them.
-    """
+def _as_key(advice: Advice, is_shared: bool) -> Advice:
+    """Advice on an option of sbatch, as a key of the configuration."""
     name, _, value = (advice.override or "").partition("=")
-    if name == "--mem":
-        text, _, _ = advice.text.partition(OF_SBATCH)
-        if slots > 1:
-            value = f"{-(-task_bytes(parse_size(value), slots) // (1 << 20))}M"
-            text += f", for {slots} runs in parallel"
-        return replace(advice, text=text, override=f"slurm.mem={value}")
-    keys = {"--time": f"slurm.time={value}", "--requeue": "slurm.requeue=true"}
     if not name.startswith("--"):
         return advice
-    return replace(advice, override=keys.get(name, f"'slurm.options=[{advice.override}]'"))
-
-
-def _slots(look: Look) -> int:
-    """Number of runs that share the memory of a job when those that ended so are submitted again."""
-    known = look.history.evidence
-    if known.array is None or known.place is None or not known.array.is_shared:
-        return 1
-    slots = len(known.array.tasks[known.place.task]) if known.array.how == "pack" else known.array.slots
-    with suppress(Exception):
-        slots = int(read_config(known.folder)["slurm"]["pack"])
-    every = run_states(run_folders(known.folder.parent), answers=look.answers, now_s=look.now_s)
-    return max(1, min(slots, sum(one.state == look.entry.state for one in every)))
+    keys = {"--mem": f"slurm.mem={value}", "--time": f"slurm.time={value}", "--requeue": "slurm.requeue=true"}
+    override: str | None = keys.get(name, f"'slurm.options=[{advice.override}]'")
+    if name == "--mem" and is_shared:  # what one run needs is less than what its job has
+        override = None
+    return replace(advice, text=advice.text.partition(OF_SBATCH)[0], override=override)
 
 
 def _queue(look: Look) -> list[str]:
@@ -279,19 +259,21 @@ def _more(look: Look) -> str:
     """Options of resubmit with which the run does not end in the same way."""
     explained, row = _explained(look) or look.explained, look.history.job_row
     array = look.history.evidence.array
-    name, had = "time", format_limit(2 * row.timelimit_s) if row is not None and row.timelimit_s else ""
-    if look.entry.state != "timeout":
-        if look.entry.state != "oom" and (explained is None or explained.cause != "rss_polling"):
-            return ""
+    if look.entry.state == "timeout":
+        name, twice = "time", format_limit(2 * row.timelimit_s) if row is not None and row.timelimit_s else ""
+    elif look.entry.state == "oom" or (explained is not None and explained.cause == "rss_polling"):
         for advice in explained.advice if explained is not None else ():
-            key, _, value = (advice.override or "").partition("=")
-            if key in ("--mem", "slurm.mem"):
-                return f" --mem {value}"
-        name = "mem"
-        had = f"{2 * row.requested_bytes >> 20}M" if row is not None and row.requested_bytes else ""
+            if (advice.override or "").startswith(("--mem=", "slurm.mem=")):
+                return f" --mem {(advice.override or '').partition('=')[2]}"
+        name, twice = (
+            "mem",
+            f"{row.requested_bytes >> 19}M" if row is not None and row.requested_bytes else "",
+        )
+    else:
+        return ""
     if array is not None and name in array.options:  # else x2 has nothing to multiply
-        had = "x2"
-    return f" --{name} {had}" if had else ""
+        twice = "x2"
+    return f" --{name} {twice}" if twice else ""
 
 
 def _next(look: Look, *, is_task: bool) -> Next:

@@ -153,6 +153,8 @@ class Terminal:
 
                 code = main(["watch", *arguments])
                 sys.stdout.flush()
+            except SystemExit as ended:
+                code = int(str(ended.code))
             finally:
                 os._exit(code)
 
@@ -167,6 +169,12 @@ class Terminal:
             self._read()
         return self.frame()
 
+    @property
+    def is_line_by_line(self) -> bool:
+        """Whether what is typed is shown, and passed on with the end of the line."""
+        both = termios.ECHO | termios.ICANON
+        return int(termios.tcgetattr(self.terminal)[3]) & both == both
+
     def press(self, keys: str) -> None:
         os.write(self.terminal, keys.encode())
 
@@ -174,6 +182,7 @@ class Terminal:
         """Its exit status."""
         while self._read():
             pass
+        assert self.is_line_by_line, "as it was before"
         os.close(self.terminal)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -191,7 +200,6 @@ class Terminal:
 def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_output", lambda words, columns: f"typed {' '.join(words)}")
     shown = Terminal("sweep")
-    before = termios.tcgetattr(shown.terminal)
     frame = shown.until(lambda lines: any(NAMES[0] in line for line in lines))
     assert len(frame) == 24
     assert max(map(len, frame)) <= 80
@@ -199,7 +207,7 @@ def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.Monke
     shown.until(lambda lines: lines[-1].startswith(f"cancel {NAMES[1]}? [y/N]"))
     shown.press("y")
     shown.until(lambda lines: any(f"typed cancel sweep {NAMES[1]} --yes" in line for line in lines))
-    assert termios.tcgetattr(shown.terminal)[3] != before[3]
+    assert not shown.is_line_by_line
     shown.press("q")
     shown.until(lambda lines: any(NAMES[0] in line for line in lines))
     shown.press("q")
@@ -211,10 +219,7 @@ def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_restore_the_terminal(study: MadeStudy, number: signal.Signals, status: int) -> None:
     shown = Terminal("sweep")
-    before = termios.tcgetattr(shown.terminal)
     shown.until(lambda lines: any(NAMES[0] in line for line in lines))
     os.kill(shown.pid, number)
-    while b"\x1b[?1049l" not in shown.output:
-        assert shown._read()
-    assert termios.tcgetattr(shown.terminal)[3] == before[3]
     assert shown.end() == status
+    assert b"\x1b[?1049l" in shown.output

@@ -84,16 +84,12 @@ def test_what_died(
 
 
 def test_more_memory_for_runs_that_share_it(place: Path, said: FakeSlurm, shown: Shown) -> None:
-    """What one of them needs is less than what their job had; it is asked for those that are to go on."""
-    study = MadeStudy(place / "runs" / "packed", [A, "b"], how="pack")
+    """What one of them needs is less than what their job had."""
+    study = MadeStudy(place / "runs" / "packed", [A, "b"], how="pack", array={"options": {"mem": "2G"}})
     study.status(A, "running", age_s=70)
     study.killed_for_memory(A)
-    study.status("b", "done")
     said.row("4242", "FAILED", "1:0")
-    shown("why", f"runs/packed/{A}")
-    study.status("b", "running", age_s=70)
-    study.killed_for_memory("b")
-    shown("why", f"runs/packed/{A}")
+    assert " --mem x2 " in shown("why", f"runs/packed/{A}").splitlines()[-1]
 
 
 def test_more_memory_for_what_a_poll_of_rss_killed(study: MadeStudy, said: FakeSlurm, shown: Shown) -> None:
