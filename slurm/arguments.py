@@ -1,4 +1,4 @@
-"""RUN and STUDY, the arguments of commands: a path, a name under `runs_dir`, part of an identity, a job id."""
+"""RUN and STUDY, arguments of commands: a path, a name under `runs_dir`, part of an identity, a job id."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ examples:
   python -m slurm status lr_sweep                every run of one
   python -m slurm status lr_sweep --state failed,oom
   python -m slurm status Datasets/huge           every task of a token set (pretokenize_dataset.py --slurm)
+  python -m slurm watch lr_sweep                 the same, live
   python -m slurm status lr_sweep --json | jq '.runs[] | select(.state == "oom")'
 
 memory: the peak of memory that the kernel cannot take back, and the limit that applies to it.
@@ -61,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "study", nargs="?", metavar="STUDY", help="path, name below runs_dir, or token set; none: all"
     )
     parser.add_argument("--state", metavar="S,S", help=f"only runs in these states: {', '.join(STATES)}")
-    parser.add_argument("--watch", action="store_true", help="the same as `python -m slurm watch STUDY`")
+    parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
@@ -74,9 +75,7 @@ def run(options: argparse.Namespace) -> int:
     """
     wanted = _wanted(options.state)
     if options.watch:
-        from slurm.commands.watch import watch
-
-        return watch(options.study)
+        raise UserError(f"--watch is a command: python -m slurm watch {options.study or ''}".rstrip())
     if options.study is None and wanted:
         raise UserError("--state: expected a STUDY, whose runs are to be listed")
     columns = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else None

@@ -83,7 +83,7 @@ def watch(given: str | None, interval_s: float = EVERY_S) -> int:
 
         print("watch needs a terminal: this is the table once", file=sys.stderr)
         return status.run(argparse.Namespace(study=given, state=None, watch=False, json=False))
-    return _watch(WatchScreen(title, given), look, interval_s)
+    return _watch(WatchScreen(title, given, find_token_jobs(given) is not None), look, interval_s)
 
 
 def _source(given: str, ask: Ask) -> tuple[str, Look]:
@@ -168,7 +168,7 @@ def _in_background(
 
 
 def _output(words: list[str], columns: int) -> str:
-    """What `python -m slurm` prints for these words. Ctrl-C ends the view alone, not a submission."""
+    """Output of `python -m slurm` with these words. Ctrl-C ends the view alone, not a submission."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "highwater.py"), "slurm", *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -43,6 +43,8 @@ class WatchScreen:
     """The study or the token set."""
     given: str
     """The same as an argument of commands."""
+    is_set: bool = False
+    """Whether it is a token set: it is resubmitted as a whole."""
     entries: Sequence[RunState] = ()
     note: str = "asking for the states ..."
     selected: str | None = None
@@ -88,7 +90,7 @@ class WatchScreen:
             if key == "c":
                 self.question = ["cancel", self.given, run.name, "--yes"]
             elif key == "r":
-                self.question = ["resubmit", self.given, run.name]
+                self.question = ["resubmit", self.given, *[run.name] * (not self.is_set)]
         return None
 
     def _start(self, *words: str) -> list[str]:
@@ -114,7 +116,7 @@ class WatchScreen:
         last = ("j/k scroll  q back" if self.text is not None else KEYS, "dim")
         if self.question is not None or self.running is not None:
             verb, *words = self.question or self.running or ()
-            name = words[1] if len(words) > 1 else Path(words[0]).name
+            name = words[1] if len(words) > 1 else Path(words[0]).name or words[0]
             last = (f"{verb} {name}{'? [y/N]' if self.question else ' ...'}", "bold yellow")
         room = height - len(head) - 1
         body = self._table(columns, room) if self.text is None else self._text(columns, room)

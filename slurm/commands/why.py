@@ -90,7 +90,7 @@ def _screen(
     look: Look, explained: Explanation | None, facts: dict[str, list[str]], step: Next, columns: int,
     height: int | None,
 ) -> list[str]:  # fmt: skip
-    """What happened, the evidence, what to type; the longest sections are cut until it fits the height."""
+    """Lines: what happened, the evidence, what to type; the longest sections are cut until it fits the height."""
     entry, columns = look.entry, min(120, columns)
     head = [f"{entry.state}: {entry.folder}", *_wrapped(entry.reason or "it has met its budget", columns)]
     source, evidence, change = f"known from {entry.source}", list[str](), facts["to_change"]

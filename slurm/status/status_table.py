@@ -57,14 +57,15 @@ def counts(entries: Iterable[RunState]) -> dict[str, int]:
 
 
 def summary(entries: Sequence[RunState], what: str = "run") -> str:
-    """`12 runs: 4 done, 3 running, 5 queued; those that run have about 2 h 10 min to go`."""
-    found = counts(entries)
-    states = ", ".join(f"{count} {state}" for state, count in found.items())
-    shown, left_s = f"{counted(len(entries), what)}: {states}", eta_s(entries)
+    """`12 runs: 4 done, 3 running, 5 queued; those that run have about 2 h 10 min left`."""
+    found, left_s = counts(entries), eta_s(entries)
+    shown = (
+        f"{counted(len(entries), what)}: {', '.join(f'{count} {state}' for state, count in found.items())}"
+    )
     if left_s is None:
         return shown
-    is_all = not any(found.get(state) for state in ("queued", "blocked"))
-    return f"{shown}; " + ("" if is_all else "those that run have ") + f"about {whole_duration(left_s)} to go"
+    whose = "" if {"queued", "blocked"}.isdisjoint(found) else "those that run have "
+    return f"{shown}; {whose}about {whole_duration(left_s)} left"
 
 
 def whole_duration(seconds: float) -> str:
