@@ -114,7 +114,7 @@ def test_keeps_all_of_what_may_live_if_slurm_does_not_answer(study: MadeStudy, s
     assert left(study, "running") == ALL
 
 
-@pytest.mark.parametrize("source", ["run", "checkpoint", "run, in its study"])
+@pytest.mark.parametrize("source", ["run", "checkpoint", "inside"])
 def test_checkpoint_that_another_run_begins_from_stays(
     study: MadeStudy, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
@@ -122,11 +122,11 @@ def test_checkpoint_that_another_run_begins_from_stays(
     wanted = done / "checkpoints" / "step-00000200"
     (wanted / "state.json").write_text("{}")
     branch = begin_from(study, wanted if source == "checkpoint" else done).absolute()
-    if "in its study" in source:  # `.` does not name its parent
+    if source == "inside":  # `.` does not name its parent
         monkeypatch.setenv("HIGHWATER_RUNS_DIR", str(study.folder.parent.absolute()))
         study.folder = study.folder.absolute()
         monkeypatch.chdir(study.folder)
-    given = "." if "in its study" in source else "sweep"
+    given = "." if source == "inside" else "sweep"
     assert typed("clean", given, "--keep", "none", "--yes") == 0
     assert left(study, "done") == ["best", "step-00000200"]
     checkpoint(branch, 10)  # it resumes from there

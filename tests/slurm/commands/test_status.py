@@ -119,16 +119,17 @@ def test_all_studies(
     assert capsys.readouterr().out.splitlines() == lines
 
 
-@pytest.mark.parametrize("state", ["done", "running", "queued"])
+@pytest.mark.parametrize(
+    ("state", "step"), [("done", "analysis s"), ("running", "slurm watch s"), ("queued", "slurm watch s")]
+)
 def test_next_command_after_success_is_the_analysis(
-    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], state: str
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], state: str, step: str
 ) -> None:
     study = MadeStudy(place / "runs" / "s", ["x"])
     said.wait("4242", "RUNNING" if state == "running" else "PENDING", "None", nodes="n1")
     if state != "queued":
         study.status("x", state)
-    step = told(capsys, "status", "s").splitlines()[-1]
-    assert step.startswith(f"next: python -m {'analysis' if state == 'done' else 'slurm watch'} s ")
+    assert f"python -m {step} " in told(capsys, "status", "s").splitlines()[-1]
 
 
 def test_nothing_there_yet(place: Path, shown: Shown) -> None:

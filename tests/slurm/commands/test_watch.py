@@ -122,7 +122,7 @@ def test_cluster_that_does_not_answer_is_one_line(study: MadeStudy, said: FakeSl
     said.queue = said.accounting = None
     screen = screen_of(study_states(study.folder))
     lines = [text for text, _ in screen.draw(80, 24)]
-    assert [line.startswith("squeue failed") for line in lines].count(True) == 1
+    assert [line.startswith("squeue ") for line in lines].count(True) == 1
     assert any(NAMES[0] in line for line in lines)
 
 
@@ -198,7 +198,7 @@ class Terminal:
 
 
 def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_output", lambda words, columns: f"typed {' '.join(words)}")
+    monkeypatch.setattr(watch, "_output", lambda words, columns: f"typed: {words}")
     shown = Terminal("sweep")
     frame = shown.until(lambda lines: any(NAMES[0] in line for line in lines))
     assert len(frame) == 24
@@ -206,7 +206,7 @@ def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.Monke
     shown.press("\x1b[Bc")
     shown.until(lambda lines: lines[-1].startswith(f"cancel {NAMES[1]}? [y/N]"))
     shown.press("y")
-    shown.until(lambda lines: any(f"typed cancel sweep {NAMES[1]} --yes" in line for line in lines))
+    shown.until(lambda lines: any(f"'{NAMES[1]}', '--yes'" in line for line in lines))
     assert not shown.is_line_by_line
     shown.press("q")
     shown.until(lambda lines: any(NAMES[0] in line for line in lines))

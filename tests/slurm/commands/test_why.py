@@ -182,7 +182,7 @@ def test_jobs_that_wait_before_it_are_counted(
         return Answer(0, "5000\n4001\n4000\n12\n")
 
     monkeypatch.setattr("slurm.commands.why.ask_in_unix_time", ask)
-    assert any(line.startswith("2 of the jobs") for line in told_json(capsys, "why", A)["queue"])
+    assert told_json(capsys, "why", A)["queue"][1].split()[0] == "2"
 
 
 def test_run_that_waits_in_a_job_that_runs(
