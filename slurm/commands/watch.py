@@ -107,7 +107,7 @@ class AskSometimes:
         ask = slurm_answers.ask_in_unix_time
         if command[0] == "squeue":
             return ask(command, timeout_s)
-        name = "sacct" if command[0] == "sacct" else " ".join(command)
+        name = " ".join(["sacct", *command[3:]] if command[:2] == ["sacct", "--jobs"] else command)
         kept = self._answers.get(name)
         if kept is None or time.monotonic() - kept[0] >= SACCT_EVERY_S:
             kept = self._answers[name] = (time.monotonic(), ask(command, timeout_s))

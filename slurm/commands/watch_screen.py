@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,19 +58,19 @@ class WatchScreen:
     """A command that waits for `y`."""
     running: list[str] | None = None
     """A command that has not ended; there is one at a time."""
-    _tables: dict[int, list[str]] = field(default_factory=dict)
-    """Lines of the table by width of the terminal."""
+    _wide: dict[int, list[str]] = field(default_factory=dict)
+    """Lines of the text, else of the table, by width of the terminal."""
 
     def news(self, entries: Sequence[RunState]) -> None:
         """Take the states of a look; a client of Slurm that did not answer is named in the header."""
-        self.entries, self._tables = entries, {}
+        self.entries, self._wide = entries, {}
         self.note = next((note for entry in entries for note in entry.notes), "")
 
     def show(self, text: str, *, at_end: bool = False) -> None:
         """Show a text instead of the table, from its beginning or its end."""
         clean = _ESCAPES.sub("", text).splitlines()[-_MOST_LINES:]
         self.text = [as_typed_here(line.expandtabs()) for line in clean] or ["it printed nothing"]
-        self.above, self.running = len(self.text) if at_end else 0, None
+        self.above, self.running, self._wide = len(text) if at_end else 0, None, {}
 
     def press(self, key: str) -> list[str] | None:
         """Take a key; returns a command of `python -m slurm` to run, QUIT, or None."""
@@ -81,7 +82,7 @@ class WatchScreen:
         elif key in ("q", "\x1b", "\n", "\r"):
             if self.text is None:
                 return QUIT if key == "q" else None
-            self.text = None
+            self.text, self._wide = None, {}
         elif key == "?":
             self.show(HELP)
         elif (run := self._run()) is not None and self.running is None:
@@ -124,9 +125,13 @@ class WatchScreen:
         return [(_fitted(text, columns), style) for text, style in lines]
 
     def _text(self, columns: int, room: int) -> Lines:
-        lines = [
-            line[at : at + columns] for line in self.text or () for at in range(0, len(line) or 1, columns)
-        ]
+        if columns not in self._wide:
+            wrapped = [
+                textwrap.wrap(line, columns, drop_whitespace=False, break_on_hyphens=False) or [""]
+                for line in self.text or ()
+            ]
+            self._wide[columns] = [line for lines in wrapped for line in lines]
+        lines = self._wide[columns]
         self.above = max(0, min(self.above, len(lines) - room))
         return [(line, "") for line in lines[self.above : self.above + room]]
 
@@ -134,9 +139,9 @@ class WatchScreen:
         run = self._run()
         if run is None:
             return []
-        if columns not in self._tables:
-            self._tables[columns] = table(self.entries, columns)
-        header, *rows = self._tables[columns]
+        if columns not in self._wide:
+            self._wide[columns] = table(self.entries, columns)
+        header, *rows = self._wide[columns]
         reason = wrap(run.reason or "", columns, subsequent_indent="  ")[:_REASON_LINES]
         room -= 2 + _REASON_LINES  # the header, an empty line
         at = self._at()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import shutil
@@ -90,7 +91,7 @@ def _screen(
     look: Look, explained: Explanation | None, facts: dict[str, list[str]], step: Next, columns: int,
     height: int | None,
 ) -> list[str]:  # fmt: skip
-    """Lines: what happened, the evidence, what to type; the longest sections are cut until it fits the height."""
+    """Lines: what happened, the evidence, what to type; the longest sections are cut to fit the height."""
     entry, columns = look.entry, min(120, columns)
     head = [f"{entry.state}: {entry.folder}", *_wrapped(entry.reason or "it has met its budget", columns)]
     source, evidence, change = f"known from {entry.source}", list[str](), facts["to_change"]
@@ -107,14 +108,19 @@ def _screen(
     last = ["", *(_wrapped(step.line(), columns, "") if height else [step.line()])]
     titles = {"Evidence": evidence, "What it is doing": facts["stack"], "Its output": facts["words"]}
     sections = {
-        title: [line for item in items for line in _wrapped(item, columns)]
+        title: [_wrapped(item, columns) for item in items]
         for title, items in (titles | {"What to change": change}).items()
     }
     while True:
-        body = [line for title, lines in sections.items() if lines for line in ("", title, *lines)]
+        body = [
+            line
+            for title, items in sections.items()
+            if items
+            for line in ("", title, *itertools.chain(*items))
+        ]
         screen = [*head, *body, *last]
         rows = sum(len(as_typed_here(line)) // (columns + 1) + 1 for line in screen)
-        longest = max(sections.values(), key=len)
+        longest = max(sections.values(), key=lambda items: sum(map(len, items)))
         if height is None or rows <= height or len(longest) <= 1:
             return screen
         del longest[0 if longest is sections["Its output"] else -1]
@@ -160,7 +166,7 @@ def _queue(look: Look) -> list[str]:
     if row is None or not waits:  # a run can wait for its turn in a job that runs
         return []
     since = (
-        f", waits since {format_duration(max(0.0, look.now_s - row.submitted_s))}" if row.submitted_s else ""
+        f", waits for {format_duration(max(0.0, look.now_s - row.submitted_s))}" if row.submitted_s else ""
     )
     lines = [f"job {row.job} in partition {row.partition}{f', {row.reason}' if row.reason else ''}{since}"]
     command = ["squeue", "--noheader", f"--partition={row.partition}", "--states=PENDING", "--format=%Q"]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from made_studies import FakeSlurm, MadeStudy
 from slurm_command import Shown, refused
 
+from memory.accounting.sacct import Answer
 from slurm.commands import watch
 from slurm.commands.watch_screen import QUIT, WatchScreen
 from slurm.status import study_states
@@ -105,17 +106,29 @@ def test_selection_stays_with_its_run() -> None:
     assert screen.press("w") == ["why", f"runs/sweep/{NAMES[2]}"]
 
 
+@pytest.mark.parametrize("knows_restarts", [True, False])
 def test_squeue_each_look_and_sacct_every_30_s(
-    said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, study: MadeStudy
+    said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, study: MadeStudy, knows_restarts: bool
 ) -> None:
-    clock = [1000.0]
+    """A sacct before 23.02 refuses a field, and is asked again without it."""
+    clock, answered = [1000.0], said.ask
+
+    def ask(command: list[str], timeout_s: float) -> Answer:
+        answer = answered(command, timeout_s)
+        refuses = command[0] == "sacct" and not knows_restarts and "Restarts" in " ".join(command)
+        return Answer(1, error='sacct: error: Invalid field requested: "Restarts"\n') if refuses else answer
+
+    monkeypatch.setattr("slurm.status.slurm_answers.ask_in_unix_time", ask)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     _, look = watch._source("sweep", watch.AskSometimes())
     said.calls.clear()
     for _ in range(7):
-        assert [entry.state for entry in look()][:3] == ["done", "oom", "queued"]
+        entries = look()
+        assert [entry.state for entry in entries][:3] == ["done", "oom", "queued"]
+        assert not entries[1].notes
         clock[0] += 5
-    assert (said.calls.count("squeue"), said.calls.count("sacct")) == (7, 2)
+    assert said.calls.count("squeue") == 7
+    assert said.calls.count("sacct") == (2 if knows_restarts else 4)
 
 
 def test_cluster_that_does_not_answer_is_one_line(study: MadeStudy, said: FakeSlurm) -> None:
