@@ -26,7 +26,7 @@ __all__ = [
     "all_studies", "all_token_jobs", "closed_studies", "find_job", "find_run", "find_study", "find_task",
     "find_token_jobs", "root_of", "set_of", "study_and_names", "study_and_runs",
 ]  # fmt: skip
-_JOB = re.compile(r"(\d+)(?:_(\d+|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*(?:%\d+)?\]))?")
+_JOB = re.compile(r"(\d+)(?:_(\d+))?")
 _LISTED = 4
 _JOBS_OF_A_SET = re.compile(r"\.(.+)\.slurm")
 _DATASETS = Path("Datasets")
@@ -46,27 +46,23 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
             raise
         study, names = job
         if len(names) > 1:
-            listed = ", ".join(str(study / name) for name in names[:_LISTED])
-            more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-            text = f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them"
+            listed = [str(study / name) for name in names[:_LISTED]] + ["..."] * (len(names) > _LISTED)
+            text = f"{given}: a job of {len(names)} runs. Give one of them: {', '.join(listed)}"
             raise UserError(text, code="several-runs") from error
         found = study / names[0]
     if not is_run_folder(found):
         inside = run_folders(found)
-        more = (
-            f"; it is a study of {len(inside)} runs: give one of them, such as {inside[0]}" if inside else ""
-        )
-        raise UserError(
-            f"{given}: {found} is no run folder: it has no config.yaml{more}", code="no-run-folder"
-        )
+        more = f"; it is a study of {len(inside)} runs, such as {inside[0]}" if inside else ""
+        text = f"{given}: {found} is no run folder: it has no config.yaml{more}"
+        raise UserError(text, code="no-run-folder")
     return found
 
 
 def find_job(given: str, runs_dir: str | None = None) -> tuple[Path, list[str]] | None:
     """Study and names of the runs of a job; None if no study below `runs_dir` submitted it.
 
-    given: as squeue shows it: `4242`, `4242_3`, or several tasks `4242_[1-3,7%2]`. The newest submission
-        counts: a cluster that is set up again gives the same numbers again.
+    given: `4242` or `4242_3`. The newest submission counts: a cluster that is set up again gives the same
+        numbers again.
     """
     match = _JOB.fullmatch(given)
     if match is None:
@@ -81,15 +77,9 @@ def find_job(given: str, runs_dir: str | None = None) -> tuple[Path, list[str]] 
     if not found:
         return None
     submission, array = max(found, key=lambda one: one[0].created_s)
-    wanted = range(len(array.tasks)) if match[2] is None else _tasks(match[2])
-    names = [name for task in wanted if task < len(array.tasks) for name in array.tasks[task]]
+    tasks = array.tasks if match[2] is None else array.tasks[int(match[2]) :][:1]
+    names = [name for task in tasks for name in task]
     return (submission.study, names) if names else None
-
-
-def _tasks(text: str) -> list[int]:
-    """Numbers in `3` or `[1-3,7%2]`."""
-    ranges = (part.partition("-") for part in text.strip("[]").partition("%")[0].split(","))
-    return [task for first, _, last in ranges for task in range(int(first), int(last or first) + 1)]
 
 
 def study_and_runs(given: str, runs_dir: str | None = None) -> tuple[Path, Sequence[Path]]:
@@ -171,26 +161,25 @@ def set_of(study: Path) -> Path:
 
 def all_studies(runs_dir: str | None = None) -> list[Path]:
     """Studies under `runs_dir`, the newest first, by their beginning or last submission."""
-    root = root_of(runs_dir)
-    with suppress(FileNotFoundError, NotADirectoryError), reading(root):
-        os.listdir(root)
-    found = []
-    for path in root.glob("*"):
-        with suppress(Unreadable):  # `closed_studies`
-            if path.name[0] != "." and run_folders(path):
-                found.append(path)
-    return sorted(found, key=_newest_s, reverse=True)
+    return sorted(_studies(runs_dir)[0], key=_newest_s, reverse=True)
 
 
 def closed_studies(runs_dir: str | None = None) -> list[Unreadable]:
     """Why each folder under `runs_dir` that this user cannot read is not among the studies."""
-    found = []
-    for path in sorted(root_of(runs_dir).glob("*")):
+    return _studies(runs_dir)[1]
+
+
+def _studies(runs_dir: str | None) -> tuple[list[Path], list[Unreadable]]:
+    found, closed = list[Path](), list[Unreadable]()
+    root = root_of(runs_dir)
+    with suppress(FileNotFoundError, NotADirectoryError), reading(root):
+        os.listdir(root)
+    for path in sorted(root.glob("[!.]*")):
         try:
-            run_folders(path)
+            found += [path] if run_folders(path) else []
         except Unreadable as error:
-            found.append(error)
-    return found
+            closed.append(error)
+    return found, closed
 
 
 def _newest_s(study: Path) -> float:

@@ -93,9 +93,6 @@ def _lines(disk: Disk) -> list[str]:
             lines.append(f"  {kind:<12} {format_bytes(max(held, free)):>8}{not_needed}")
     if disk.kept_runs:
         lines.append(f"{counted(disk.kept_runs, 'run')} that run, wait or cannot be read are left alone")
-    for path, run in list(disk.kept_for.items())[:_MOST]:
-        name = f"{path.parent.parent.name}/{path.name}"
-        lines.append(f"{name} stays: {run.parent.name}/{run.name} is to begin from it")
     largest = sorted(disk.items, key=lambda item: -item.bytes)
     lines += ["", "not needed:"] if largest else ["nothing can be removed"]
     lines += [f"  {format_bytes(item.bytes):>8}  {item.path}" for item in largest[:_MOST]]

@@ -2,7 +2,6 @@
 
 checkpoints   of runs that are done: all but the best; of others that have ended: all but the newest and the
               best, from which they resume; half-written ones. Not those that another run is to begin from
-submissions   submitit's folders of submissions whose runs are all done
 snapshots     copies of the code to which no submission with open runs refers
 """
 
@@ -13,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from slurm.launch.code_snapshot import while_removing
 from slurm.launch.run_lock import remove_lock_of_the_dead
 from slurm.queue.two_phase import side_by_side
 from slurm.records.checkpoint_dependencies import wanted_checkpoints
-from slurm.records.submissions import Submission, run_folders, submissions
+from slurm.records.submissions import run_folders, submissions
 from slurm.status.study_status import RunState, study_states
 from training.attempt.run_files import read_status, run_lock
 from training.checkpoints import checkpoint_steps
@@ -53,8 +52,6 @@ class Disk:
     items: tuple[Item, ...]
     kept_runs: int
     """Number of runs that run, wait, are blocked or cannot be read: all of their files stay."""
-    kept_for: dict[Path, Path] = field(default_factory=dict)
-    """Checkpoints that stay, each with the run that is to begin from it."""
 
     @property
     def freed_bytes(self) -> int:
@@ -66,18 +63,12 @@ def look(study: Path, keep: str, entries: Sequence[RunState] | None = None) -> D
     entries = study_states(study) if entries is None else entries
     over = [entry for entry in entries if not entry.is_live and entry.state not in ("blocked", "unreadable")]
     items = [item for entry in over for item in _of_run(entry, keep)]
-    done = {entry.name for entry in entries if entry.state == "done"}
-    for submission in submissions(study):
-        folder = submission.folder / "submitit"
-        if _runs(submission) <= done and folder.is_dir():
-            items.append(Item(folder, "submissions", size_of(folder)))
     ours, needed = _snapshots_below(study.parent, {entry.folder: entry for entry in entries})
     copies = [path for path in sorted(ours - needed) if (path / _MANIFEST).is_file()]
     items += [Item(path, "snapshots", size_of(path)) for path in copies]
     wanted = wanted_checkpoints(study.parent)
-    kept_for = {item.path: wanted[item.path.resolve()] for item in items if item.path.resolve() in wanted}
-    items = [item for item in items if item.path not in kept_for]
-    return Disk(study, _held(study), tuple(items), len(entries) - len(over), kept_for)
+    items = [item for item in items if item.path.resolve() not in wanted]
+    return Disk(study, _held(study), tuple(items), len(entries) - len(over))
 
 
 def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
@@ -99,16 +90,14 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
                         [item for item in its_items if item.path.resolve() not in wanted], refused
                     )
                 continue
-            copies = [item for item in its_items if item.kind == "snapshots"]
-            freed += _remove([item for item in its_items if item not in copies], refused)
-            for runs_dir in {item.path.parent.parent for item in copies}:
+            for runs_dir in {item.path.parent.parent for item in its_items}:
                 with while_removing(runs_dir):
                     ours, needed = _snapshots_below(runs_dir, {})
-                    freed += _remove([item for item in copies if item.path in ours - needed], refused)
+                    freed += _remove([item for item in its_items if item.path in ours - needed], refused)
         except lock_file.LockHeld as held:
             refused.append(f"{run} was left alone: {held}")
         except BlockingIOError:
-            refused.append(f"{copies[0].path.parent} was left alone: runs are being submitted")
+            refused.append(f"{its_items[0].path.parent} was left alone: runs are being submitted")
         except OSError as error:
             refused.append(f"{run}: {error.strerror}")
     return freed, refused
@@ -138,10 +127,6 @@ def _of_run(entry: RunState, keep: str) -> Iterator[Item]:
         yield Item(path, "checkpoints", size_of(path), entry.folder)
 
 
-def _runs(submission: Submission) -> set[str]:
-    return {name for array in submission.arrays for task in array.tasks for name in task}
-
-
 def _snapshots_below(runs_dir: Path, entries: dict[Path, RunState]) -> tuple[set[Path], set[Path]]:
     """Copies of the code that submissions of any study name; those of them that an unfinished run needs.
 
@@ -152,7 +137,8 @@ def _snapshots_below(runs_dir: Path, entries: dict[Path, RunState]) -> tuple[set
     for study in sorted(path for path in runs_dir.glob("*") if path.is_dir()):
         for submission in submissions(study, all_of_them=True):
             if submission.snapshot is not None:
-                is_open = any(not _is_done(study / name, entries) for name in _runs(submission))
+                runs = {name for array in submission.arrays for task in array.tasks for name in task}
+                is_open = any(not _is_done(study / name, entries) for name in runs)
                 (needed if is_open else ours).add(Path(submission.snapshot).resolve())
     return ours, needed
 

@@ -115,8 +115,9 @@ class WatchScreen:
         head: Lines = [(line, "bold") for line in wrap(f"{self.title}: {summary(self.entries)}", columns)[:2]]
         head.append((self.note, "yellow"))
         last = ("j/k scroll  q back" if self.text is not None else KEYS, "dim")
-        if self.question is not None or self.running is not None:
-            verb, *words = self.question or self.running or ()
+        command = self.question or self.running
+        if command:
+            verb, *words = command
             name = words[1] if len(words) > 1 else Path(words[0]).name or words[0]
             last = (f"{verb} {name}{'? [y/N]' if self.question else ' ...'}", "bold yellow")
         room = height - len(head) - 1

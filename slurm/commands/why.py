@@ -30,14 +30,10 @@ from training.stopping import says_time_is_over
 
 EXAMPLES = """\
 examples:
-  python -m slurm why runs/lr_sweep/32d-lr0.003-seed1-1a2b3c4d
-  python -m slurm why 1a2b3c4d                  the beginning of its identity
+  python -m slurm why 1a2b3c4d                  the beginning of its identity, or its path
   python -m slurm why 4242_3                    a job id
   python -m slurm why 1a2b3c4d --json           all of the evidence
-  python -m slurm why Datasets/huge             a token set: the task to look at first
-
-A run that waits: Slurm's reason and its place in the queue. One that died: what `python -m memory explain`
-says, and Slurm's accounting. One that runs: its speed. One that stalled: its Python stacks."""
+  python -m slurm why Datasets/huge             a token set: the task to look at first"""
 _AGAIN = "type the same command again"
 _FROM_CHECKPOINT = "resubmit it: it resumes from its last checkpoint"
 _EVIDENCE, _LAST_ATTEMPTS, _ADVICE = 5, 2, 3
@@ -119,9 +115,9 @@ def _screen(
             for line in ("", title, *itertools.chain(*items))
         ]
         screen = [*head, *body, *last]
-        rows = sum(len(as_typed_here(line)) // (columns + 1) + 1 for line in screen)
+        used = sum(len(as_typed_here(line)) // (columns + 1) + 1 for line in screen)
         longest = max(sections.values(), key=lambda items: sum(map(len, items)))
-        if height is None or rows <= height or len(longest) <= 1:
+        if height is None or used <= height or len(longest) <= 1:
             return screen
         del longest[0 if longest is sections["Its output"] else -1]
 

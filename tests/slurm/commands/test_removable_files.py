@@ -46,7 +46,6 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
     made.status("running", "running")
     made.lock("running")
     (made.folder / "failed" / "checkpoints" / ".step-00000400.tmp").mkdir()
-    (made.submission.folder / "submitit").mkdir()
     said.wait("4242_2", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
     said.wait("4242_3")
     return made
@@ -103,7 +102,6 @@ def test_asks_in_a_terminal(
 def test_keeps_what_is_asked_and_what_runs_resume_from(study: MadeStudy, keep: str, kept: list[str]) -> None:
     assert typed("clean", "sweep", "--keep", keep, "--yes") == 0
     assert [left(study, name) for name in ("done", "failed", "running")] == [kept, RESUMABLE, ALL]
-    assert (study.submission.folder / "submitit").exists()
     assert (study.folder.parent / ".snapshots" / "used" / "slurm" / "a.py").exists()
     assert not (study.folder / "done" / "run.lock").exists()
 
@@ -146,11 +144,10 @@ def test_code_that_no_open_run_needs_goes(
     ):
         other = MadeStudy(place / "runs" / f"other{number}", [name], snapshot=str(code))
         other.status(name, state)
-        (other.submission.folder / "submitit").mkdir()
     tokens = MadeStudy(place / "runs" / ".huge.slurm", ["00000-of-00002"], snapshot=str(tokenizing))
     (tokens.folder / "00000-of-00002" / "config.yaml").unlink()
     found = told_json(capsys, "clean", "other2", "--yes")
-    assert {Path(item["path"]).name for item in found["items"]} == {"own", "submitit"}
+    assert {Path(item["path"]).name for item in found["items"]} == {"own"}
     assert found["freed_bytes"] == found["free_bytes"] > 0
     assert [path.exists() for path in (own, shared, tokenizing, strange)] == [False, True, True, True]
 
