@@ -34,8 +34,6 @@ examples:
   python -m slurm why 4242_3                    a job id
   python -m slurm why 1a2b3c4d --json           all of the evidence
   python -m slurm why Datasets/huge             a token set: the task to look at first"""
-_AGAIN = "type the same command again"
-_FROM_CHECKPOINT = "resubmit it: it resumes from its last checkpoint"
 _EVIDENCE, _LAST_ATTEMPTS, _ADVICE = 5, 2, 3
 _STACK_LINES, _LOG_LINES, _STARTS = 14, 8, 4
 _SRUN_S = 20.0
@@ -203,9 +201,7 @@ def _to_change(look: Look) -> list[str]:
         return ["a larger training.max_time, or none: as it is, it would end immediately"]
     if entry.state == "timeout" and progress.eta_s:
         return [f"a higher slurm.time: at its pace it needs {whole_duration(progress.eta_s)} more"]
-    explained = _explained(look)
-    is_said = explained is not None and any(_AGAIN in advice.text for advice in explained.advice)
-    return [_FROM_CHECKPOINT] * (entry.state in ("preempted", "node_failed", "cancelled") and not is_said)
+    return []
 
 
 def _progress(look: Look) -> list[str]:

@@ -55,12 +55,6 @@ def interrupted(study: MadeStudy, said: FakeSlurm) -> None:
     said.row("4242_0", "FAILED", "130:0")
 
 
-def killed_with_its_supervisor(study: MadeStudy, said: FakeSlurm) -> None:
-    study.status(A, "running", age_s=20)
-    said.row("4242_0", "FAILED", "9:0")
-    said.row("4242_0.0", "CANCELLED", "0:9")
-
-
 def supervisor_killed(study: MadeStudy, said: FakeSlurm) -> None:
     study.status(A, "running", age_s=70)
     start = {
@@ -73,16 +67,12 @@ def supervisor_killed(study: MadeStudy, said: FakeSlurm) -> None:
     said.row("4242_0.0", "FAILED", "1:0", NodeList="n2")
 
 
-def step_cancelled(study: MadeStudy, said: FakeSlurm, age_s: float = 70) -> None:
-    study.status(A, "running", age_s=age_s)
+def step_cancelled(study: MadeStudy, said: FakeSlurm) -> None:
+    study.status(A, "running", age_s=70)
     study.wrote(A, "srun: error: n1: task 0: Killed\n")
     said.row("4242_0", "FAILED", "9:0")
     said.row("4242_0.batch", "FAILED", "9:0")
     said.row("4242_0.0", "CANCELLED by 0", "0:9")
-
-
-def step_cancelled_but_heard_of(study: MadeStudy, said: FakeSlurm) -> None:
-    step_cancelled(study, said, age_s=8)
 
 
 def never_started(study: MadeStudy, said: FakeSlurm) -> None:
@@ -134,10 +124,8 @@ def cannot_be_read(study: MadeStudy, said: FakeSlurm) -> None:
         (of_a_plain_script, "oom", "--mem=1280M", "resubmit runs/sweep --only oom --mem 1280M"),
         (killed_by_a_poll_of_rss, "failed", "rss_polling", "resubmit runs/sweep --only failed --mem 448M"),
         (interrupted, "cancelled", "SIGINT", "resubmit runs/sweep --only cancelled"),
-        (killed_with_its_supervisor, "failed", "4242_0.0 CANCELLED", "resubmit runs/sweep --only failed"),
         (supervisor_killed, "failed", "4242_0 FAILED", "resubmit runs/sweep --only failed"),
         (step_cancelled, "cancelled", "4242_0.0 CANCELLED", "resubmit runs/sweep --only cancelled"),
-        (step_cancelled_but_heard_of, "running", "4242_0.0 CANCELLED", "logs runs/sweep/{A} -f"),
         (never_started, "never_started", "4242_0_0_log.err", "resubmit runs/sweep --only never_started"),
         (stalls_here, "stalled", "status.json", "cancel runs/sweep {A}"),
         (stalls_on_a_node, "stalled", "on n1", "cancel runs/sweep {A}"),
