@@ -96,7 +96,7 @@ def _screen(
         evidence = [line for line in explained.evidence if "(sacct)" not in line][:_EVIDENCE]
         typed = [(f"{one.override}   " if one.override else "") + one.text for one in explained.advice]
         change = [*typed[:_ADVICE], *change]
-    head += _wrapped("; ".join([source, *entry.notes]), columns)
+    head += _wrapped("; ".join([source, *(note.partition(": ")[0] for note in entry.notes)]), columns)
     rows = [f"{row} ({look.history.source})" for row in facts["slurm"]]
     evidence += [*facts["queue"], *rows, *facts["progress"], *facts["attempts"][-_LAST_ATTEMPTS:]]
     last = ["", *(_wrapped(step.line(), columns, "") if height else [step.line()])]

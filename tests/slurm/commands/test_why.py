@@ -152,12 +152,13 @@ def test_cause_evidence_and_next_command(
     step = next_words.replace("{A}", A)
     assert found["next"] == (step if step.startswith("ls") else f"python -m slurm {step}")
     assert text.splitlines()[-1].startswith(f"next: {found['next']}   (")
-    for name, value in (("COLUMNS", "80"), ("LINES", "24")):
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    lines = told(capsys, "why", A).splitlines()
-    assert len(lines) < 24
-    assert all(len(line) <= 80 for line in lines if "python -m" not in line), lines
+    monkeypatch.setenv("COLUMNS", "80")
+    for height in (24, 20):
+        monkeypatch.setenv("LINES", str(height))
+        lines = told(capsys, "why", A).splitlines()
+        assert len(lines) < height
+        assert all(len(line) <= 80 for line in lines if "python -m" not in line), lines
 
 
 def test_jobs_that_wait_before_it_are_counted(
