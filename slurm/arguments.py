@@ -129,7 +129,7 @@ def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:
     """
     with suppress(UserError, Unreadable):  # reported when a study or a run is looked for
         path = path_of(given)
-        if run_folders(root_of(runs_dir) / given):
+        if any(is_run_folder(folder) for folder in (root_of(runs_dir) / given).glob("*")):
             return None
         folders = [path.parent, *([_DATASETS] if path.parent == Path() else [])]
         names = [path.name] if path.name.endswith(".npy") else [path.name, f"{path.name}.npy"]

@@ -15,7 +15,7 @@ from experiment_utils.quantities import counted
 from experiment_utils.run_folder import RunFolder
 from slurm.arguments import find_job, find_token_jobs, set_of, study_and_names
 from slurm.records.submissions import LOCAL, named_places, run_folders, typed_study
-from slurm.states import ENDED
+from slurm.states import ENDED, FROM_SLURM
 
 if TYPE_CHECKING:
     from slurm.submit.cancel_jobs import Target
@@ -110,10 +110,12 @@ def _others(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[s
         if entry.state == "unreadable":
             lines.append(f"{entry.name}: {entry.reason}: its owner can end it")
         elif entry.state in ("running", "stalled") and holder is not None and not holder.is_gone():
-            whose = f" of job {holder.job_id} (not running by Slurm)" if holder.job_id else ""
-            lines.append(
-                f"{entry.name}: on {holder.host} process {holder.pid}{whose} runs: kill {holder.pid}"
-            )
+            process = f"{entry.name} is process {holder.pid} on {holder.host}"
+            if entry.job is not None and FROM_SLURM.get(entry.slurm_word) == "running":  # of a user's script
+                lines.append(f"{process}, in job {entry.job}. To end it: scancel {entry.job}")
+            else:
+                whose = f", of job {holder.job_id} (not running by Slurm)" if holder.job_id else ""
+                lines.append(f"{process}{whose}. To end it, there: kill {holder.pid}")
         elif entry.name in runs:
             lines.append(f"{entry.name}: {'it has ended: ' if entry.state in ENDED else ''}{entry.state}")
     return lines

@@ -77,24 +77,24 @@ def watch(given: str | None, interval_s: float = EVERY_S) -> int:
         if not studies:
             raise UserError(f"{root_of()} has no studies: expected STUDY", code="no-study")
         given = str(studies[0])
-    title, look = _source(given, AskSometimes())
+    screen, look = _source(given, AskSometimes())
     if not sys.stdin.isatty() or not can_rewrite(sys.stdout):
         from slurm.commands import status
 
         print("watch needs a terminal: this is the table once", file=sys.stderr)
         return status.run(argparse.Namespace(study=given, state=None, watch=False, json=False))
-    return _watch(WatchScreen(title, given, find_token_jobs(given) is not None), look, interval_s)
+    return _watch(screen, look, interval_s)
 
 
-def _source(given: str, ask: Ask) -> tuple[str, Look]:
-    """Name of a study or a token set, and a function that returns the states of its runs."""
+def _source(given: str, ask: Ask) -> tuple[WatchScreen, Look]:
+    """The screen of a study or a token set, and a function that returns the states of its runs."""
     jobs = find_token_jobs(given)
-    if jobs is not None:
-        from slurm.tokens.task_status import token_run_states  # it loads the pretokenizer
+    if jobs is None:
+        name = study_and_runs(given)[0].resolve().name
+        return WatchScreen(name, given), lambda: run_states(study_and_runs(given)[1], ask=ask)
+    from slurm.tokens.task_status import token_run_states  # it loads the pretokenizer
 
-        return str(set_of(jobs)), lambda: token_run_states(jobs, ask=ask)
-    study, _ = study_and_runs(given)
-    return study.resolve().name, lambda: run_states(study_and_runs(given)[1], ask=ask)
+    return WatchScreen(str(set_of(jobs)), given, is_set=True), lambda: token_run_states(jobs, ask=ask)
 
 
 class AskSometimes:

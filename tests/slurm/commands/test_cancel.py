@@ -21,6 +21,6 @@ def test_runs_that_have_ended_or_are_out_of_reach_are_named(
     study.status("a", "failed", age_s=70, reason="ValueError: no")
     study.outcome("a", environment={"SLURM_JOB_ID": "4242"})
     study.status("b", "running")
-    study.lock("b", "n1", 4711, job="4242")
+    study.lock("b", "n1", 4711, job="4240")
     monkeypatch.setattr("slurm.submit.cancel_jobs.found_under_way", lambda study, runs: [])
     golden.text(told(capsys, "cancel", "sweep", "a", "b", "--yes"))
