@@ -31,9 +31,10 @@ _BAD = (
 COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")
 _ALWAYS = ("run", "state", "step")
 _RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
-_NARROWER = ("attempt", "tokens/s", "memory %", "step %", "code", "job", "ETA", "memory")
-"""Steps that make a table fit a terminal, in order: a column goes, or keeps only its percentage (%)."""
-_LEAST_REASON, _LEAST_RUN = 24, 12
+_LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "ETA", "memory")
+"""Columns that go until a table fits a terminal, in order."""
+_ENOUGH_REASON, _LEAST_REASON, _LEAST_RUN = 40, 24, 12
+"""Characters of a reason for which columns go, of one for which names are cut, and of such a name."""
 _SLOW = 0.7
 """Below this share of the median speed of its peers a run is slow."""
 assert set(_ORDER) == set(STATES)
@@ -102,22 +103,20 @@ def table(
 
 
 def _fit(rows: list[dict[str, str]], shown: list[str], columns: int) -> None:
-    """Remove columns and shorten cells until the rows fit."""
+    """Keep only percentages, remove columns and cut reasons, until the rows fit."""
 
     def room(*without: str) -> int:
         others = [name for name in shown if name not in without]
         return columns - sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in others)
 
-    reason = min(_LEAST_REASON, max(len(row["reason"]) for row in rows))
-    for step in _NARROWER:
-        name, _, is_folded = step.partition(" ")
-        if name not in shown or room("reason") >= reason:
-            continue
-        if not is_folded:
+    longest = max(len(row["reason"]) for row in rows)
+    enough, least = min(_ENOUGH_REASON, longest), min(_LEAST_REASON, longest)
+    for row in rows if room("reason") < enough else ():
+        row |= {name: row[name].rpartition(" ")[2] for name in ("step", "memory") if "%" in row[name]}
+    for name in _LEAST_IMPORTANT:
+        if name in shown and room("reason") < enough:
             shown.remove(name)
-        for row in rows:
-            row[name] = row[name].rpartition(" ")[2] if row[name].endswith("%") else row[name]
-    run = max(_LEAST_RUN, room("run", "reason") - (reason + 2 if reason else 0))
+    run = max(_LEAST_RUN, room("run", "reason") - (least + 2 if least else 0))
     for row in rows:  # the end of a name is its identity
         row["run"] = row["run"] if len(row["run"]) <= run else f"...{row['run'][3 - run :]}"
     left = max(_LEAST_REASON, room("reason"))
