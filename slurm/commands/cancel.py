@@ -87,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     for one in found:
         print(f"{name}: {'would end' if options.dry_run else 'ends'} {_words(one, runs)}")
     if found and not options.dry_run:
-        print("Runs that have begun write a checkpoint first. To resume them: resubmit")
+        what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
+        print(f"{what}. To resume: resubmit")
     for one in kept:
         print(f"{name}: {_words(one, runs)} {one.out_of_reach}")
     others = _others(study, runs, under_way) if tokens is None else []
