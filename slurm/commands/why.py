@@ -117,7 +117,7 @@ def _screen(
         longest = max(sections.values(), key=lambda items: sum(map(len, items)))
         if height is None or used <= height or len(longest) <= 1:
             return screen
-        del longest[0 if longest is sections["Its output"] else -1]
+        del longest[1 if longest is sections["Its output"] else -1]  # the first names the file
 
 
 def _wrapped(line: str, columns: int, indent: str = "  ") -> list[str]:
