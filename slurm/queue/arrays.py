@@ -76,7 +76,7 @@ def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_task
             part = tasks[start : start + most_tasks]
             parallel = first.parallel if first.parallel is not None and first.parallel < len(part) else None
             name = array_name(study, submission_id, number)
-            array = Array(number, name, part, dict(first.options), how, parallel)
+            array = Array(number, name, part, dict(first.options), how, parallel=parallel)
             found.append(ToSend(array, first.setup))
     return found
 

@@ -44,7 +44,7 @@ CHOICES = tuple(state for state in ENDED if state != "done")
 _LIVE = ("queued", "running", "stalled", "blocked", "unreadable")
 _NOT_HERE = {
     "plan": "--dry-run says which runs would be submitted, and submits nothing",
-    "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",
+    "wait": "resubmit does not wait. How they go: python -m slurm watch STUDY",
     "runs_dir": "a run goes on in its own folder",
     "study.name": "a run goes on in its own folder",
 }
