@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import AUTO, Config
@@ -62,7 +63,7 @@ def plan_all(
         make = partial(make_plan, config, cost=shared.cost, **place(config))
         try:
             plan = make(tokenize=tokenize, log=log.info, prepare=shared.prepare)
-            plan = _begun_before(plan, make, shared.prepare) or plan
+            plan = _begun_before(plan, make, shared) or plan
             if tokenize and (plan.state != "done" or config.again):
                 plan.memory.check(refuse=config.memory.refuse)  # the run itself logs the warnings
         except UserError as error:
@@ -80,6 +81,7 @@ class _SharedFacts:
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
+        self._runs: dict[Path, dict[str, list[Path]]] = {}
 
     def prepare(self, dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data | MixedData:
         """`data_loading.prepare_run`, once for each dataset, tokenizer and version of it."""
@@ -99,6 +101,15 @@ class _SharedFacts:
         key = repr((shape, id(data), {**place, "room": room}))
         found: RunCost = self._once(key, partial(run_cost, shape, data, missing, **place))
         return found
+
+    def runs_named(self, study: Path, name: str) -> list[Path]:
+        """Run folders of a study with this name before their identity, the newest status first."""
+        if study not in self._runs:
+            self._runs[study] = defaultdict(list)
+            for status in study.glob("*/status.json"):
+                self._runs[study][f"{status.parent.name.rpartition('-')[0]}-"].append(status)
+        found = self._runs[study].get(name, [])
+        return [status.parent for status in sorted(found, key=lambda path: -path.stat().st_mtime)]
 
     def _once(self, key: str, compute: Callable[[], Any]) -> Any:
         if key not in self._known:
@@ -134,33 +145,30 @@ def _is_setting(path: str) -> bool:
     return not makes_another_run(path)
 
 
-def _begun_before(
-    plan: Plan, make: Callable[..., Plan], prepare: Callable[..., Data | MixedData]
-) -> Plan | None:
+def _begun_before(plan: Plan, make: Callable[..., Plan], shared: _SharedFacts) -> Plan | None:
     """The plan of a run of the same command, not done, that began on an earlier version of its data."""
     if plan.identity is None or plan.folder is None or plan.data is None or plan.state is not None:
         return None
-    begun = plan.folder.parent.glob(f"{glob.escape(run_name(plan.config, ''))}*/status.json")
-    for status in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True):
-        if state_of(status.parent) == "done":
+    for folder in shared.runs_named(plan.folder.parent, run_name(plan.config, "")):
+        if state_of(folder) == "done":
             continue
         try:
-            data = read_run(status.parent).get("data") or {}
+            data = read_run(folder).get("data") or {}
             versions = tuple(data.get("sets") or ())
             is_other = any(data.get(key) != plan.data[key] for key in ("path", "val_path"))
             if is_other or not versions or versions == tuple(plan.data["sets"]):
                 continue
-            earlier = make(tokenize=False, prepare=partial(prepare, versions=versions))
+            earlier = make(tokenize=False, prepare=partial(shared.prepare, versions=versions))
         except (KeyError, UserError):  # damaged, or its data no longer exist
             continue
-        if earlier.folder == status.parent:
+        if earlier.folder == folder:
             tokens = earlier.data["tokens"] if earlier.data else 0
             log.info(
                 "%s has %s; %s is not done and keeps the %s that it began with. For a new run on all of it: "
                 "study.name=NAME",
                 data["path"],
                 "changed" if tokens is None else "grown",
-                earlier.folder.name,
+                folder.name,
                 f"commit {versions[0][:12]}" if tokens is None else f"{format_count(tokens)} tokens",
             )
             return earlier
