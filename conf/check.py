@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -79,11 +80,20 @@ def plain_to_yaml(plain: dict[str, Any]) -> str:
     return text if "\x85" not in text else yaml.safe_dump(plain, sort_keys=False)
 
 
-def to_plain(config: Config) -> dict[str, Any]:
-    """Nested plain values of every key, in the order of the schema; the reverse of `to_config`."""
-    plain = dataclasses.asdict(config)
-    plain["restore"] = {name_of(name): value for name, value in plain["restore"].items()}
-    return plain
+def to_plain(config: Config, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Nested plain values of every key, in the order of the schema; the reverse of `to_config`.
+
+    Args:
+        names: Groups and top keys to include; None: all.
+    """
+    names = [field.name for field in dataclasses.fields(config)] if names is None else names
+    return {name: _plain(getattr(config, name)) for name in names}
+
+
+def _plain(part: Any) -> Any:
+    if not dataclasses.is_dataclass(part):
+        return copy.copy(part)
+    return {name_of(name): value for name, value in dataclasses.asdict(part).items()}  # type: ignore[arg-type]
 
 
 def unknown_key(path: str) -> Problem:
@@ -179,10 +189,7 @@ def _yaml_of(name: str, part: _Same) -> str:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    value = part.value
-    if dataclasses.is_dataclass(value):
-        value = {name_of(key): inner for key, inner in dataclasses.asdict(value).items()}  # type: ignore[arg-type]
-    text = plain_to_yaml({name: value})
+    text = plain_to_yaml({name: _plain(part.value)})
     read, problems = _read(yaml.load(text, Loader=loader), is_saved=True)
     if problems or read[name] != part.value:
         raise AssertionError(f"{name}: {part.text} does not read back as it was written: {text}")
