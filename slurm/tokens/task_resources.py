@@ -45,7 +45,7 @@ class TaskRequest:
     """The site's, changed for token sets."""
     ask: Ask
     workers: int
-    """Processes of a task."""
+    """Threads that tokenize in a task."""
 
     def __str__(self) -> str:
         mem = "memory" if self.ask.mem_bytes is None else format_bytes(self.ask.mem_bytes)
@@ -62,7 +62,7 @@ def read_site(site: str, overrides: Sequence[str]) -> Config:
     from slurm.launch.compose_one import compose
 
     keys = [override.partition("=")[0] for override in overrides]
-    what = "is for runs: a task that tokenizes is on one node, without GPUs. Leave it away"
+    what = "is for runs: a task that tokenizes is on one node, without GPUs. Remove it"
     wrong = [Problem(key, what) for key in keys if key.removeprefix("slurm.") in _FOR_RUNS]
     if wrong:
         raise UserError(*wrong)
@@ -73,7 +73,7 @@ def read_site(site: str, overrides: Sequence[str]) -> Config:
 def request_of(
     config: Config, tokenizer: Tokenizer, engine: str, workers: int | None, cluster: Cluster
 ) -> TaskRequest:
-    """The request of each task. workers: processes as typed; None: by the cores.
+    """The request of each task. workers: threads as typed; None: by the cores.
 
     Raises:
         UserError: no engine has that name.
@@ -84,16 +84,17 @@ def request_of(
     elif workers is None:
         cores = (found.most_cpus for found in cluster.partitions_of(wanted.partition))
         cpus = min([CPUS, *(count for count in cores if count is not None)])
-    processes = (cpus if cpus > 1 else 0) if workers is None else workers
-    mem = most_memory_bytes(tokenizer, engine, processes) if wanted.mem == AUTO else wanted.mem
+    workers = (cpus if cpus > 1 else 0) if workers is None else workers
+    mem = most_memory_bytes(tokenizer, engine, workers) if wanted.mem == AUTO else wanted.mem
     config = replace(config, slurm=replace(wanted, cpus_per_task=cpus, mem=mem))
-    asked = ask(config, None, cluster)
-    how_mem = "the most it can hold" if wanted.mem == AUTO and asked.mem_bytes else asked.how_mem
-    return TaskRequest(config, replace(asked, how_mem=how_mem), processes)
+    found = ask(config, None, cluster)
+    if wanted.mem == AUTO and found.mem_bytes:
+        found = replace(found, how_mem="the most it can hold")
+    return TaskRequest(config, found, workers)
 
 
 def refusals(request: TaskRequest, whole: Inputs, tasks: int, cluster: Cluster) -> list[Problem]:
-    """Everything that the cluster would refuse, as far as it is known."""
+    """Everything that is wrong with the request."""
     wanted = request.config.slurm
     found = [*problems([(request.config, request.ask)], cluster), *missing_setup(wanted)]
     if is_offline(wanted):

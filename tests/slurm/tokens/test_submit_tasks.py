@@ -16,7 +16,6 @@ import pretokenize_dataset
 from experiment_utils import atomic_files
 from slurm.records.submissions import submissions
 from tests.golden_text import Golden
-from tests.slurm.submit.conftest import one_room
 from tests.slurm.tokens.conftest import ASKED, TEXTS, Type, do_task
 
 Told = Callable[..., dict[str, Any]]
@@ -122,8 +121,6 @@ def test_jobs_of_another_text_are_not_mixed(
     golden.text(refusal(type_, capsys, "--document-separator", "=="), numbers=False)
     os.utime(home / TEXTS[1], (1, 1))
     assert TEXTS[1] in refusal(type_, capsys)
-    (home / ".parts.tasks" / "plan.json").unlink()
-    assert "scancel 101" in refusal(type_, capsys, tasks=2)
     assert len(cluster.jobs) == 1
 
 
@@ -155,12 +152,9 @@ def test_a_submitter_that_dies_leaves_no_job_twice_and_none_unknown(
 
 
 def test_a_queue_without_room_is_refused(
-    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    golden: Golden,
-) -> None:  # fmt: skip
-    import slurm.queue.queue_limits
-
-    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", one_room(lambda: 2))
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    cluster.tell("most", "2")
     golden.text(refusal(type_, capsys))
     assert cluster.jobs == []
     do_task(0)
