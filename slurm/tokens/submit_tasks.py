@@ -53,8 +53,6 @@ from slurm.submit.resource_check import try_out
 from slurm.tokens import task_resources
 from slurm.tokens.task_resources import TaskRequest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 @dataclass(frozen=True)
 class TaskOrder:
@@ -102,7 +100,7 @@ def run_on_slurm(
     check_options(how, output)
     settle(files)
     if up_to_date(files, whole, tokenizer, how) is not None:
-        return _print_made(output, given)
+        return _print_made(output, as_json=given.json)
     config = task_resources.read_site(given.slurm, overrides)
     need_slurm(
         "--slurm", f"do the tasks by hand: this command with --block-range 0/{tasks} to {tasks - 1}/{tasks}"
@@ -111,10 +109,8 @@ def run_on_slurm(
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     request = task_resources.request_of(config, tokenizer, how.engine, how.workers, cluster)
-    if wrong := task_resources.refusals(request, whole, tasks, cluster):
+    if wrong := task_resources.refusals(request, whole, cluster):
         raise UserError(*wrong)
-    for line in task_resources.folders_of_this_machine(whole, output, ROOT, cluster):
-        log(f"WARNING: {line}")
     try_out([Asked("the tasks", request.ask.options)], Limits(), after=0)
     command = shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides])
     of_each = [*arguments, "--workers", str(request.workers)]
@@ -131,7 +127,7 @@ def run_on_slurm(
             reconcile(files.jobs)
             order = _with_states(order, tasks)
             if len(order.tasks("done")) == tasks and merge_if_done(output, log) is not None:
-                return _print_made(output, given)
+                return _print_made(output, as_json=given.json)
             if order.tasks("missing"):
                 order = replace(order, submission=_submit(order))
     print(json.dumps(_to_json(order), indent=2) if given.json else "\n".join(_lines(order)))
@@ -215,14 +211,11 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
     return "\n".join([*lines, ""])
 
 
-def _print_made(output: Path, given: argparse.Namespace) -> int:
-    if given.json:
+def _print_made(output: Path, *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"path": str(output), "up_to_date": True, "submitted": [], "jobs": []}, indent=2))
-        return 0
-    print(f"{output}: the set is made and up to date. Nothing was submitted")
-    if given.format:
-        merge = ["python", "pretokenize_dataset.py", "merge", str(output), "--format", given.format]
-        print(f"its exports: {shlex.join(merge)}")
+    else:
+        print(f"{output}: the set is made and up to date. Nothing was submitted")
     return 0
 
 

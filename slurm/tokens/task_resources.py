@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
@@ -25,7 +24,7 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, ask
-from slurm.cluster.reachability import is_offline, local_folders, missing_setup
+from slurm.cluster.reachability import is_offline, missing_setup
 from slurm.cluster.rejections import problems
 
 CPUS = 4
@@ -33,7 +32,7 @@ _OF_A_TASK: dict[str, Any] = {
     "nodes": 1, "tasks_per_node": 1, "gpus_per_node": 0, "gpu_type": None, "pack": 1, "workers": None,
     "by_model": {},
 }  # fmt: skip
-_FOR_RUNS = (*_OF_A_TASK, "gpu_mem", "name", "max_idle_attempts", "require_clean")
+_FOR_RUNS = (*_OF_A_TASK, "confirm", "gpu_mem", "name", "max_idle_attempts", "require_clean")
 """Keys of `slurm` that are for runs only."""
 
 
@@ -93,7 +92,7 @@ def request_of(
     return TaskRequest(config, found, workers)
 
 
-def refusals(request: TaskRequest, whole: Inputs, tasks: int, cluster: Cluster) -> list[Problem]:
+def refusals(request: TaskRequest, whole: Inputs, cluster: Cluster) -> list[Problem]:
     """Everything that is wrong with the request."""
     wanted = request.config.slurm
     found = [*problems([(request.config, request.ask)], cluster), *missing_setup(wanted)]
@@ -101,16 +100,4 @@ def refusals(request: TaskRequest, whole: Inputs, tasks: int, cluster: Cluster) 
         what = "is read from the hub, and the nodes have no internet. Tokenize it without --slurm"
         hub = [part.what for part in whole.parts if isinstance(unwrapped(part), HubDataset)]
         found += [Problem("slurm.offline", f"{name} {what}") for name in hub]
-    if tasks > wanted.confirm:
-        what = f"{tasks:,} tasks; more than {wanted.confirm:,} need slurm.confirm={tasks}"
-        found.append(Problem("slurm.confirm", what))
     return found
-
-
-def folders_of_this_machine(whole: Inputs, output: Path, code: Path, cluster: Cluster) -> list[str]:
-    """Warnings about folders that nodes most likely do not see."""
-    states = [state[0] for state in whole.state() if isinstance(state, list | tuple) and state]
-    texts = [("the text", Path(path).parent) for path in states if str(path).startswith("/")]
-    return local_folders(
-        dict.fromkeys([("the code", code), ("the set", output.absolute().parent), *texts]), cluster
-    )

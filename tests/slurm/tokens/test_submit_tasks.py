@@ -196,7 +196,7 @@ def test_the_plan_shows_what_would_be_sent(
         (["--max-documents", "3"], "--max-documents"),
         (["slurm.gpus_per_node=1"], "slurm.gpus_per_node"),
         (["slurm.memm=1GB"], "slurm.memm"),
-        (["slurm.confirm=2"], "slurm.confirm=3"),
+        (["slurm.confirm=2"], "slurm.confirm"),
     ],
 )
 def test_what_cannot_go_along_is_one_message(
