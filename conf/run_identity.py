@@ -99,7 +99,7 @@ def _hashed(node: Any, path: str) -> Any:
 
 
 @cache
-def _fields_of_identity(section: type, path: str) -> list[tuple[Field[Any], str, str]]:
+def _fields_of_identity(section: Any, path: str) -> list[tuple[Field[Any], str, str]]:
     """Field, name and config path of each key of a section that is in the identity."""
     found = [(key, name_of(key.name)) for key in fields(section)]
     paths = [(key, name, f"{path}.{name}" if path else name) for key, name in found]

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 FREE_RATES = ("lr", "weight_decay", "beta1", "beta2")
 """Keys of the optimizer that change neither memory nor cost."""
 REFUSED_HERE = "It would be refused here"
-"""What a need begins with that nothing meets before the run is started: the run itself is to be another."""
+"""Beginning of a need that nothing can meet: the run itself must be another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +81,20 @@ class RunCost:
     text: str | None
     """The text that is not tokenized yet."""
     needs: tuple[str, ...]
-    """What must be done before it can start, as sentences."""
+    """Steps to take before it can start, as sentences."""
     memory: MemoryPlan = field(compare=False)
-    """What it needs and what is free, of this moment."""
+    """Memory that it needs, and that is free at this moment."""
     milestones: tuple[int, ...] = ()
     """Steps whose checkpoints are kept for good."""
     smaller_vocabulary: SmallerVocabulary | None = None
-    """What a smaller vocabulary would save, if most of a step is the head."""
+    """Savings of a smaller vocabulary, if most of a step is the head."""
     together: int = field(default=1, compare=False)
     """Runs of an ensemble that are one program with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(RunCost):
-    """What a run will do."""
+    """Plan of one run: its cost, its configuration and its folder."""
 
     config: Config
     """Resolved."""

@@ -7,9 +7,11 @@ not run again. So a search that was killed continues when its command is typed a
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.overrides import Value
 from experiment_utils.quantities import counted
 from slurm.launch.hydra_task import RequestedRuns, RunFailed
 from slurm.search.rungs import best_first, kept
@@ -30,7 +32,7 @@ def search(runs: RequestedRuns, launcher: Any) -> list[list[JobReturn]]:
     """
     asked = read_search(runs.request)
     returned: list[list[JobReturn]] = []
-    candidates = [(values, None) for values in asked.candidates]
+    candidates: list[tuple[Mapping[str, Value], str | None]] = [(values, None) for values in asked.candidates]
     for rung, after in zip(asked.rungs, [*asked.rungs[1:], None], strict=True):
         name = f"rung {rung.number} of {len(asked.rungs)}"
         log.info("%s: %s", name, counted(len(candidates), "run"))

@@ -63,13 +63,13 @@ class TaskOrder:
     most_tasks: int
     """Tasks that an array can have."""
     arguments: list[str]
-    """Of each task's command, without --block-range."""
+    """Arguments of each task's command, without --block-range."""
     command: str
-    """As typed."""
+    """The command as typed."""
     states: Mapping[str, str] = field(default_factory=dict)
     """Folder name of each task to `done`, `queued`, `running` or `missing`, before this command."""
     submission: Submission | None = None
-    """What this command submitted."""
+    """Submission of this command."""
 
     def tasks(self, *states: str) -> list[str]:
         """Names of the tasks in one of these states."""
