@@ -84,7 +84,8 @@ def _hashed(node: Any, path: str) -> Any:
     if not is_dataclass(node):
         return node
     kept = {}
-    for key, name, key_path in _fields_of_identity(type(node), path):
+    section: Any = type(node)
+    for key, name, key_path in _fields_of_identity(section, path):
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
         if as_before is not MISSING and value == as_before:

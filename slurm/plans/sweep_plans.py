@@ -238,37 +238,39 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
 
     Slots are taken in any order, so the runs that need most can be in parallel, and on one GPU.
     """
-    to_run = (plan for plan in plans if plan.state != "done" or plan.config.again)
-    waiting = {plan.folder or id(plan): plan for plan in to_run}.values()
+    waiting = [plan for plan in _different(plans) if plan.state != "done" or plan.config.again]
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None
     on_host = sorted((memory.estimate.host_bytes for memory in refused), reverse=True)
     on_gpu = sorted((memory.estimate.gpu_bytes for memory in refused), reverse=True)
-    free, count = refused[0].room.free_bytes, len({gpu.name for gpu in gpus})
     gpu_free = min((gpu.free_bytes for gpu in gpus if gpu.free_bytes is not None), default=None)
 
-    def excess(runs: int) -> tuple[int, int, str] | None:
-        """Needed and free bytes, and where, if they do not fit."""
-        sharing = -(-min(runs, len(waiting)) // max(1, count))
-        if free is not None and sum(on_host[:runs]) > free:
-            return sum(on_host[:runs]), free, ""
-        if gpu_free is not None and sum(on_gpu[:sharing]) > gpu_free:
-            on = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
-            return sum(on_gpu[:sharing]), gpu_free, on
+    def excess(runs: int) -> str | None:
+        """Needed and free memory, if these runs do not fit."""
+        sharing = -(-min(runs, len(waiting)) // max(1, len({gpu.name for gpu in gpus})))
+        whose = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
+        needs = ((sum(on_host[:runs]), refused[0].room.free_bytes, ""),
+                 (sum(on_gpu[:sharing]), gpu_free, whose))  # fmt: skip
+        for needed, free, where in needs:
+            if free is not None and needed > free:
+                return f"{format_bytes(needed)}{where}, {format_bytes(free)} are free"
         return None
 
     if (too_much := excess(jobs)) is None:
         return None
-    needed, available, where = too_much
     fitting = max((runs for runs in range(1, jobs) if excess(runs) is None), default=1)
     return Problem(
         "hydra.launcher.jobs",
-        f"{jobs} in parallel need {format_bytes(needed)}{where}, {format_bytes(available)} are free. "
-        f"What fits: hydra.launcher.jobs={fitting}. To start all {jobs} without this check: "
-        "memory.refuse=false",
+        f"{jobs} in parallel need {too_much}. What fits: hydra.launcher.jobs={fitting}. To start all {jobs} "
+        "without this check: memory.refuse=false",
         code="too-many-jobs",
     )
+
+
+def _different(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans, each run once."""
+    return list({plan.folder or id(plan): plan for plan in plans}.values())
 
 
 def render_plans(plans: Sequence[Plan]) -> str:
@@ -296,7 +298,7 @@ def render_plans(plans: Sequence[Plan]) -> str:
 
 def _total(plans: Sequence[Plan]) -> str:
     """Runs, tokens and FLOPs of all of them, each run counted once."""
-    different = list({plan.folder or id(plan): plan for plan in plans}.values())
+    different = _different(plans)
     tokens = sum(plan.budget.tokens for plan in different)
     flops = sum(plan.total_flops for plan in different)
     done = sum(plan.state == "done" for plan in different)
