@@ -118,25 +118,19 @@ def _read(plain: Mapping[Any, Any], is_saved: bool) -> tuple[dict[str, Any], lis
     """The fields of `Config`, as far as they are given and right, and what is wrong with the others."""
     fields: dict[str, Any] = {}
     problems: list[Problem] = []
-    for name in groups():
-        if not isinstance(plain.get(name), Mapping):
-            fields[name], _ = _read_group(name, _Same("{}", {}), is_saved)
-    for name, value in plain.items():
-        if name in groups() and isinstance(value, Mapping):
-            fields[name], found = _read_group(name, _Same(repr(value), value), is_saved)
-            problems += found
-        elif name in groups():
-            if value is not None:
+    for name, value in {**plain, **{group: plain.get(group) for group in groups()}}.items():
+        if name in groups():
+            if value is not None and not isinstance(value, Mapping):
                 problems.append(Problem(name, f"expected the keys of the group {name}, got {value!r}"))
+            given = value if isinstance(value, Mapping) else {}
+            fields[name], found = _read_group(name, _Same(repr(given), given), is_saved)
         elif str(name) in keys() and "." in str(name):
             group, _, key = str(name).partition(".")
-            problems.append(
-                Problem(str(name), f"expected the group with its keys below: {group}: {{{key}: VALUE}}")
-            )
+            found = [Problem(str(name), f"expected the group with its keys below: {group}: {{{key}: VALUE}}")]
         else:
             converted, found = _convert(str(name), value)
             fields |= converted
-            problems += found
+        problems += found
     return fields, problems
 
 

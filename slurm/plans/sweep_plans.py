@@ -162,14 +162,11 @@ def _begun_before(plan: Plan, make: Callable[..., Plan], shared: _SharedFacts) -
         except (KeyError, UserError):  # damaged, or its data no longer exist
             continue
         if earlier.folder == folder:
-            tokens = earlier.data["tokens"] if earlier.data else 0
             log.info(
-                "%s has %s; %s is not done and keeps the %s that it began with. For a new run on all of it: "
-                "study.name=NAME",
+                "%s has changed; %s is not done and keeps the version that it began with. For a new run on "
+                "the present one: study.name=NAME",
                 data["path"],
-                "changed" if tokens is None else "grown",
                 folder.name,
-                f"commit {versions[0][:12]}" if tokens is None else f"{format_count(tokens)} tokens",
             )
             return earlier
     return None

@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,12 +227,11 @@ def _print_plan(order: TaskOrder, *, as_json: bool) -> int:
         cwd=str(Path.cwd()), command=order.command, arrays=[], snapshot="SNAPSHOT",
     )  # fmt: skip
     texts = [script(submission, one, order) for one in _arrays(order, submission.id)]
-    missing = order.tasks("missing")
     if as_json:
-        facts = {**_to_json(order), "to_submit": missing, "scripts": texts}
+        facts = {**_to_json(order), "to_submit": order.tasks("missing"), "scripts": texts}
         print(json.dumps({"slurm": facts}, indent=2))
     else:
-        print(f"{order.files.tokens}: {_counts(order)}; {counted(len(missing), 'task')} to submit")
+        print(f"{order.files.tokens}: {_counts(order)}")
         print(f"each requests {order.request}", *texts, sep="\n")
         print("tokens, time and memory: the same command without --slurm and --tasks")
     return 0
@@ -278,8 +278,7 @@ def _lines(order: TaskOrder) -> Iterator[str]:
 
 def _counts(order: TaskOrder) -> str:
     """`3 of 16 tasks done, 11 queued, 2 running`."""
-    waiting = order.tasks("queued", *(["missing"] if order.submission else []))
-    found = ((len(waiting), "queued"), (len(order.tasks("running")), "running"))
-    counts = [f"{count:,} {word}" for count, word in found if count]
-    done = f"{len(order.tasks('done')):,} of {counted(len(order.states), 'task')} done"
-    return ", ".join([done, *counts])
+    missing = "queued" if order.submission else "to submit"
+    words = Counter(missing if state == "missing" else state for state in order.states.values())
+    done = f"{words.pop('done', 0):,} of {counted(len(order.states), 'task')} done"
+    return ", ".join([done, *(f"{count:,} {word}" for word, count in sorted(words.items()))])
