@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.check import to_plain
 from conf.compose import Composer
 from conf.request import Request, read_run
 from conf.rules import Rule
@@ -59,16 +58,16 @@ class RequestedRuns:
         return self._checked[overrides]
 
 
-def job_return(
-    overrides: Sequence[str], config: Config, folder: Path, value: float | RunFailed | None
-) -> JobReturn:
-    """A run's result as Hydra has it. value: its validation loss; None: it was submitted and goes on."""
+def job_return(overrides: Sequence[str], folder: Path, value: float | RunFailed | None) -> JobReturn:
+    """A run's result for Hydra's sweepers, which read no more of it.
+
+    Args:
+        value: Its validation loss; None: it was submitted and has not ended.
+    """
     from hydra.core.utils import JobReturn, JobStatus
-    from omegaconf import OmegaConf
 
     return JobReturn(
         overrides=list(overrides),
-        cfg=OmegaConf.create(to_plain(config)),
         working_dir=str(folder),
         task_name="experiments",
         status=JobStatus.FAILED if isinstance(value, RunFailed) else JobStatus.COMPLETED,

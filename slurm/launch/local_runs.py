@@ -124,8 +124,8 @@ class LocalRuns(RequestedRuns):
                 log.info("%s", idle)
         self._run_all(units, jobs)
         return [
-            job_return(overrides, config, members[0], self._value(members))
-            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
+            job_return(overrides, members[0], self._value(members))
+            for overrides, members in zip(job_overrides, of_job, strict=True)
         ]
 
     def __call__(self, composed: Any) -> float:

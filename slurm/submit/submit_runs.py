@@ -98,8 +98,8 @@ class SubmittedRuns(RequestedRuns):
             except WaitInterrupted as stopped:
                 raise WaitInterrupted(" ".join([*self._ends_with_the_command(), str(stopped)])) from stopped
         return [
-            job_return(overrides, config, members[0], self._value(members))
-            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
+            job_return(overrides, members[0], self._value(members))
+            for overrides, members in zip(job_overrides, of_job, strict=True)
         ]
 
     def send_the_end(self) -> None:
