@@ -85,6 +85,7 @@ def _log_start(units: Sequence[Sequence[Path]], jobs: int) -> None:
     if count > len(units):
         how = "as one program" if len(units) == 1 else f"as {len(units)} programs, {how}"
     if units:
-        log.info("%s runs in %s, %s", count, units[0][0].parent, how)
+        studies = dict.fromkeys(str(unit[0].parent) for unit in units)
+        log.info("%s runs in %s, %s", count, ", ".join(studies), how)
         if (idle := idle_gpus(min(jobs, len(units)))) is not None:
             log.info("%s", idle)
