@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from conf import Config
 from slurm.launch.outcome import Outcome, outcome_of
@@ -62,7 +63,7 @@ def work_through(
         for submission in submissions:
             beat(submission)
 
-    waiting, running = [*units], {}
+    waiting, running = [*units], dict[int, tuple[Sequence[Path], list[dict[str, Any]]]]()
     slots = min(jobs, max(1, len(units)))
     live()
     with Heartbeat(beat_s=BEAT_S, also=live), Children(slots, gpus=gpu_slots(slots)) as children:

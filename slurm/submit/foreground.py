@@ -54,13 +54,13 @@ def run_in_foreground(
         if times > 1:
             log.info("%s is asked for %s times: it runs once", folder.name, times)
     wanted = {plan.folder: plan for plan in plans if plan.folder not in runs.outcomes}
-    for folder, plan in list(wanted.items()):
+    for plan in list(wanted.values()):
         try:
-            if folder is not None and not plan.config.again:
-                check_code(folder, plan.config.code, quiet=True)
+            if plan.folder is not None and not plan.config.again:
+                check_code(plan.folder, plan.config.code, quiet=True)
         except CodeChanged as refused:
             runs.note(Outcome(refused.folder, 2, "failed", None, str(refused), 0.0))
-            del wanted[folder]
+            del wanted[refused.folder]
     submitted = submit(list(wanted.values()))
     for one in submitted:
         for outcome in outcomes_of(one.study, list(one.left)):
@@ -71,7 +71,7 @@ def run_in_foreground(
             units.append(unit)
             sent.difference_update(unit)
     jobs = runs.request.launcher.jobs
-    if len(programs) > 1 or any(len(unit) > 1 for unit in units):
+    if sum(map(len, units)) > 1:
         _log_start(units, jobs)
     submissions = [one.submission for one in submitted if one.submission is not None]
     stopped = work_through(units, jobs, submissions, quiet=runs.quiet or jobs > 1, note=runs.note)
@@ -84,8 +84,7 @@ def _log_start(units: Sequence[Sequence[Path]], jobs: int) -> None:
     how = f"{jobs} side by side" if jobs > 1 else "one after another"
     if count > len(units):
         how = "as one program" if len(units) == 1 else f"as {len(units)} programs, {how}"
-    if units:
-        studies = dict.fromkeys(str(unit[0].parent) for unit in units)
-        log.info("%s runs in %s, %s", count, ", ".join(studies), how)
-        if (idle := idle_gpus(min(jobs, len(units)))) is not None:
-            log.info("%s", idle)
+    studies = dict.fromkeys(str(unit[0].parent) for unit in units)
+    log.info("%s runs in %s, %s", count, ", ".join(studies), how)
+    if (idle := idle_gpus(min(jobs, len(units)))) is not None:
+        log.info("%s", idle)

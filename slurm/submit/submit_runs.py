@@ -284,8 +284,9 @@ def check_and_plan(
     if not on_slurm:
         slots = gpu_slots(min(launcher.jobs, len(configs)))
         with planned_with(slots):
-            place = {"place": programs.place()} if launcher.submits else {}
-            plans = plan_all(configs, tokenize=True, **place)
+            # in the foreground an ensemble is planned as its runs, and chooses how many go together
+            place = (programs if launcher.submits else Programs([])).place()
+            plans = plan_all(configs, tokenize=True, place=place)
         check_side_by_side(plans, launcher.jobs, slots)
         return plans, None
     need_slurm()

@@ -224,7 +224,8 @@ class Descent(Sweeper):
             except Exception as error:
                 losses[rate] = type(error).__name__
         best = min((r for r in losses if isinstance(losses[r], float)), key=losses.get)
-        second = self.launcher.launch([[*fixed, f"optimizer.lr={best / 2}"]], initial_job_idx=len(first))
+        rates = [best / 2, self.rates[-1]]
+        second = self.launcher.launch([[*fixed, f"optimizer.lr={r}"] for r in rates], initial_job_idx=3)
         open("losses.txt", "w").write(repr((losses, second[0].return_value)))
 '''
 
@@ -252,7 +253,7 @@ def foreign_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.mark.parametrize("notes", ["", pytest.param("cliff", marks=pytest.mark.slow)])
 def test_results_reach_another_sweeper(foreign_sweeper: Path, sweep: Sweep, place: Path, notes: str) -> None:
-    """A run that failed is an exception to it."""
+    """A run that failed is an exception to it, and is not run again."""
     asked = ("hydra/sweeper=descent", "optimizer.lr=interval(1e-3,1)", f"notes='{notes}'")
     runs = sweep(*asked, config_dir=foreign_sweeper)
     losses, last = eval((place / "losses.txt").read_text())
@@ -260,6 +261,7 @@ def test_results_reach_another_sweeper(foreign_sweeper: Path, sweep: Sweep, plac
     assert last == 2.125
     assert sorted(states(runs)) == ["done"] * 3 + ["failed" if notes else "done"]
     assert runs.request.is_open
+    assert events(place).count("0 begins") == 4
 
 
 def test_what_another_sweeper_asks_for_is_checked(foreign_sweeper: Path, sweep: Sweep, place: Path) -> None:
