@@ -240,7 +240,7 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
         from analysis.summary import render_sweep
 
         known = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
-        _print(render_sweep(runs.folders, told=known if request.launcher.submits else {}))
+        _print(render_sweep(runs.folders, known=known if request.launcher.submits else {}))
     elif request.launcher.submits:
         _print("\n".join(render(runs.submitted)))
     _print_earlier_code(runs.folders, arguments, request)

@@ -36,11 +36,12 @@ class Outcome:
     reason: str | None
     """Why it is not done."""
     seconds: float
-    """Time that its process ran."""
+    """Time that its process ran; 0 if it was not started."""
 
     def __str__(self) -> str:
         result = f"val {self.val_loss:.4f}" if self.val_loss is not None else self.reason
-        return f"{self.state} {self.folder.name}  {result}  {format_duration(self.seconds)}"
+        ran = f"  {format_duration(self.seconds)}" if self.seconds else ""
+        return f"{self.state} {self.folder.name}  {result}{ran}"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}
