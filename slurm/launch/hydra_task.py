@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config
-from conf.check import to_plain
 from conf.compose import Composer
 from conf.request import Request, read_run
 from conf.rules import Rule
@@ -91,12 +90,11 @@ class RequestedRuns:
         return self._checked[overrides]
 
     def _result(self, overrides: Sequence[str], folders: Sequence[Path]) -> JobReturn:
-        """Hydra's result: the final validation loss, the mean of them for an ensemble.
+        """Hydra's result, of which sweepers read the final validation loss, the mean for an ensemble.
 
         None: a run was submitted and has not been waited for. RunFailed: a run is not done.
         """
         from hydra.core.utils import JobReturn, JobStatus
-        from omegaconf import OmegaConf
 
         outcomes = [self.outcomes.get(folder) for folder in folders]
         ended = [outcome for outcome in outcomes if outcome is not None]
@@ -108,7 +106,6 @@ class RequestedRuns:
             value = sum(outcome.val_loss or 0.0 for outcome in ended) / len(ended)
         return JobReturn(
             overrides=list(overrides),
-            cfg=OmegaConf.create(to_plain(self._config(tuple(overrides)))),
             working_dir=str(folders[0]),
             task_name="experiments",
             status=JobStatus.FAILED if failed is not None else JobStatus.COMPLETED,

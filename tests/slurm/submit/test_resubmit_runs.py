@@ -568,7 +568,9 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     has_room(0)
     assert type_("-m", "seed=0,1,2") == type_("-m", "seed=0,1,2") == 1
     assert len(list(submissions(place / "runs" / "default"))) == 1, "there was nothing new to tell"
-    in_foreground([place / "runs" / "default" / "tried"], "another, in the foreground")
+    tried = place / "runs" / "default" / "tried"
+    in_foreground([tried], "another, in the foreground")
+    shutil.rmtree(tried)
     has_room(1)
     assert command("resubmit", "default") == 1
     late = [entry for entry in study_states(place / "runs" / "default") if entry.job is None]
