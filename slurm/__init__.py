@@ -14,9 +14,9 @@
 
 How a run starts:
 
-    experiments.py --one run--> launch.local_runs.run_one --> core.py RUN_FOLDER
-                   --sweep----> submit.sweep --Hydra--> launch.local_runs.LocalRuns --> core.py ...
-                   --submit---> submit.sweep --Hydra--> submit.submit_runs --> sbatch
+    experiments.py --one run--> launch.work_through.run_one --> core.py RUN_FOLDER
+                   --sweep----> submit.sweep --Hydra--> submit.submit_runs --> sbatch
+                   submit.foreground, or submit.local_process --> launch.work_through --> core.py ...
     a job of Slurm ------------> queue.job_entry --> in_job --> core.py RUN_FOLDER
 
     pretokenize_dataset.py --slurm--> tokens.submit_tasks --> sbatch

@@ -121,6 +121,8 @@ class Submission:
     output: str | None = None
     earlier: list[str] = field(default_factory=list)
     home: str | None = None
+    job: str | None = None
+    """Slurm job that the process is in which works through a submission of this machine."""
 
     @property
     def is_copied(self) -> bool:

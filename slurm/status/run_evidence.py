@@ -104,9 +104,9 @@ class RunEvidence:
 
     @property
     def job(self) -> str | None:
-        """The job of its newest submission, as Slurm writes it; None of a run of this machine."""
+        """The job of its newest submission, as Slurm writes it; None of a run of this machine in no job."""
         if self.submission is not None and self.submission.launcher != SLURM:
-            return None
+            return self.submission.job
         if self.array is not None and self.place is not None:
             return self.array.job_of(self.place.task)
         return self.own_job
@@ -125,9 +125,9 @@ class RunEvidence:
     @cached_property
     def stamp(self) -> Stamp | None:
         """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
-        if self.submission is not None and self.submission.launcher == LOCAL:
-            return None
         found = stamp_of_variables(self.job_ids)
+        if self.submission is not None and self.submission.launcher == LOCAL:
+            return found if found is not None and found.job == self.submission.job else None
         if found is not None:
             return found
         of_attempt = [

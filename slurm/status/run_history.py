@@ -173,7 +173,7 @@ class RunHistory:
         how = "each" if array is None else array.how
         if how != "each" and note and note.get("end") is None and seconds(note.get("started_s")):
             return seconds(note.get("started_s"))
-        return None if how == "workers" else self.last.began_s
+        return None if array is not None and array.takes_any else self.last.began_s
 
     @property
     def had_turn(self) -> bool:

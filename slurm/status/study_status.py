@@ -204,7 +204,7 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
     job = _job_of(evidence, answers)
     queue = answers.row(job) if job else None
     accounting = answers.starts(job) if job else ()
-    if array is not None and not _is_renamed(queue, array):
+    if array is not None and _is_slurm(evidence) and not _is_renamed(queue, array):
         name = array.name  # a cluster that is set up again counts jobs from 1 again
         queue = queue if queue is None or queue.name in ("", name) else None
         accounting = tuple(start for start in accounting if start.row.name in ("", name))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
+from slurm.cluster.current_job import Job
 from slurm.launch.run_lock import LOCK, remove_lock_of_the_dead
 from slurm.queue.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.queue.queue_limits import Limits, Queue, queues_of_study
@@ -285,6 +286,7 @@ def _intend(
     """The first phase; returns what is to be sent now. late: for these there is no room yet."""
     now_s = time.time()
     name = submission_id(now_s)
+    job = Job.of() if order.launcher == LOCAL else None
     waiting: list[ToSend] = []
     if order.launcher == SLURM:
         to_send = [
@@ -303,7 +305,7 @@ def _intend(
             waiting.append(ToSend(array, one.setup))
     else:
         tasks = together_of({one.run: one.ensemble for one in asked})
-        how = "ensemble" if any(one.ensemble for one in asked) else "each"
+        how = "ensemble" if any(one.ensemble for one in asked) else "each" if job is None else "shared"
         array = Array(0, array_name(study, name, 0), tasks, how=how, parallel=order.jobs)
         to_send = [ToSend(array, ())]
     submission = intend(
@@ -315,6 +317,7 @@ def _intend(
         command=order.command,
         snapshot=order.snapshot,
         earlier=list(order.earlier),
+        job=None if job is None else job.id,
         **order.at_its_end(late),
     )
     return submission, to_send

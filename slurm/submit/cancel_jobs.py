@@ -59,7 +59,9 @@ class Target:
             return None
         host, pid, _ = process_of(self.array.job_id)
         if host != socket.gethostname():
-            return f"is on {host}: the same command there ends it"
+            job = self.submission.job
+            by_job = f", or scancel {job}, the job that it is in" if job is not None else ""
+            return f"is on {host}: the same command there ends it{by_job}"
         with suppress(ProcessLookupError):
             try:
                 os.kill(pid, 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import seconds
+from slurm.cluster.current_job import has_ended
 from slurm.queue.slurm_client import NoAnswer, ask
 from slurm.records.start_records import is_over_in, read_starts
 from slurm.records.submissions import (
@@ -191,7 +192,10 @@ def is_alive(submission: Submission, array: Array) -> bool:
     """Whether the local launcher's process is there. Of another host: until it is missed."""
     if array.job_id is None:
         return False
-    return launcher_lives(submission, array, time.time()) is not False
+    lives = launcher_lives(submission, array, time.time())
+    if lives is None and submission.job is not None:
+        return has_ended(submission.job) is not True
+    return lives is not False
 
 
 def _had_its_turn(run: Path, submission: Submission) -> bool:

@@ -19,8 +19,10 @@ from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
 from conf.run_identity import is_in_identity
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.json_values import mapping
 from experiment_utils.quantities import format_limit, parse_duration, parse_size
 from slurm.cluster.resources import share_bytes, task_bytes
+from slurm.records.stamps import stamp_of_variables
 from slurm.records.submissions import (
     LOCAL,
     SLURM,
@@ -193,9 +195,9 @@ def _launcher_of(run: Found, is_on_slurm: bool) -> str:
     also where the study's newest run was tried in front of somebody. is_on_slurm: others of the study are.
     """
     if run.last is not None:
-        return run.last[0].launcher
-    if (run.folder / "run.json").exists():
-        return LOCAL  # it has begun in front of somebody
+        return SLURM if run.last[0].job is not None else run.last[0].launcher
+    if (run.folder / "run.json").exists():  # it has begun in the foreground
+        return LOCAL if stamp_of_variables(mapping(read_status(run.folder).get("job_ids"))) is None else SLURM
     if is_on_slurm:
         return SLURM
     what = (

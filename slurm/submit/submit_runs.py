@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from conf import Config
 from conf.compose import Composer
 from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
-from experiment_utils.errors import Problem, UserError
+from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reachability import warnings_of
 from slurm.launch.code_snapshot import MANIFEST, take, while_submitting
-from slurm.launch.hydra_task import RequestedRuns, RunFailed, job_return
+from slurm.launch.hydra_task import RequestedRuns
 from slurm.launch.outcome import Outcome
 from slurm.plans.ensembles import Programs
 from slurm.plans.gpu_slots import gpu_slots, planned_with
@@ -29,6 +29,7 @@ from slurm.queue.slurm_client import NoAnswer, need_slurm
 from slurm.records.submissions import LOCAL, SLURM, Submission, submissions, typed_study
 from slurm.records.submitter_liveness import this_process
 from slurm.submit.batch import Order, Submitted, send_the_end, submit, was_cancelled
+from slurm.submit.foreground import run_in_foreground
 from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.request_checks import check_clean, check_request
@@ -59,11 +60,8 @@ class SubmittedRuns(RequestedRuns):
         quiet: bool = False,
         command: str = "",
     ) -> None:
-        super().__init__(request, composer, rules, quiet=quiet)
+        super().__init__(request, composer, rules, quiet=quiet, command=command)
         self.submitted: list[Submitted] = []
-        self.folders: list[Path] = []
-        self.outcomes: dict[Path, Outcome] = {}
-        self._command = command
         self._copies: dict[str, Path] = {}
         self._at_the_end: tuple[str | None, str | None] = None, None  # then, notify: of a search
         self._no_room: dict[Path, int] = {}  # of each study, how many runs wait to be submitted
@@ -85,10 +83,14 @@ class SubmittedRuns(RequestedRuns):
             plans = [_without_an_end(plan) for plan in plans]
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
-        submitted = self._submit(plans, cluster, ensembles)
-        self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
+        submit_these = partial(self._submit, cluster=cluster, ensembles=ensembles)
+        if not launcher.submits:
+            run_in_foreground(self, plans, of_job, submit_these)
+            return [self._result(*one) for one in zip(job_overrides, of_job, strict=True)]
+        submitted = submit_these(plans)
+        self.submitted += submitted
         if configs[0].wait:
             for line in render(submitted, waiting=True):
                 log.info("%s", line)
@@ -97,10 +99,7 @@ class SubmittedRuns(RequestedRuns):
                 self._wait(submitted, {plan.folder: plan for plan in plans}, cluster, ensembles)
             except WaitInterrupted as stopped:
                 raise WaitInterrupted(" ".join([*self._ends_with_the_command(), str(stopped)])) from stopped
-        return [
-            job_return(overrides, members[0], self._value(members))
-            for overrides, members in zip(job_overrides, of_job, strict=True)
-        ]
+        return [self._result(*one) for one in zip(job_overrides, of_job, strict=True)]
 
     def send_the_end(self) -> None:
         """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once. What
@@ -110,7 +109,7 @@ class SubmittedRuns(RequestedRuns):
         if then is None and notify is None:
             return
         for study in dict.fromkeys(one.study for one in self.submitted):
-            made = [one.id for one in submissions(study) if one.command == self._command and _is_sent(one)]
+            made = [one.id for one in submissions(study) if one.command == self.command and _is_sent(one)]
             if made:
                 send_the_end(study, made, then, notify)
 
@@ -123,11 +122,7 @@ class SubmittedRuns(RequestedRuns):
     ) -> list[Submitted]:
         """earlier: as of `Order`."""
         launcher = self.request.launcher
-        return submit_plans(plans, cluster, launcher, self._command, ensembles, self._copies, earlier)
-
-    def __call__(self, composed: Any) -> None:
-        """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
-        raise UserError(Problem("hydra/launcher", "this launcher runs nothing that can be submitted"))
+        return submit_plans(plans, cluster, launcher, self.command, ensembles, self._copies, earlier)
 
     def _wait(
         self,
@@ -223,18 +218,6 @@ class SubmittedRuns(RequestedRuns):
         if self.request.halves:
             yield "The search stops with these: type the same command again, and it goes on."
 
-    def _value(self, folders: Sequence[Path]) -> float | RunFailed | None:
-        """Of an ensemble the mean of its runs'."""
-        losses = []
-        for folder in folders:
-            outcome = self.outcomes.get(folder)
-            if outcome is None:
-                return None
-            if outcome.val_loss is None:
-                return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
-            losses.append(outcome.val_loss)
-        return sum(losses) / len(losses)
-
 
 def _is_sent(submission: Submission) -> bool:
     return any(array.is_sent for array in submission.arrays)
@@ -293,13 +276,17 @@ def check_and_plan(
         UserError: everything that is wrong.
     """
     on_slurm, programs = launcher.target == SLURM_LAUNCHER, programs or Programs(configs)
-    wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
+    wrong = []
+    if launcher.submits:
+        wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
     if not on_slurm:
         slots = gpu_slots(min(launcher.jobs, len(configs)))
         with planned_with(slots):
-            plans = plan_all(configs, tokenize=True, place=programs.place())
+            # in the foreground an ensemble is planned as its runs, and chooses how many go together
+            place = (programs if launcher.submits else Programs([])).place()
+            plans = plan_all(configs, tokenize=True, place=place)
         check_side_by_side(plans, launcher.jobs, slots)
         return plans, None
     need_slurm()
@@ -349,7 +336,9 @@ def submit_plans(
             order = Order(
                 launcher=LOCAL if cluster is None else SLURM,
                 command=command,
-                snapshot=_snapshot(config.runs_dir, {} if copies is None else copies),
+                snapshot=_snapshot(config.runs_dir, {} if copies is None else copies)
+                if launcher.submits
+                else None,
                 asked=asked,
                 limits=limits,
                 jobs=launcher.jobs,

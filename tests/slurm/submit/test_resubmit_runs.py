@@ -25,7 +25,6 @@ from experiment_utils.exit_status import exit_status
 from experiment_utils.quantities import parse_size
 from slurm.commands import cancel, resubmit
 from slurm.launch import code_snapshot as snapshot
-from slurm.launch.foreground_submission import noted
 from slurm.queue.slurm_client import NoAnswer
 from slurm.records.start_records import Start, note_start
 from slurm.records.submissions import submissions
@@ -34,7 +33,7 @@ from slurm.submit import cancel_jobs as cancelling
 from slurm.submit import frozen_code as frozen
 from slurm.submit.resubmit_runs import new_mem, new_time
 from tests.golden_text import Golden
-from tests.slurm.submit.conftest import Type, one_room
+from tests.slurm.submit.conftest import Type, in_foreground, one_room
 from training.attempt.code_version import code_version
 from training.attempt.run_files import read_config
 
@@ -422,7 +421,6 @@ def test_runs_side_by_side_are_counted_from_one(
 def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
-    from slurm.launch.foreground_submission import noted
     from slurm.status import study_states
 
     waiting = ended[1:]
@@ -430,10 +428,10 @@ def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
         (folder / "status.json").unlink(missing_ok=True)
 
     def work() -> None:
-        with noted(waiting, 1, "python experiments.py -m seed=1,2,3"):
-            os.write(to_test, b"1")
-            while True:
-                signal.pause()
+        in_foreground(waiting, "python experiments.py -m seed=1,2,3")
+        os.write(to_test, b"1")
+        while True:
+            signal.pause()
 
     from_child, to_test = os.pipe()
     pid = os.fork()
@@ -467,17 +465,17 @@ def test_a_process_out_of_reach_keeps_nothing_else_from_being_cancelled(
     assert type_("-m", "seed=0,1") == 0
     study = place / "runs" / "default"
     (study / "tried").mkdir()
-    with noted([study / "tried"], 1, "another"):
-        mine = list(submissions(study))[-1]
-        if why == "host":
-            arrays = [dataclasses.replace(mine.arrays[0], job_id="n9:1:1")]
-            dataclasses.replace(mine, arrays=arrays).write()
-        else:
-            monkeypatch.setattr(os, "kill", _not_yours)
-        assert command("cancel", "default", "--dry-run") == 1
-        capsys.readouterr()
-        assert command("cancel", "default", "--yes") == 1
-        told = capsys.readouterr().out
+    in_foreground([study / "tried"], "another")
+    mine = list(submissions(study))[-1]
+    if why == "host":
+        arrays = [dataclasses.replace(mine.arrays[0], job_id="n9:1:1")]
+        dataclasses.replace(mine, arrays=arrays).write()
+    else:
+        monkeypatch.setattr(os, "kill", _not_yours)
+    assert command("cancel", "default", "--dry-run") == 1
+    capsys.readouterr()
+    assert command("cancel", "default", "--yes") == 1
+    told = capsys.readouterr().out
     assert {"host": "n9", "user": mine.user}[why] in told
     golden.text(told, numbers=False)
     assert cluster.jobs[0]["states"] == ["CANCELLED"] * 2
@@ -570,8 +568,9 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     has_room(0)
     assert type_("-m", "seed=0,1,2") == type_("-m", "seed=0,1,2") == 1
     assert len(list(submissions(place / "runs" / "default"))) == 1, "there was nothing new to tell"
-    with noted([place / "runs" / "default" / "tried"], 1, "another, in front of somebody"):
-        pass
+    tried = place / "runs" / "default" / "tried"
+    in_foreground([tried], "another, in the foreground")
+    shutil.rmtree(tried)
     has_room(1)
     assert command("resubmit", "default") == 1
     late = [entry for entry in study_states(place / "runs" / "default") if entry.job is None]
@@ -582,7 +581,7 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     assert command("resubmit", "default") == 0
     golden.text(capsys.readouterr().out)
     told = [submission.launcher for submission in submissions(place / "runs" / "default")]
-    assert told == ["slurm", "local", "slurm", "slurm"]
+    assert sorted(told) == ["local", "slurm", "slurm", "slurm"]
 
 
 @pytest.fixture
