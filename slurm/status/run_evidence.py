@@ -26,7 +26,6 @@ from memory.record.ring import read_head
 from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
 from slurm.records.start_records import ENDED, GAVE_UP
 from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
-from slurm.records.submitter_liveness import launcher_lives
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
 
@@ -58,8 +57,6 @@ class RunEvidence:
     """Files that exist and hold nothing that can be read."""
     made_s: float | None = None
     """When config.yaml was written."""
-    looked_s: float | None = None
-    """When a supervisor last looked at the run."""
     step: str = ""
     """Step of its job that the last attempt is in."""
     codes: tuple[Code | None, ...] = ()
@@ -223,7 +220,7 @@ def _read(
     silent_s, sampled, unheard_s = _silence(
         status, changed_s(folder / "status.json"), run.ring_path, head and head[1], now_s
     )
-    submission, array, place, lost = _newest_place(folder, status, submission_of, named, now_s)
+    submission, array, place, lost = _newest_place(folder, status, submission_of, named)
     # of a run that is done only the job is shown, which for workers no place names
     is_asked = status.get("state") != "done" or (array is not None and array.takes_any)
     starts = run.file("starts.json").readable().value if place is not None and is_asked else {}
@@ -237,7 +234,7 @@ def _read(
         folder, status, outcome, holder, silent_s, sampled, tuple(mappings(starts.get("starts"))),
         submission, array, place, lost, unheard_s,
         tuple(name for name, file in files if file.state != ABSENT and not file.value),
-        changed_s(folder / "config.yaml") or None, changed_s(run.ring_path) or None,
+        changed_s(folder / "config.yaml") or None,
         "" if step is None else str(step), tuple(codes_of(facts)), _job_ids(status, facts),
     )  # fmt: skip
 
@@ -255,28 +252,18 @@ def _newest_place(
     status: dict[str, Any],
     submission_of: Callable[[Path, str], Submission | None],
     named: Callable[[Path], dict[str, list[Place]]],
-    now_s: float,
 ) -> tuple[Submission | None, Array | None, Place | None, str | None]:
-    """The newest place that can be read, and the id of a newer submission that cannot.
-
-    Two commands of this machine can wait for the same run: if the newer one has ended, the other starts it.
-    """
-    there = places(folder)
-    if not there and not status:  # its submitter may have died between the two
-        there = named(folder.parent).get(folder.name, [])
-    newest, lost = None, None
-    for found in reversed(there):
+    """The newest place that can be read, and the id of a newer submission that cannot."""
+    known = places(folder)
+    if not known and not status:  # its submitter may have died between the two
+        known = named(folder.parent).get(folder.name, [])
+    for found in reversed(known):
         submission = submission_of(folder.parent, found.submission)
         array = array_of(folder, submission, found) if submission else None
-        if submission is None or array is None:
-            lost = lost or (found.submission if newest is None else None)
-            continue
-        lives = submission.launcher == LOCAL and launcher_lives(submission, array, now_s)
-        if newest is None or lives:
-            newest = submission, array, found
-        if newest[0].launcher != LOCAL or lives:
-            break
-    return (*(newest or (None, None, None)), lost)
+        if array is not None:
+            lost = None if found is known[-1] else known[-1].submission
+            return submission, array, found, lost
+    return None, None, None, known[-1].submission if known else None
 
 
 def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:

@@ -42,8 +42,6 @@ class RunHistory:
     """For a run of this machine: whether the process that starts it is alive; None: not known."""
     submitter_lives: bool | None = None
     """For an array without a job id: whether a process still submits it; None: not known."""
-    waiter_lives: bool | None = False
-    """For a run that the queue had no room for: whether a command waits to submit it; None: not known."""
     knows_array: bool = False
     """Whether Slurm knows any task of the run's array."""
     asked_to_stop: bool = False
@@ -97,6 +95,11 @@ class RunHistory:
     def queue_reason(self) -> str:
         """Slurm's word for why the job waits."""
         return self.last.queued.reason if self.last.queued else self.row.reason if self.row else ""
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether an earlier start of the same job is known."""
+        return self.last.restart > 0 or bool(self.row and self.row.restarts)
 
     @property
     def nodes(self) -> str:

@@ -1,4 +1,4 @@
-"""A row of the table of states, and what the sentences of several rows share."""
+"""A row of the table of states, and the parts of sentences that several rows share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_host(run: RunHistory, sentence: str) -> str:
     return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
 
 
-def and_earlier(run: RunHistory, words: str) -> str:
+def and_earlier(run: RunHistory, sentence: str) -> str:
     """The sentence, with how the attempt before ended."""
     known = run.evidence
     if known.noted_oom:
@@ -60,8 +60,8 @@ def and_earlier(run: RunHistory, words: str) -> str:
     elif known.state == "running":
         ended = "was cut off"
     else:
-        return words
-    return f"{words}; attempt {known.attempt or 1} {ended}"
+        return sentence
+    return f"{sentence}; attempt {known.attempt or 1} {ended}"
 
 
 def node_failed(row: Row | None) -> str:
@@ -71,6 +71,6 @@ def node_failed(row: Row | None) -> str:
     return f"{'one of its nodes' if count_nodes(row.nodes) > 1 else 'its node'} {row.nodes} failed"
 
 
-def and_resubmit(run: RunHistory, words: str) -> str:
+def and_resubmit(run: RunHistory, sentence: str) -> str:
     """The sentence, with the command that submits the run again."""
-    return f"{words}. It is started by: python -m slurm resubmit {typed_study(run.evidence.folder.parent)}"
+    return f"{sentence}. It is started by: python -m slurm resubmit {typed_study(run.evidence.folder.parent)}"

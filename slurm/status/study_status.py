@@ -23,7 +23,7 @@ from slurm.records.submissions import (
     read_submission,
     run_folders,
 )
-from slurm.records.submitter_liveness import launcher_lives, submitter_lives, waiter_lives
+from slurm.records.submitter_liveness import launcher_lives, submitter_lives
 from slurm.states import ENDED, FROM_SLURM
 from slurm.status.last_words import cut_off_words, last_words, oom_words
 from slurm.status.progress import Progress, read_progress
@@ -235,7 +235,6 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
         history,
         launcher_lives=launcher_lives(submission, array, now_s) if is_local else None,
         submitter_lives=submitter_lives(submission) if array.is_sent is None else None,
-        waiter_lives=waiter_lives(array),
         knows_array=_knows_array(array, answers),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiment_utils.json_values import text
 from experiment_utils.run_folder import RunFolder
 from slurm.records.submissions import OF_THE_ORIGINAL, SLURM
 from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM, sent_last_s
@@ -17,11 +18,6 @@ _ABANDONED_S = 600.0
 _STARTED_S = 300.0
 """The command that makes the folder of a run without a submission starts the run within this time."""
 _NOT_HANDED = "it was never handed to Slurm: the command that was to do so has ended"
-
-
-def _is_damaged(run: RunHistory) -> bool:
-    known = run.evidence
-    return known.state is None and bool(known.damaged) and (known.job is None or run.is_job_over)
 
 
 def _damaged(run: RunHistory) -> str:
@@ -40,58 +36,51 @@ def _not_sent(run: RunHistory) -> str:
     if error == NEVER_SENT:
         return and_resubmit(run, _NOT_HANDED)
     if error == NO_ROOM or error.startswith(OF_THE_ORIGINAL):
-        return and_resubmit(run, error)
+        return and_resubmit(run, f"it was not submitted: {error}")
     return f"sbatch refused it: {one_line(error, 3)}"
-
-
-def _has_given_up(run: RunHistory) -> bool:
-    known = run.evidence
-    return known.given_up is not None and known.own_job == known.job and run.is_job_over
 
 
 def _has_left_job(run: RunHistory) -> bool:
     return run.evidence.state is None and not run.evidence.outcome and run.has_left_job
 
 
-def _left_job(run: RunHistory) -> str:
-    return one_line(str(run.evidence.note.get("reason") or "it did not say why"))
-
-
 def _job_over(run: RunHistory) -> str:
-    how = f"ended as {run.job_word}" if run.job_word else "is gone"
-    words = no_output(run) or run.last_error
-    return f"its job {run.evidence.job} {how} before the run wrote anything" + (f": {words}" if words else "")
-
-
-def _launcher_gone(run: RunHistory) -> str:
-    words = "the process that was to start it has ended"
-    return f"{words}: {run.last_error}" if run.last_error else and_resubmit(run, words)
-
-
-def _is_abandoned(run: RunHistory) -> bool:
-    """No process is left that would start or submit it, and Slurm has no job of its name."""
     known = run.evidence
-    if known.state is not None or known.lost or known.holder is not None or known.damaged:
-        return False
-    if known.submission is None or known.array is None:
-        return known.made_s is not None and run.now_s - known.made_s > _STARTED_S
-    if known.array.is_sent is not None or (known.submission.launcher == SLURM and not run.in_queue):
-        return False
-    since_s = run.now_s - max(known.submission.created_s, sent_last_s(known.submission))
-    limit_s = _SUBMITTED_S if run.submitter_lives is False else _ABANDONED_S
-    return since_s > limit_s and not run.submitter_lives
-
-
-def _abandoned(run: RunHistory) -> str:
-    submission = run.evidence.submission
-    is_slurm = submission is not None and submission.launcher == SLURM
-    is_alone = "nothing has started it: the command that was to do so has ended"
-    return and_resubmit(run, _NOT_HANDED if is_slurm else is_alone)
+    if known.given_up is not None and known.own_job == known.job:
+        return known.given_up
+    how = f"ended as {run.job_word}" if run.job_word else "is gone"
+    said = no_output(run) or run.last_error
+    return f"its job {known.job} {how} before the run wrote anything" + (f": {said}" if said else "")
 
 
 def _exited(run: RunHistory) -> str:
     silent = f"its process ended with exit code {run.evidence.outcome.get('exit_code')}, without writing why"
     return one_line(run.last_error or "") or silent
+
+
+def _is_abandoned(run: RunHistory) -> bool:
+    """No process is left that would start or submit it, and Slurm has no job of its name."""
+    known, submission = run.evidence, run.evidence.submission
+    if run.launcher_lives is False:
+        return True
+    if known.state is not None or known.lost or known.holder is not None or known.damaged:
+        return False
+    if submission is None or known.array is None:
+        return known.made_s is not None and run.now_s - known.made_s > _STARTED_S
+    if known.array.is_sent is not None or (submission.launcher == SLURM and not run.in_queue):
+        return False
+    limit_s = _SUBMITTED_S if run.submitter_lives is False else _ABANDONED_S
+    since_s = run.now_s - max(submission.created_s, sent_last_s(submission))
+    return since_s > limit_s and not run.submitter_lives
+
+
+def _abandoned(run: RunHistory) -> str:
+    if run.launcher_lives is False and run.last_error:
+        return f"the process that was to start it has ended: {run.last_error}"
+    submission = run.evidence.submission
+    is_slurm = submission is not None and submission.launcher == SLURM
+    is_alone = "nothing has started it: the command that was to do so has ended"
+    return and_resubmit(run, _NOT_HANDED if is_slurm else is_alone)
 
 
 def _unheard(run: RunHistory) -> str:
@@ -116,24 +105,23 @@ def _record(run: RunHistory) -> str:
 
 
 UNSTARTED_ROWS = (
-    StateRow("damaged", "failed", _is_damaged, _damaged, lambda run: run.evidence.damaged[0],
+    StateRow("damaged", "failed",
+             lambda run: bool(run.evidence.damaged) and (run.evidence.job is None or run.is_job_over),
+             _damaged, lambda run: run.evidence.damaged[0],
              "files of the run are damaged, and no job of it is known to wait or run"),
     StateRow("not_sent", "never_started", lambda run: bool(_error(run)), _not_sent, "submission.json",
-             "sbatch refused it or was never called, or the queue had no room for it"),
-    StateRow("gave_up", "never_started", _has_given_up, lambda run: run.evidence.given_up, "starts.json",
-             "its job ended after starts that brought no step forward"),
-    StateRow("left_job", "never_started", _has_left_job, _left_job, "starts.json",
+             "sbatch refused it, or it was not submitted"),
+    StateRow("left_job", "never_started", _has_left_job,
+             lambda run: one_line(text(run.evidence.note.get("reason"))) or "it did not say why",
+             "starts.json",
              "it ended in a job that it shares, before it wrote anything"),
     StateRow("job_over", "never_started", lambda run: run.is_job_over, _job_over, lambda run: run.source,
              "its job ended before it wrote anything"),
-    StateRow("launcher_gone", "never_started", lambda run: run.launcher_lives is False,
-             _launcher_gone, "submission.json",
-             "the process of this machine that was to start it has ended"),
     StateRow("exited", "never_started", lambda run: bool(run.evidence.outcome), _exited, "outcome.json",
              "its process was started, and ended before it wrote anything"),
     StateRow("abandoned", "never_started", _is_abandoned,
              _abandoned, lambda run: "submission.json" if run.evidence.submission else "config.yaml",
-             "the command that was to submit or start it has ended"),
+             "the process or command that was to start or submit it has ended"),
     StateRow("unheard", "queued", lambda run: True, _unheard, _record,
              "none of these: it has not been started, or Slurm does not answer"),
 )  # fmt: skip

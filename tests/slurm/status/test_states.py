@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here
 
+from experiment_utils.lock_file import Holder
 from memory.record.ring import RingWriter
 from memory.record.samples import Sample
 from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM
@@ -87,6 +88,7 @@ SENT_TERM = start(end="ended", state="cancelled")
 GIVEN_UP = {"restart": 3, "end": "gave_up", "reason": "given up: 3 starts"}
 HERE_ENDED = f"{here()[0]}:{DEAD_PID}:1"
 HERE = ":".join(map(str, here()))
+LOCKED_HERE = json.dumps(vars(Holder(*here(), "2027-01-15 08:00:00", None)))
 STOPPED = "stopped by SIGUSR2; the checkpoint of step 7 is kept"
 NOT_REQUEUED = f"{STOPPED}; it could not be put back into the queue: disabled"
 OUT_OF_GPU_MEMORY = (
@@ -123,15 +125,16 @@ CASES = {
         "queued", study={"launcher": "local", **array(job_id=HERE)}, more={"rule": "waits_here"}
     ),
     "begins here": Case(
-        "running", study={"launcher": "local", **array(job_id=HERE)}, sampled_s=1, more={"rule": "begins"}
+        "running", study={"launcher": "local", **array(job_id=HERE)}, files={"run.lock": LOCKED_HERE},
+        more={"rule": "begins"},
     ),
     "launcher ended": Case(
         "never_started", study={"launcher": "local", **array(job_id=HERE_ENDED)},
-        more={"rule": "launcher_gone"},
+        more={"rule": "abandoned"},
     ),
     # a job that waits
     "no room in the queue": Case(
-        "queued", study=array(job_id=None, error=NO_ROOM, waiter=HERE), more={"rule": "waits_for_room"}
+        "never_started", study=array(job_id=None, error=NO_ROOM, waiter=HERE), more={"rule": "not_sent"}
     ),
     "its turn in its job has not come": Case(
         "queued", [began(60, job="4242")], study={"how": "workers"}, more={"rule": "waits_in_job"}
@@ -223,7 +226,7 @@ CASES = {
     ),
     "GPU out of memory": Case(
         "oom", [row("4242_0", "FAILED", "1:0")], status("failed", 2, OUT_OF_GPU_MEMORY), outcome={},
-        more={"rule": "gpu_out_of_memory"},
+        more={"rule": "said_oom"},
     ),
     "failed and its job is about to": Case(
         "failed", [began(500, "COMPLETING")], status("failed", 3, "ValueError: no")
@@ -319,7 +322,7 @@ CASES = {
                 row("4242", "FAILED", "9:0"), row("4242.batch", "FAILED", "9:0"),
                 row("4242.0", "CANCELLED", "0:9"),
             ],
-            SILENT, stderr=KILLED, study={"how": how}, more={"source": "sacct"},
+            SILENT, stderr=KILLED, study={"how": how}, more={"rule": "killed"},
         )
         for how in ("each", "workers")
     },

@@ -430,24 +430,6 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
     assert run_state_of(gone, slurm, "c").state == "never_started"
 
 
-@pytest.mark.parametrize("state", [None, "failed"])
-def test_a_run_of_this_machine_that_begins(
-    tmp_path: Path, slurm: FakeSlurm, state: str | None, pinned: Pinned
-) -> None:
-    """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
-    host, pid, started = here()
-    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
-    if state is not None:
-        study.status("a", state, age_s=4000)
-    path = study.folder / "a" / "memory.ring"
-    with RingWriter(path, {"pid": 100}) as ring:
-        ring.add(Sample(NOW_S - 1))
-    os.utime(path, (NOW_S - 1, NOW_S - 1))
-    assert pinned(study).state == "running"
-    os.utime(path, (NOW_S - 4001, NOW_S - 4001))
-    assert run_state_of(study, slurm).state == "queued", "of an attempt before"
-
-
 def test_runs_that_were_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
     study = MadeStudy(tmp_path / "sweep", [])
     config = study.run("a") / "config.yaml"
@@ -490,23 +472,6 @@ def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlur
         alive.touch()
         os.utime(alive, (NOW_S - age_s, NOW_S - age_s))
         assert run_state_of(study, slurm).state == state
-
-
-def test_two_commands_work_through_the_same_runs(tmp_path: Path, slurm: FakeSlurm) -> None:
-    """The newer one has been killed, and the older one will come to it."""
-    host, pid, started = here()
-    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
-    newer = replace(
-        study.submission,
-        id="20270115-2",
-        arrays=[replace(study.submission.arrays[0], job_id=f"{host}:{DEAD_PID}:7")],
-    )
-    newer.write()
-    add_place(study.folder / "a", Place(newer.id, 0, 0))
-    assert (run_state_of(study, slurm).state, run_state_of(study, slurm).submission) == (
-        "queued",
-        "20270115-1",
-    )
 
 
 @pytest.mark.parametrize("places", ["known", "damaged"])
