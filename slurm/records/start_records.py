@@ -26,6 +26,10 @@ PREEMPTED = "preempted"
 """`state` of a run that stopped because another job was to have its place; status.json cannot know that."""
 
 
+LEASE_LOST = 77
+"""Exit status of a run whose lease another process has taken: that one's records count."""
+
+
 @dataclass(frozen=True)
 class Start:
     """job_id: as Slurm writes it. restart: how often it was put back before. attempt: of the run.

@@ -211,7 +211,7 @@ def places(run: Path) -> list[Place]:
         atomic_files.Unreadable: the file cannot be read.
     """
     try:
-        plain = atomic_files.read_object(run / JOBS)
+        plain = atomic_files.read_object(f"{run}/{JOBS}")
         return [] if plain is None else [shaped(Place, place) for place in plain["places"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
@@ -246,8 +246,10 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
 
 def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
     """The array of a place; None if it does not name the run, as in a copy of a run's folder."""
-    name, arrays = run.name, (one for one in submission.arrays if one.number == place.array)
-    return next((one for one in arrays if any(name in names for names in one.tasks)), None)
+    array = next((one for one in submission.arrays if one.number == place.array), None)
+    if array is None or not 0 <= place.task < len(array.tasks):
+        return None
+    return array if run.name in array.tasks[place.task] else None
 
 
 def add_place(run: Path, place: Place) -> None:
@@ -345,24 +347,27 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def run_folders(study: Path) -> Sequence[Path]:
-    """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir.
+    """Run folders of a study, by name, without the conf/ of a checkout that is in runs_dir.
 
     Raises:
         atomic_files.Unreadable: the study itself cannot be read.
     """
     try:
         with atomic_files.reading(study), os.scandir(study) as entries:
-            folders = [Path(entry.path) for entry in entries if entry.is_dir()]
+            folders = sorted(entry.path for entry in entries if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(run for run in folders if _is_run(run))
+    return [Path(folder) for folder in folders if _is_run(folder)]
 
 
-def _is_run(folder: Path) -> bool:
-    try:
-        names = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # of another user, perhaps: a row says so
-        return not folder.name.startswith(".")
-    return bool(names & set(_OF_A_RUN)) and not (folder.name == "conf" and "__init__.py" in names)
+def _is_run(folder: str) -> bool:
+    name = folder.rpartition("/")[2]
+    for file in _OF_A_RUN:
+        try:
+            os.stat(f"{folder}/{file}")  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # a folder of another user gets a row that says so
+            return not name.startswith(".")
+        return name != "conf" or not Path(folder, "__init__.py").exists()
+    return False

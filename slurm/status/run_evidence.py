@@ -24,7 +24,7 @@ from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
 from memory.record.ring import read_head
 from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
-from slurm.records.start_records import ENDED, GAVE_UP
+from slurm.records.start_records import ENDED, GAVE_UP, LEASE_LOST
 from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
@@ -214,11 +214,11 @@ def _read(
     if status and not status.get("step") and run.checkpoint_step:  # an attempt that has not restored yet
         status["step"] = run.checkpoint_step
     holder = run.holder
-    if outcome and not _is_of_last_attempt(outcome, status, holder):
+    if outcome.get("exit_code") == LEASE_LOST or not _is_of_last_attempt(outcome, status, holder):
         outcome = {}
     head = read_head(run.ring_path) if status.get("state") == "running" and not outcome else None
     silent_s, sampled, unheard_s = _silence(
-        status, changed_s(folder / "status.json"), run.ring_path, head and head[1], now_s
+        status, changed_s(f"{folder}/status.json"), run.ring_path, head and head[1], now_s
     )
     submission, array, place, lost = _newest_place(folder, status, submission_of, named)
     # of a run that is done only the job is shown, which for workers no place names
@@ -234,7 +234,7 @@ def _read(
         folder, status, outcome, holder, silent_s, sampled, tuple(mappings(starts.get("starts"))),
         submission, array, place, lost, unheard_s,
         tuple(name for name, file in files if file.state != ABSENT and not file.value),
-        changed_s(folder / "config.yaml") or None,
+        changed_s(f"{folder}/config.yaml") or None,
         "" if step is None else str(step), tuple(codes_of(facts)), _job_ids(status, facts),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -106,7 +106,7 @@ def ask_slurm(
         ask: runs a command with a time limit in seconds; tests give recorded answers.
         timeout_s: of each command; they run in parallel.
     """
-    ask = ask or ask_in_unix_time
+    ask, jobs = ask or ask_in_unix_time, list(jobs)
     bases = list(dict.fromkeys(job.partition("_")[0] for job in jobs))
     if not bases and not names:
         return SlurmAnswers()
@@ -116,7 +116,7 @@ def ask_slurm(
     problems: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(ask, [*squeue, f"--format={FORMAT}"], timeout_s)
-        found = from_sacct(",".join(bases), ask, timeout_s, problems) if bases else []
+        found = from_sacct(",".join(bases), _rows_of(jobs, ask), timeout_s, problems) if bases else []
         answer = asked.result()
     queue, is_away = None, False
     if answer.code == 0:
@@ -181,6 +181,27 @@ def ask_in_unix_time(command: list[str], timeout_s: float) -> Answer:
     """Run a client of Slurm that prints times as Unix time."""
     environment = client_environment() | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
     return run_client(command, timeout_s, environment)
+
+
+def _rows_of(jobs: Sequence[str], ask: Ask) -> Ask:
+    """The client without rows of other tasks: an array of 10,000 runs has 30,000 rows, most of runs done.
+
+    The last task of an array to begin has the array's own number.
+    """
+    wanted, arrays = set(jobs), {job.partition("_")[0] for job in jobs if "_" in job}
+
+    def is_wanted(line: str) -> bool:
+        name, _, rest = line.partition("|")
+        job = name.partition(".")[0]
+        array, _, task = job.partition("_")
+        is_other = job not in wanted and array in arrays and task.isdigit()
+        return not is_other or rest.partition("|")[0].partition(".")[0] in arrays
+
+    def filtered(command: list[str], timeout_s: float) -> Answer:
+        answer = ask(command, timeout_s)
+        return replace(answer, out="\n".join(filter(is_wanted, answer.out.splitlines())))
+
+    return filtered
 
 
 def _from_scontrol(
