@@ -182,15 +182,6 @@ def _said(run: RunHistory) -> str:
     return reason + _and_refused(run)
 
 
-def _failed(run: RunHistory) -> str:
-    """A rank misses the others half a minute after a node is lost; Slurm misses the node later."""
-    array = run.evidence.array
-    is_wide = array is not None and array.how == "each" and str(array.options.get("nodes", 1)) != "1"
-    if run.job_state != "running" or not is_wide:
-        return _said(run)
-    return f"{_said(run)}; its job has not ended: if a node of it is lost, Slurm puts it back into the queue"
-
-
 def _and_refused(run: RunHistory) -> str:
     error = run.evidence.array.error if run.evidence.array is not None else None
     if not error:
@@ -260,6 +251,8 @@ def _killed(run: RunHistory) -> str:
         return noted
     if known.outcome.get("signal"):
         return with_host(run, f"killed by {known.outcome['signal']}")
+    if any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in run.step_rows):
+        return with_host(run, "its process was killed by SIGKILL")
     if run.last_error:
         return with_host(run, run.last_error)
     stage, code = known.status.get("stage"), known.outcome.get("exit_code")
@@ -285,17 +278,13 @@ def _user_name(number: str) -> str:
         return number
 
 
-def _accounting(run: RunHistory) -> str:
-    return run.source
-
-
 ENDED_ROWS = (
     StateRow("later_start_failed", "failed", _is_later_start_failed, _later_start_failed, slurm_source,
              "it was started or submitted again, and that job failed before the run wrote anything"),
     StateRow("killed_for_memory", "oom", lambda run: run.evidence.noted_oom,
              _killed_for_memory, "outcome.json",
              "the supervisor saw the kernel kill it, or a process of it, for memory"),
-    StateRow("row_out_of_memory", "oom", lambda run: bool(_oom_rows(run)), _row_out_of_memory, _accounting,
+    StateRow("row_out_of_memory", "oom", lambda run: bool(_oom_rows(run)), _row_out_of_memory, "sacct",
              "a row of its job or of its step says OUT_OF_MEMORY, or signal 125"),
     StateRow("said_oom", "oom", _is_out_of_memory,
              _out_of_memory, lambda run: "status.json" if run.evidence.state == "oom" else "memory explain",
@@ -307,7 +296,7 @@ ENDED_ROWS = (
     StateRow("cancelled_waiting", "cancelled", _is_cancelled_waiting, _cancelled_waiting,
              lambda run: "submission.json" if run.evidence.cancelled_s is not None else "squeue",
              "`slurm cancel` or scancel ended its newest submission before it had started"),
-    StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, _accounting,
+    StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, "sacct",
              "the start that it was in lost its node, and no later start ended it"),
     StateRow("row_timeout", "timeout", _ended_as("timeout"), _timed_out, slurm_source,
              "its job ended as TIMEOUT or DEADLINE, and the run with it"),
@@ -322,11 +311,11 @@ ENDED_ROWS = (
              lambda run: f"{_preempted(run)}; it stopped in time{_and_refused(run)}", "starts.json",
              "it stopped in time for another job, and is not started again"),
     StateRow("step_cancelled", "cancelled", lambda run: _cancelled_step(run) is not None,
-             _step_cancelled, _accounting,
+             _step_cancelled, "sacct",
              "it was killed or got SIGTERM, and a user had cancelled its step"),
     StateRow("terminated", "failed", _is_terminated, _said, "status.json",
              "it got SIGTERM, from neither Slurm nor `slurm cancel` nor its launcher"),
-    StateRow("said_failed", "failed", lambda run: run.evidence.state == "failed", _failed, "status.json",
+    StateRow("said_failed", "failed", lambda run: run.evidence.state == "failed", _said, "status.json",
              "it says that it failed"),
     StateRow("said_timeout", "timeout", lambda run: run.evidence.state == "timeout", _said, "status.json",
              "it says that it stopped ahead of its time limit"),

@@ -97,16 +97,13 @@ def _since_s(run: RunHistory) -> float:
     return run.now_s - run.turn_s if run.turn_s else 0.0
 
 
-def _is_ending(run: RunHistory, otherwise: str) -> str:
-    return "is ending" if run.job_word == "COMPLETING" else otherwise
-
-
 def _job_unheard(run: RunHistory) -> str:
     where = run.nodes or "its node"
     if _since_s(run) > STALLED_AFTER_S:
         since = format_duration(_since_s(run))
         return f"its job has run on {where} for {since}, and the run has written nothing"
-    return f"its job {_is_ending(run, 'has begun')} on {where}; the run has written nothing yet"
+    begun = "is ending" if run.job_word == "COMPLETING" else "has begun"
+    return f"its job {begun} on {where}; the run has written nothing yet"
 
 
 LIVE_ROWS = (
@@ -142,7 +139,7 @@ LIVE_ROWS = (
     StateRow("stops", "running", _is_stopping, _stopping, slurm_source,
              "it stopped a moment ago, as asked, and its job has not decided what follows"),
     StateRow("waits_in_job", "queued", _waits_in_job,
-             lambda run: f"it waits for its turn in its job, which {_is_ending(run, 'runs')}", slurm_source,
+             lambda run: "it waits for its turn in its job, which runs", slurm_source,
              "it shares a job that runs, and has not had its turn"),
     StateRow("job_silent", "stalled", lambda run: run.is_job_unheard and _since_s(run) > STALLED_AFTER_S,
              _job_unheard, slurm_source,

@@ -46,8 +46,6 @@ class Progress:
 
 def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
     """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises."""
-    if not status and not outcome:
-        return Progress()
     tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
     highest = Peak(
         u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
-from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds
+from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds, text
 from experiment_utils.lock_file import Holder
 from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
@@ -122,17 +122,17 @@ class RunEvidence:
     @cached_property
     def stamp(self) -> Stamp | None:
         """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
-        found = stamp_of_variables(self.job_ids)
         if self.submission is not None and self.submission.launcher == LOCAL:
-            return found if found is not None and found.job == self.submission.job else None
-        if found is not None:
-            return found
-        of_attempt = [
-            note for note in self.notes if (integer(note.get("attempt")) or 0) <= (self.attempt or 0)
-        ]
-        if of_attempt:
-            return stamp_of_note(of_attempt[-1])
-        return stamp_of_variables(mapping(self.outcome.get("environment")))
+            return None
+        attempt = self.attempt or 0
+        before = [note for note in self.notes if (integer(note.get("attempt")) or 0) <= attempt]
+        noted = stamp_of_note(before[-1]) if before else None
+        return stamp_of_variables(self.job_ids) or noted or stamp_of_variables(self.supervised_ids)
+
+    @property
+    def supervised_ids(self) -> dict[str, Any]:
+        """Slurm's variables in the supervisor that wrote outcome.json."""
+        return mapping(self.outcome.get("environment"))
 
     @property
     def is_shared(self) -> bool:
@@ -147,9 +147,8 @@ class RunEvidence:
     @property
     def given_up(self) -> str | None:
         """Why its job does not start it again: the last starts brought no step forward."""
-        reason = self.note.get("reason")
-        is_given_up = self.note.get("end") == GAVE_UP and isinstance(reason, str)
-        return " ".join(str(reason).split()) or None if is_given_up else None
+        is_given_up = self.note.get("end") == GAVE_UP
+        return " ".join(text(self.note.get("reason")).split()) or None if is_given_up else None
 
     @property
     def is_here(self) -> bool:

@@ -31,9 +31,7 @@ class RunHistory:
     in_queue: bool = False
     """Whether squeue answered."""
     in_accounting: bool = False
-    """Whether sacct, or scontrol instead, answered."""
-    source: str = "sacct"
-    """The client that gave the accounting rows."""
+    """Whether sacct answered."""
     explain: Callable[[], Explanation | None] = lambda: None
     """Memory's verdict on how the run ended. Reads logs: slow."""
     last_words: Callable[[], str | None] = lambda: None

@@ -27,7 +27,7 @@ class StateRow:
 
 def slurm_source(run: RunHistory) -> str:
     """The client of Slurm whose word for the job counts."""
-    return "squeue" if run.last.queued else run.source
+    return "squeue" if run.last.queued else "sacct"
 
 
 def one_line(text: str, most: int = 1) -> str:

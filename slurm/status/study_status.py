@@ -26,7 +26,7 @@ from slurm.records.submitter_liveness import launcher_lives, submitter_lives
 from slurm.states import ENDED, FROM_SLURM
 from slurm.status.done_runs import DoneRuns
 from slurm.status.last_words import last_words, words_of_slurm
-from slurm.status.progress import read_progress
+from slurm.status.progress import Progress, read_progress
 from slurm.status.run_evidence import RunEvidence, read_evidence
 from slurm.status.run_history import RunHistory
 from slurm.status.run_state import RunState
@@ -168,7 +168,6 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
         starts=starts,
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
-        source=answers.source,
         last_words=partial(last_words, evidence),
         launcher_lives=launcher_lives(submission, array, now_s)
         if is_local and submission and array
@@ -196,7 +195,9 @@ def _run_state(history: RunHistory, answers: SlurmAnswers) -> RunState:
         reason=decision.reason,
         rule=decision.rule,
         source=decision.source,
-        progress=read_progress(known.folder, known.status, known.outcome),
+        progress=read_progress(known.folder, known.status, known.outcome)
+        if known.status or known.outcome
+        else Progress(),
         attempt=known.attempt,
         launcher=known.submission.launcher if known.submission else SLURM if known.job else None,
         submission=known.submission.id if known.submission else None,
@@ -247,7 +248,7 @@ def _is_slurm(known: RunEvidence) -> bool:
 
 def _explained(known: RunEvidence, job: str, starts: tuple[Job, ...], answers: SlurmAnswers) -> Explanation:
     """Memory's verdict, with lines of the job's stderr if no supervisor saw the end."""
-    slurm = SlurmFacts(job, starts, answers.source, **answers.gathering()) if job and starts else None
+    slurm = SlurmFacts(job, starts, "sacct", **answers.gathering()) if job and starts else None
     is_unseen = known.state == "running" and not known.outcome
     words = words_of_slurm(known, with_oom=not any(start.steps for start in starts)) if is_unseen else ""
     evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")

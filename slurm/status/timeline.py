@@ -102,9 +102,8 @@ def events_of(
     if evidence.status:
         found.append(Event(HEARD, evidence.status, evidence.stamp, evidence.heartbeat_s, attempt))
     if evidence.outcome:
-        variables = evidence.outcome.get("environment")
         is_slurm = evidence.submission is None or evidence.submission.launcher == SLURM
-        stamp = stamp_of_variables(variables) if is_slurm and isinstance(variables, dict) else None
+        stamp = stamp_of_variables(evidence.supervised_ids) if is_slurm else None
         time_s = seconds(evidence.outcome.get("ended_s")) or evidence.heartbeat_s
         exited = integer(evidence.outcome.get("attempt")) or attempt
         found.append(Event(EXITED, evidence.outcome, stamp or evidence.stamp, time_s, exited))

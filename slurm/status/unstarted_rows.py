@@ -115,7 +115,7 @@ UNSTARTED_ROWS = (
              lambda run: one_line(text(run.evidence.note.get("reason"))) or "it did not say why",
              "starts.json",
              "it ended in a job that it shares, before it wrote anything"),
-    StateRow("job_over", "never_started", lambda run: run.is_job_over, _job_over, lambda run: run.source,
+    StateRow("job_over", "never_started", lambda run: run.is_job_over, _job_over, "sacct",
              "its job ended before it wrote anything"),
     StateRow("exited", "never_started", lambda run: bool(run.evidence.outcome), _exited, "outcome.json",
              "its process was started, and ended before it wrote anything"),

@@ -375,14 +375,6 @@ CASES = {
     ),
     "rank gone while Slurm thinks its node well": Case(
         "failed", [began(60, nodes="n[1-2]"), row("4242_0", "RUNNING", "1:0")], RANK_GONE,
-        study=array(options={"nodes": 2}),
-    ),
-    "rank gone on one node": Case(
-        "failed", [began(60, nodes="n[1-2]"), row("4242_0", "RUNNING", "1:0")], RANK_GONE,
-        study=array(options={"nodes": 1}),
-    ),
-    "rank gone and job failed": Case(
-        "failed", [row("4242_0", "FAILED", "1:0")], RANK_GONE, study=array(options={"nodes": 2})
     ),
     **{
         # a real Slurm 22.05, the reboot of one of two nodes: srun ends the step, in the name of root

@@ -396,17 +396,6 @@ def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> No
     golden.text(found.notes[0])
 
 
-def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.queue, slurm.accounting = [], None
-    slurm.shown = (
-        "JobId=4243 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep\n   JobState=NODE_FAIL Reason=None\n"
-        "   StartTime=2027-01-15T07:00:00 EndTime=2027-01-15T07:50:00 NodeList=n3\n"
-    )
-    study.status("a", "running", age_s=900)
-    found = run_state_of(study, slurm)
-    assert (found.state, found.source) == ("node_failed", "scontrol")
-
-
 def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
     array = replace(study.submission.arrays[0], submitted_s=NOW_S - 500)
     replace(study.submission, arrays=[array]).write()
