@@ -2,8 +2,9 @@
 
 Runs: folders as a submitter, runs and supervisors leave them: 60% done, 15% queued, 10% running with a full
 memory.ring each, 10% failed, 5% killed for memory. Each round measures twice: without the index of runs that
-are done (.submissions/done.json), and with the one that the first command wrote. squeue and sacct are programs on PATH that note each call
-and print what a cluster would, with three rows a task; so the time is that of `status`, not of a slurmctld.
+are done (.submissions/done.json), and with the one that the first command wrote. squeue and sacct are
+programs on PATH that note each call and print what a cluster would, with three rows a task; so the time is
+that of `status`, not of a slurmctld.
 
 With --kills N, which needs root and a local cluster (`slurm/local_cluster.sh start`, SLURM_CONF set): N jobs
 that the kernel kills for memory, one after the other. Counted from the last sign of life of the victim until
