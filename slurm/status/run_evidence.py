@@ -122,17 +122,17 @@ class RunEvidence:
     @cached_property
     def stamp(self) -> Stamp | None:
         """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
-        if self.submission is not None and self.submission.launcher == LOCAL:
-            return None
         attempt = self.attempt or 0
         before = [note for note in self.notes if (integer(note.get("attempt")) or 0) <= attempt]
         noted = stamp_of_note(before[-1]) if before else None
-        return stamp_of_variables(self.job_ids) or noted or stamp_of_variables(self.supervised_ids)
+        is_here = self.submission is not None and self.submission.launcher == LOCAL
+        return None if is_here else stamp_of_variables(self.job_ids) or noted or self.supervised_stamp
 
     @property
-    def supervised_ids(self) -> dict[str, Any]:
-        """Slurm's variables in the supervisor that wrote outcome.json."""
-        return mapping(self.outcome.get("environment"))
+    def supervised_stamp(self) -> Stamp | None:
+        """The start of a job in which its supervisor wrote outcome.json."""
+        is_here = self.submission is not None and self.submission.launcher == LOCAL
+        return None if is_here else stamp_of_variables(mapping(self.outcome.get("environment")))
 
     @property
     def is_shared(self) -> bool:
