@@ -1,4 +1,4 @@
-"""What failed of the commands after a submission's runs (`then=`, `notify=`), for `status`."""
+"""Failures of the commands after a submission (`then=`, `notify=`), for `status`."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Start:
     end: str | None = None
     """None as long as it runs, and if it was killed."""
     state: str | None = None
-    """How the run's process ended, as `reason` and `exit_code`."""
+    """State in which the run's process ended, with `reason` and `exit_code`."""
     reason: str | None = None
     exit_code: int | None = None
     signal: str | None = None

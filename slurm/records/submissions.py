@@ -46,7 +46,7 @@ class Array:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of sbatch, without dashes."""
     how: str = "each"
-    """How the runs of a task share it: `each`: one run; `ensemble`: its runs as one program; `shared`: its
+    """Sharing of a task by its runs: `each`: one run; `ensemble`: its runs as one program; `shared`: its
     slots take any missing run of the array, those of the task first. Of earlier versions: `pack`: the runs of
     the task in parallel; `workers`: as `shared` with one slot."""
     slots: int = 1

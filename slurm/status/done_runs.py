@@ -16,8 +16,7 @@ from typing import Any
 from experiment_utils import atomic_files
 from experiment_utils.run_folder import read_file
 from slurm.records.submissions import SUBMISSIONS
-from slurm.status.progress import Progress
-from slurm.status.run_state import RunState
+from slurm.status.run_state import Progress, RunState
 from training.attempt.made_by import Code
 
 INDEX = "done.json"

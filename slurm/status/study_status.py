@@ -26,10 +26,9 @@ from slurm.records.submitter_liveness import launcher_lives, submitter_lives
 from slurm.states import ENDED, FROM_SLURM
 from slurm.status.done_runs import DoneRuns
 from slurm.status.last_words import last_words, words_of_slurm
-from slurm.status.progress import Progress, read_progress
 from slurm.status.run_evidence import RunEvidence, read_evidence
 from slurm.status.run_history import RunHistory
-from slurm.status.run_state import RunState
+from slurm.status.run_state import Progress, RunState, read_progress
 from slurm.status.slurm_answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.status.state_table import decide
 from slurm.status.timeline import events_of, fold
