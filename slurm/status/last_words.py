@@ -23,7 +23,6 @@ _USEFUL = (
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; the last line of a kind counts."""
-_BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
 _ENDED_BY_SLURM = re.compile(r"CANCELLED AT \S+ DUE TO .*")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
@@ -40,11 +39,7 @@ def job_files(known: RunEvidence) -> list[Path]:
     job = known.job if known.submission.launcher == SLURM else None
     if job is None:
         return sorted(known.submission.folder.glob("*.txt"))
-    found = [
-        *folder.glob(f"{job}_[0-9]*_log.err"),
-        *folder.glob(f"{job}_[0-9]*_log.out"),
-        *folder.glob(f"{job}_log.*"),
-    ]
+    found = [*folder.glob(f"{job}_[0-9]*_log.[eo]*"), *folder.glob(f"{job}_log.*")]
     plain = known.submission.output_of(job)
     if not found and os.access(plain, os.R_OK):
         return [plain]
@@ -88,17 +83,9 @@ def words_of_slurm(known: RunEvidence, *, with_oom: bool) -> str:
 
 
 def last_line(known: RunEvidence) -> str | None:
-    """The last line that its job wrote, stderr first, for a start that ended before the run had begun.
-
-    None if that line is Slurm's: then an earlier start wrote last.
-    """
-    for path in job_files(known):
-        lines = [line.strip() for line in tail(path).splitlines() if line.strip()]
-        while lines and _BY_SLURM.match(lines[-1]) and "CANCELLED AT" not in lines[-1]:
-            lines.pop()
-        if lines and not _BY_SLURM.match(lines[-1]):  # else the start before it wrote last
-            return _short(lines[-1])
-    return None
+    """The most useful line that its job wrote after the last line with which Slurm ended a start of it."""
+    texts = [_ENDED_BY_SLURM.split(tail(path))[-1] for path in job_files(known)]
+    return useful_line("\n".join(texts[::-1]))
 
 
 def useful_line(text: str) -> str | None:

@@ -47,21 +47,19 @@ def with_host(run: RunHistory, sentence: str) -> str:
 def and_earlier(run: RunHistory, sentence: str) -> str:
     """The sentence, with how the attempt before ended."""
     known = run.evidence
-    if known.noted_oom:
-        ended = "was killed for memory"
-    elif run.was_preempted:
-        ended = "made room for another job"
-    elif run.lost_node is not None:
-        ended = f"was cut off: {node_failed(run.lost_node)}"
-    elif known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not run.is_cancelled_by_us:
-        ended = "was stopped by SIGTERM"
-    elif known.state in ("failed", "timeout", "cancelled", "oom"):
-        ended = f"ended as {known.state}"
-    elif known.state == "running":
-        ended = "was cut off"
-    else:
-        return sentence
-    return f"{sentence}; attempt {known.attempt or 1} {ended}"
+    is_sigterm = (
+        known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not run.is_cancelled_by_us
+    )
+    endings = (
+        (known.noted_oom, "was killed for memory"),
+        (run.was_preempted, "made room for another job"),
+        (run.lost_node is not None, f"was cut off: {node_failed(run.lost_node)}"),
+        (is_sigterm, "was stopped by SIGTERM"),
+        (known.state in ("failed", "timeout", "cancelled", "oom"), f"ended as {known.state}"),
+        (known.state == "running", "was cut off"),
+    )
+    ended = next((ended for is_so, ended in endings if is_so), None)
+    return f"{sentence}; attempt {known.attempt or 1} {ended}" if ended else sentence
 
 
 def node_failed(row: Row | None) -> str:
