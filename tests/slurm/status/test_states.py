@@ -112,6 +112,8 @@ OOM_KILL = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks have been OOM "
     "Killed.\n"
 )
+LOST = row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0", NodeList="n2")
+AGAIN = row("4242_0", "PENDING", Restarts="2", NodeList="", Start="Unknown", End="Unknown")
 NODES = {"NodeList": "n[1-2]"}
 OTHER_START = start(job_id="4100_7", end="ended", signal="SIGTERM")
 
@@ -344,6 +346,10 @@ CASES = {
     "killed for memory, by stderr alone": Case(
         "oom", [], SILENT, start(), stderr=OOM_KILL, more={"rule": "killed_oom"}
     ),
+    "killed, by stderr of an earlier start for memory": Case(
+        "failed", [], SILENT, start(restart=1, end="ended", state="failed", reason="killed by SIGKILL"),
+        stderr=OOM_KILL,
+    ),
     "killed when the time of another batch system was up": Case(
         "timeout", [], SILENT, start(),
         files={"log.txt": "=>> PBS: job killed: walltime 3630 exceeded limit 3600\n"},
@@ -357,14 +363,6 @@ CASES = {
     ),
     "damaged file": Case("failed", study=NEVER_ASKED, files={"status.json": "{"}, more={"rule": "damaged"}),
     # a node that is lost
-    "lost its node and was left alone": Case(
-        "node_failed",
-        [
-            row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0"),
-            row("4242_0", "COMPLETED", ago_s=700, Restarts="1"),
-        ],
-        status("cancelled", 30, "stopped by SIGTERM"), start(), more={"rule": "lost_node"},
-    ),
     "started again and failed before its first word": Case(
         "failed",
         [
@@ -411,6 +409,39 @@ CASES = {
         )
         for name in ("4242_[0-1%2]", "4242_[1%2]")
     },
+    # slurmd died alone, and a copy of the run outlives its start
+    "copy that outlives its start while the next looks at it": Case(
+        "running", [LOST, row("4242_0", "RUNNING", ago_s=20, Restarts="1"), began(20)], RUNS, start(),
+        is_locked=True,
+    ),
+    "copy that outlives its start while its job waits": Case(
+        "running", [LOST, AGAIN, waits("BeginTime")], RUNS, start(), is_locked=True
+    ),
+    "copy that has ended while its job waits": Case(
+        "queued", [LOST, AGAIN, waits("BeginTime")], TERMINATED, start(), is_locked=True
+    ),
+    "copy that has been silent while its job waits": Case(
+        "queued", [LOST, AGAIN, waits("BeginTime")], SILENT, start(), is_locked=True
+    ),
+    **{
+        f"copy that Slurm ended when its node came back, restarts {count or 'unknown'}": Case(
+            "node_failed",
+            [
+                row("4242_0", "NODE_FAIL", ago_s=900, Restarts=count),
+                row("4242_0", "COMPLETED", ago_s=700, Restarts=count and "1"),
+            ],
+            status("cancelled", 30, "stopped by SIGTERM"), start(), more={"rule": "lost_node"},
+        )
+        for count in ("0", "")
+    },
+    "copy that got Ctrl-C after its node was lost": Case(
+        "cancelled", [LOST, row("4242_0", "COMPLETED", ago_s=700, Restarts="1")],
+        status("cancelled", 30, "interrupted (Ctrl-C)"), start(),
+    ),
+    # a start at a time that was asked for, and one after a requeue
+    "begins later, as asked": Case("queued", [waits("BeginTime", start=str(int(NOW_S + 3600)))]),
+    "begins later after a lost node": Case("queued", [LOST, waits("BeginTime")], None, start()),
+    "side by side": Case("running", [began(8, job="4242")], study=PACK),
     # never started
     "import error before the run": Case(
         "never_started", [row("4242_0", "FAILED", "1:0")],
