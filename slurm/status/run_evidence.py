@@ -55,8 +55,6 @@ class RunEvidence:
     """Since the last sign of life, of the run or of its supervisor."""
     damaged: tuple[str, ...] = ()
     """Files that exist and hold nothing that can be read."""
-    made_s: float | None = None
-    """When config.yaml was written."""
     step: str = ""
     """Step of its job that the last attempt is in."""
     codes: tuple[Code | None, ...] = ()
@@ -233,7 +231,6 @@ def _read(
         folder, status, outcome, holder, silent_s, sampled, tuple(mappings(starts.get("starts"))),
         submission, array, place, lost, unheard_s,
         tuple(name for name, file in files if file.state != ABSENT and not file.value),
-        changed_s(f"{folder}/config.yaml") or None,
         "" if step is None else str(step), tuple(codes_of(facts)), _job_ids(status, facts),
     )  # fmt: skip
 

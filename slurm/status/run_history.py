@@ -9,9 +9,7 @@ from functools import cached_property
 from experiment_utils.json_values import seconds
 from memory.accounting.sacct import Row
 from memory.explain import Explanation
-from slurm.records.stamps import CLOCKS_APART_S, is_before
 from slurm.records.start_records import ENDED, GAVE_UP, PREEMPTED
-from slurm.records.submissions import LOCAL
 from slurm.states import FROM_SLURM
 from slurm.status.run_evidence import RunEvidence
 from slurm.status.timeline import JobStart
@@ -188,13 +186,9 @@ class RunHistory:
 
         A row of Slurm that says CANCELLED is looked at before.
         """
-        known = self.evidence
-        if self.asked_to_stop:
-            return True
-        if known.cancelled_s is not None:
-            apart_s = 1.0 if known.submission and known.submission.launcher == LOCAL else CLOCKS_APART_S
-            return not is_before(known.heartbeat_s, known.cancelled_s, apart_s)
-        return known.attempt_note.get("signal") == "SIGTERM" and self.job_state is None
+        if self.asked_to_stop or self.evidence.cancelled_s is not None:
+            return self.asked_to_stop or self.last.has_spoken
+        return self.evidence.attempt_note.get("signal") == "SIGTERM" and self.job_state is None
 
     @property
     def lost_node(self) -> Row | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from experiment_utils.json_values import text
 from experiment_utils.run_folder import RunFolder
+from experiment_utils.safe_read import changed_s
 from slurm.records.submissions import OF_THE_ORIGINAL, SLURM
 from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.status.ended_rows import ENDED_ROWS, no_output
@@ -71,7 +72,7 @@ def _is_abandoned(run: RunHistory) -> bool:
     if known.state is not None or known.lost or known.holder is not None or known.damaged:
         return False
     if submission is None or known.array is None:
-        return known.made_s is not None and run.now_s - known.made_s > _STARTED_S
+        return run.now_s - _STARTED_S > changed_s(f"{known.folder}/config.yaml") > 0
     if known.array.is_sent is not None or (submission.launcher == SLURM and not run.in_queue):
         return False
     limit_s = _SUBMITTED_S if run.submitter_lives is False else _ABANDONED_S

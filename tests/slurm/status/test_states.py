@@ -268,10 +268,6 @@ CASES = {
         "cancelled", [], TERMINATED,
         study={"launcher": "local", **array(job_id=HERE_ENDED, cancelled_s=NOW_S - 75)},
     ),
-    "SIGTERM here before its launcher sent one": Case(
-        "failed", [], TERMINATED,
-        study={"launcher": "local", **array(job_id=HERE_ENDED, cancelled_s=NOW_S - 60)},
-    ),
     # the kernel, a poll of RSS, kill -9
     "OOM kill in the step alone": Case(
         "oom", [row("4242_0", "FAILED", "1:0"), row("4242_0.0", "OUT_OF_MEMORY", "0:125")], SILENT,
