@@ -29,6 +29,9 @@ from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, ar
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
 
+SubmissionReader = Callable[[Path, str], Submission | None]
+PlacesReader = Callable[[Path], dict[str, list[Place]]]
+
 
 @dataclass(frozen=True)
 class RunEvidence:
@@ -178,10 +181,7 @@ def oom_kills(outcome: dict[str, Any]) -> int:
 
 
 def read_evidence(
-    folder: Path,
-    submission_of: Callable[[Path, str], Submission | None],
-    now_s: float,
-    named: Callable[[Path], dict[str, list[Place]]] = named_places,
+    folder: Path, submission_of: SubmissionReader, now_s: float, named: PlacesReader = named_places
 ) -> RunEvidence:
     """The files of a run. Never raises: what is missing or damaged is left out.
 
@@ -198,12 +198,7 @@ def read_evidence(
         return RunEvidence(folder, unreadable=f"{error.path} cannot be read: {error.why}")
 
 
-def _read(
-    folder: Path,
-    submission_of: Callable[[Path, str], Submission | None],
-    now_s: float,
-    named: Callable[[Path], dict[str, list[Place]]],
-) -> RunEvidence:
+def _read(folder: Path, submission_of: SubmissionReader, now_s: float, named: PlacesReader) -> RunEvidence:
     with os.scandir(folder):  # else a folder that cannot be listed looks like one without files
         pass
     run = RunFolder(folder)
@@ -244,10 +239,7 @@ def _job_ids(status: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _newest_place(
-    folder: Path,
-    status: dict[str, Any],
-    submission_of: Callable[[Path, str], Submission | None],
-    named: Callable[[Path], dict[str, list[Place]]],
+    folder: Path, status: dict[str, Any], submission_of: SubmissionReader, named: PlacesReader
 ) -> tuple[Submission | None, Array | None, Place | None, str | None]:
     """The newest place that can be read, and the id of a newer submission that cannot."""
     known = places(folder)

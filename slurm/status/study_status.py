@@ -160,7 +160,10 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
         submission.created_s if submission is not None else None,
         0.0 if is_local else CLOCKS_APART_S,
     )
-    is_sent = array is None or submission is None or array.is_sent is not None
+    lives, is_submitted = None, None
+    if submission is not None and array is not None:
+        lives = launcher_lives(submission, array, now_s) if is_local else None
+        is_submitted = submitter_lives(submission) if array.is_sent is None else None
     history = RunHistory(
         evidence=evidence,
         now_s=now_s,
@@ -168,16 +171,13 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
         last_words=partial(last_words, evidence),
-        launcher_lives=launcher_lives(submission, array, now_s)
-        if is_local and submission and array
-        else None,
-        submitter_lives=None if is_sent or submission is None else submitter_lives(submission),
+        launcher_lives=lives,
+        submitter_lives=is_submitted,
         knows_array=array is not None and _knows_array(array, answers),
         notes=answers.notes,
     )
-    spoken = history.spoken.accounted if history.spoken else None
-    is_own_step = evidence.is_shared and spoken is not None  # in other starts steps are of other runs
-    of_run = (spoken,) if is_own_step and spoken is not None else accounting
+    spoken = history.spoken.accounted if history.spoken and evidence.is_shared else None
+    of_run = accounting if spoken is None else (spoken,)  # in other starts steps are of other runs
     return replace(history, explain=partial(_explained, evidence, job, of_run, answers))
 
 
