@@ -81,8 +81,9 @@ def _is_abandoned(run: RunHistory) -> bool:
 
 
 def _abandoned(run: RunHistory) -> str:
-    if run.launcher_lives is False and run.last_error:
-        return f"the process that was to start it has ended: {run.last_error}"
+    if run.launcher_lives is False:
+        ended = "the process that was to start it has ended"
+        return f"{ended}: {run.last_error}" if run.last_error else and_resubmit(run, ended)
     submission = run.evidence.submission
     is_slurm = submission is not None and submission.launcher == SLURM
     is_alone = "nothing has started it: the command that was to do so has ended"
