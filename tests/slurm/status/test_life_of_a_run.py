@@ -234,7 +234,7 @@ lives = st.builds(
     lambda before, last, sharing: Life([*before, last], sharing),
     st.lists(ends, max_size=3),
     st.sampled_from([*LIVE, *FINAL, "node_lost"]),
-    st.sampled_from(["each", "each", "pack", "workers"]),
+    st.sampled_from(["each", "each", "pack", "shared", "workers"]),
 )
 faults_of_all_kinds = st.builds(
     Faults,
