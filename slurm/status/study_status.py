@@ -92,7 +92,7 @@ def state_of_run(folder: Path, *, ask: Ask | None = None) -> RunState:
 
 def look_at(folder: Path, *, ask: Ask | None = None) -> Look:
     """One run with its evidence. Never raises."""
-    return _look([folder], None, ask, None)[0]
+    return _look([folder], None, ask, None, is_whole=True)[0]
 
 
 def run_states(
@@ -112,8 +112,13 @@ def run_states(
 
 
 def _look(
-    folders: Sequence[Path], answers: SlurmAnswers | None, ask: Ask | None, now_s: float | None
+    folders: Sequence[Path],
+    answers: SlurmAnswers | None,
+    ask: Ask | None,
+    now_s: float | None,
+    is_whole: bool = False,
 ) -> list[Look]:
+    """is_whole: with the starts of runs that are done, which their state does not need."""
     now_s = time.time() if now_s is None else now_s
 
     @cache
@@ -126,7 +131,7 @@ def _look(
     named = cache(named_places)
     found = [read_evidence(folder, submission_of, now_s, named) for folder in folders]
     answers = _ask(found, ask) if answers is None else answers
-    histories = [history_of(evidence, answers, now_s) for evidence in found]
+    histories = [history_of(evidence, answers, now_s, is_whole) for evidence in found]
     return [Look(_run_state(history, answers), history, answers) for history in histories]
 
 
@@ -140,7 +145,9 @@ def _ask(found: Sequence[RunEvidence], ask: Ask | None) -> SlurmAnswers:
     return ask_slurm(jobs, users=sorted(users), names=by_name, ask=ask)
 
 
-def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> RunHistory:
+def history_of(
+    evidence: RunEvidence, answers: SlurmAnswers, now_s: float, is_whole: bool = True
+) -> RunHistory:
     """The history of a run, from its files and Slurm's answers."""
     array, submission = evidence.array, evidence.submission
     if array is not None and array.is_sent is None and _is_slurm(evidence):
@@ -155,7 +162,7 @@ def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> Ru
         accounting = tuple(start for start in accounting if start.row.name in ("", name))
     is_local = submission is not None and submission.launcher == LOCAL
     starts = fold(
-        events_of(evidence, job, queue, accounting),
+        events_of(evidence, job, queue, accounting) if is_whole or evidence.state != "done" else (),
         job,
         submission.created_s if submission is not None else None,
         0.0 if is_local else CLOCKS_APART_S,
