@@ -70,7 +70,8 @@ def _host(run: RunHistory) -> str:
 
 def _is_requeueing(run: RunHistory) -> bool:
     is_requeued = run.last.noted.get("end") == REQUEUED and not run.evidence.noted_oom
-    return run.job_state == "running" and is_requeued
+    is_unanswered = run.job_state is None and not run.in_queue
+    return is_requeued and (run.job_state == "running" or is_unanswered)
 
 
 def _is_stopping(run: RunHistory) -> bool:

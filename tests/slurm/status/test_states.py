@@ -172,6 +172,9 @@ CASES = {
         "queued", [began(0, "COMPLETING"), row("4242_0", "REQUEUED", ago_s=500, End=str(int(NOW_S - 3)))],
         status("timeout", 3, "stopped by SIGUSR2"), start(ended_s=NOW_S - 3, end="requeued"),
     ),
+    "requeued, Slurm is silent": Case(
+        "queued", [], WARNED, start(end="requeued", state="timeout"), is_answering=False
+    ),
     # a job that runs
     "runs": Case("running", [began(100)], RUNS, is_locked=True),
     "silent for a while": Case("running", [began(100)], status("running", 45), is_locked=True),
