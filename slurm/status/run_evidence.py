@@ -123,11 +123,12 @@ class RunEvidence:
     @cached_property
     def stamp(self) -> Stamp | None:
         """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
+        found = stamp_of_variables(self.job_ids)
+        if self.submission is not None and self.submission.launcher == LOCAL:
+            return found if found is not None and found.job == self.submission.job else None
         attempt = self.attempt or 0
         before = [note for note in self.notes if (integer(note.get("attempt")) or 0) <= attempt]
-        noted = stamp_of_note(before[-1]) if before else None
-        is_here = self.submission is not None and self.submission.launcher == LOCAL
-        return None if is_here else stamp_of_variables(self.job_ids) or noted or self.supervised_stamp
+        return found or (stamp_of_note(before[-1]) if before else None) or self.supervised_stamp
 
     @property
     def supervised_stamp(self) -> Stamp | None:
