@@ -97,7 +97,7 @@ def _screen(
         typed = [(f"{one.override}   " if one.override else "") + one.text for one in explained.advice]
         change = [*typed[:_ADVICE], *change]
     head += _wrapped("; ".join([source, *(note.partition(": ")[0] for note in entry.notes)]), columns)
-    rows = [f"{row} ({look.history.source})" for row in facts["slurm"]]
+    rows = [f"{row} (sacct)" for row in facts["slurm"]]
     evidence += [*facts["queue"], *rows, *facts["progress"], *facts["attempts"][-_LAST_ATTEMPTS:]]
     last = ["", *(_wrapped(step.line(), columns, "") if height else [step.line()])]
     titles = {"Evidence": evidence, "What it is doing": facts["stack"], "Its output": facts["words"]}

@@ -1,4 +1,4 @@
-"""What did not work of what was to come after a submission's runs (`then=`, `notify=`): status tells it."""
+"""Failures of the commands after a submission (`then=`, `notify=`), for `status`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FILE = "then.json"
 
 
 def note_failures(submission: Submission, failures: Sequence[str]) -> None:
-    """Write down what did not work, or that all did."""
+    """Write what failed, or an empty list."""
     atomic_files.write_json(submission.folder / _FILE, {"version": 1, "failures": list(failures)})
 
 
 def failures(study: Path) -> list[str]:
-    """Of the newest submission of which it is known."""
+    """Failures of the newest submission that has noted any outcome."""
     for path in sorted((study / SUBMISSIONS).glob(f"*/{_FILE}"))[-1:]:
         return texts(read_file(path).value.get("failures"))
     return []

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from slurm.cluster.facts import SubmitLimit
 from slurm.launch.code_snapshot import MANIFEST, Snapshot
 from slurm.queue.queue_limits import Queue, Room
 from slurm.records.submissions import places, submissions
-from slurm.status import RunState, study_states
+from slurm.status import study_states
 from slurm.submit import follow_up
 from slurm.submit.batch import Submitted
 from slurm.submit.cancel_jobs import cancel as cancel_runs
@@ -455,55 +454,6 @@ def test_one_command_makes_one_copy_of_the_code(tmp_path: Path, monkeypatch: pyt
     assert made == ["runs"] * 2
 
 
-def test_what_waits_for_room_is_queued_until_it_is_cancelled(
-    type_: Type,
-    cluster: FakeSlurm,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    golden: Golden,
-) -> None:
-    """For all that look meanwhile: status, another shell, cancel."""
-    study, seen = place / "runs" / "default", list[object]()
-    monkeypatch.setattr(slurm.submit.watch_runs, "POLL_S", 0.05)
-    monkeypatch.setattr(
-        slurm.queue.queue_limits, "rooms_of", one_room(lambda: max(0, 1 - len(cluster.pending)))
-    )
-
-    def cancel() -> None:
-        waiting: list[RunState] = []
-        while len(waiting) != 2:  # the third has its job's number
-            time.sleep(0.05)
-            waiting = [entry for entry in study_states(study) if entry.job is None] if cluster.pending else []
-        seen.append([(entry.state, entry.reason) for entry in waiting])
-        names = [entry.name for entry in waiting]
-        elsewhere = "import sys, pathlib; from slurm.submit.in_flight import in_flight; "
-        elsewhere += "print(in_flight(pathlib.Path(sys.argv[1]), sys.argv[2:]))"
-        found = subprocess.run(
-            [sys.executable, "-c", elsewhere, study, *names],
-            capture_output=True, text=True, check=True, cwd=ROOT,
-        )  # fmt: skip
-        seen.append(eval(found.stdout) == dict.fromkeys(names, "queued"))
-        cancel_runs(study, names[:1])
-        seen.append({entry.name: entry.state for entry in study_states(study)}[names[0]])
-        cancel_runs(study)
-
-    thread = threading.Thread(target=cancel, daemon=True)
-    thread.start()
-    assert type_("-m", "seed=0,1,2", "wait=true", "--json") == 1
-    thread.join()
-    told = (
-        "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that will submit it"
-    )
-    assert seen == [[("queued", told)] * 2, True, "cancelled"]
-    answer = json.loads(capsys.readouterr().out)
-    assert [one["state"] for one in answer["outcomes"]] == ["cancelled"] * 3
-    names = [entry.name for entry in study_states(study)]
-    told = slurm.submit.watch_runs._line(study, names, {})
-    golden.text(told)
-    assert len(cluster.jobs) == 1, "nothing of it was submitted after that"
-
-
 def test_room_that_another_study_leaves_is_taken_while_none_of_these_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -518,24 +468,6 @@ def test_room_that_another_study_leaves_is_taken_while_none_of_these_ends(
     monkeypatch.setattr(slurm.submit.watch_runs, "ROOM_POLL_S", 0.002, raising=False)
     monkeypatch.setattr(slurm.submit.watch_runs, "in_flight", running)
     slurm.submit.watch_runs.wait_for(Path("study"), ["a"], lambda: next(rooms))
-
-
-def test_what_waited_for_room_is_to_be_submitted_again_when_the_command_is_killed(
-    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", one_room(lambda: 0))
-    monkeypatch.setattr(
-        slurm.submit.submit_runs, "this_process", lambda: f"{os.uname().nodename}:{2**22 + 1}:1"
-    )
-
-    def pressed(waiting: object, cluster: object) -> bool:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(slurm.submit.submit_runs, "has_room", pressed)
-    assert type_("-m", "seed=0", "wait=true") == 130
-    (entry,) = study_states(place / "runs" / "default")
-    assert entry.state == "never_started"
-    golden.text(str(entry.reason))
 
 
 @pytest.mark.parametrize(("most", "more", "status"), [(0, (), 2), (1, ("then=analysis",), 2), (1, (), 0)])
@@ -901,38 +833,6 @@ def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
 def _takes_again(cluster: FakeSlurm) -> bool:
     (cluster.folder / "refuse_job").unlink(missing_ok=True)
     return True
-
-
-def test_what_sbatch_has_no_room_for_waits_for_it(
-    type_: Type,
-    cluster: FakeSlurm,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A place that was seen free, and taken by another command meanwhile; both arrays are without."""
-    cluster.tell("refuse_job", FULL)
-    seen = list[object]()
-
-    def pressed(waiting: object, cluster: object) -> bool:
-        seen.extend((entry.state, entry.reason) for entry in study_states(place / "runs" / "default"))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(slurm.submit.submit_runs, "has_room", pressed)
-    sweep = ("-m", "seed=0,1", "slurm.by_model={32d: {mem: 1GB}}", "model=32d,48d", "then=analysis")
-    assert type_(*sweep, "wait=true") == 130
-    told = (
-        "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that will submit it"
-    )
-    assert seen == [("queued", told)] * 4
-    (made,) = submissions(place / "runs" / "default")
-    assert made.then is None, "what comes after the sweep comes after what is submitted later"
-    assert type_(*sweep) == 1
-    told = capsys.readouterr().out
-    assert "AssocMaxSubmitJobLimit" in told
-    assert "slurm.workers=1" in told, "a sweep larger than the limit never has room"
-    (*_, made) = submissions(place / "runs" / "default")
-    assert made.then == "analysis"
 
 
 def test_studies_of_one_sweep_share_the_room_of_the_queue(
