@@ -52,6 +52,7 @@ from conf.restore_rules import (
 )
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
+from conf.slurm_rules import text_of_a_script
 from conf.step_range import parse_steps
 from experiment_utils.errors import Problem
 
@@ -276,6 +277,7 @@ OF_ONE = (
     Rule(("training",), fp16_that_can_be),
     Rule(("logging",), logger_is_installed),
     Rule(("logging",), project_of_wandb),
+    Rule(("slurm",), text_of_a_script),
 )
 
 OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")
