@@ -31,7 +31,7 @@ from conf.dataset_rules import (
     windows_of_one_kind,
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
-from conf.graph_rules import graph_that_can_be
+from conf.gpu_rules import fp16_that_can_be, graph_that_can_be
 from conf.logging_rules import logger_is_installed, project_of_wandb
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -41,7 +41,6 @@ from conf.optimizer_rules import (
     one_average,
     only_what_it_has,
 )
-from conf.precision_rules import fp16_that_can_be
 from conf.restore_rules import (
     blocks_there_are,
     milestones_are_counts,
