@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiment_utils.errors import Problem, UserError
 from memory import format_bytes
@@ -155,7 +156,7 @@ def _take(snapshots: Path, runs_dir: Path, root: Path, limit_bytes: int) -> Snap
         if not is_there(found.path / file.name, sizes[file.name]):
             _write(found.path / file.name, file)
     if not (found.path / MANIFEST).exists():  # the last file: a copy that has it is whole
-        manifest = {"version": 1, "commit": commit, "dirty": dirty, "root": str(root)}
+        manifest: dict[str, Any] = {"version": 1, "commit": commit, "dirty": dirty, "root": str(root)}
         manifest |= {"made_s": round(time.time(), 3), "size_bytes": sum(sizes.values()), "files": sizes}
         _write(found.path / DIFF, _File(DIFF, 0o444, diff))
         _write(found.path / MANIFEST, _File(MANIFEST, 0o444, json.dumps(manifest, indent=1).encode()))
