@@ -10,18 +10,13 @@ from conf.schema import Config
 from experiment_utils.errors import Problem
 
 _NOT_ONE_COMMAND = re.compile(r"[\n;&|<>()`#]")
-_OPTION = re.compile(r"--(?P<name>[a-z][a-z-]*)(=.*)?|-(?P<letter>[a-zA-Z]).*", re.DOTALL)
-OURS = {
-    "nodes": "slurm.nodes", "ntasks": "slurm.tasks_per_node", "ntasks-per-node": "slurm.tasks_per_node",
-    "cpus-per-task": "slurm.cpus_per_task", "mem": "slurm.mem", "time": "slurm.time",
-    "output": None, "error": None, "input": None, "unbuffered": None, "kill-on-bad-exit": None,
-    "overlap": None, "exact": None, "array": None,
+_OPTION = re.compile(r"--([a-z][a-z-]*)(=.*)?|-([a-zA-Z]).*", re.DOTALL)
+_SET_BY = {
+    "nodes": "slurm.nodes", "N": "slurm.nodes", "ntasks": "slurm.tasks_per_node", "n": "slurm.tasks_per_node",
+    "ntasks-per-node": "slurm.tasks_per_node", "cpus-per-task": "slurm.cpus_per_task",
+    "c": "slurm.cpus_per_task", "mem": "slurm.mem",
 }  # fmt: skip
-"""Arguments that Highwater sets itself; the key that sets them, if one does."""
-_LETTERS = {
-    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "t": "time", "o": "output", "e": "error",
-    "i": "input", "u": "unbuffered", "K": "kill-on-bad-exit", "a": "array",
-}  # fmt: skip
+"""Arguments that have a key of their own. Others that Highwater sets (--output) come after the user's."""
 
 
 def text_of_a_script(config: Config) -> list[Problem]:
@@ -52,10 +47,8 @@ def _unlike_an_argument(text: str) -> str | None:
     option = _OPTION.fullmatch(words[0]) if words and "\n" not in text else None
     if option is None:
         return f"`{text}`: expected an argument of srun such as --mpi=pmix"
-    name = option["name"] or _LETTERS.get(option["letter"], "")
-    if name not in OURS:
-        return None
-    return f"{text}: is set for you" + (f", by {OURS[name]}" if OURS[name] else "")
+    key = _SET_BY.get(option[1] or option[3])
+    return f"{text}: has a key of its own, {key}" if key else None
 
 
 def _words(text: str) -> list[str]:
