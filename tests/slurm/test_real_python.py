@@ -49,8 +49,7 @@ def submit(cluster: Cluster, home: Path, environment: Path, *overrides: str) -> 
     entry = Path(__file__).resolve().parents[2] / "experiments.py"
     command = [sys.executable, str(entry), "-m", "--config-dir", "conf", "slurm=mine", *ASKED, *overrides]
     around = {**os.environ, **cluster.variables, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=home, env=around, capture_output=True, text=True, timeout=500)
-    assert "Python of" not in done.stderr, done.stderr
+    subprocess.run(command, cwd=home, env=around, timeout=500)
     return home / "runs" / "default"
 
 
@@ -72,4 +71,6 @@ def test_a_python_without_packages_is_named_in_the_reason(slurm_cluster: Cluster
     study = submit(slurm_cluster, tmp_path, environment, "slurm.mem=600MB")
     (state,) = study_states(study)
     assert state.state == "never_started"
-    assert f"slurm.python: {environment}/bin/python" in (state.reason or "")
+    reason = state.reason or ""
+    assert "slurm.python" in reason
+    assert str(environment / "bin" / "python") in reason
