@@ -31,7 +31,7 @@ from conf.dataset_rules import (
     windows_of_one_kind,
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
-from conf.graph_rules import graph_that_can_be
+from conf.gpu_rules import fp16_that_can_be, graph_that_can_be
 from conf.logging_rules import logger_is_installed, project_of_wandb
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -41,7 +41,6 @@ from conf.optimizer_rules import (
     one_average,
     only_what_it_has,
 )
-from conf.precision_rules import fp16_that_can_be
 from conf.restore_rules import (
     blocks_there_are,
     milestones_are_counts,
@@ -52,6 +51,7 @@ from conf.restore_rules import (
 )
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
+from conf.slurm_rules import text_of_a_script
 from conf.step_range import parse_steps
 from experiment_utils.errors import Problem
 
@@ -276,6 +276,7 @@ OF_ONE = (
     Rule(("training",), fp16_that_can_be),
     Rule(("logging",), logger_is_installed),
     Rule(("logging",), project_of_wandb),
+    Rule(("slurm",), text_of_a_script),
 )
 
 OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")

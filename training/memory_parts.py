@@ -11,7 +11,7 @@ from typing import Any
 
 from conf import AUTO, Config
 from conf.budget import batch_of_rank, effective_batch
-from conf.graph_rules import graph_obstacle
+from conf.gpu_rules import graph_obstacle
 from conf.schema import Training
 from memory.estimate import constants
 from memory.estimate.estimate import (

@@ -99,11 +99,12 @@ def warnings_of(plans: Sequence[Plan], cluster: Cluster, code: Path) -> list[str
 
 def other_python(plans: Iterable[Plan]) -> list[str]:
     """Warnings of environments that slurm.setup activates: a run uses the Python that submitted it."""
-    lines = dict.fromkeys(line for plan in plans for line in settle(plan.config).slurm.setup)
+    wanted = [settle(plan.config).slurm for plan in plans]
+    lines = dict.fromkeys(line for one in wanted if one.python is None for line in one.setup)
     found = [line for line in lines if _ACTIVATES.search(line) and f"{sys.prefix}/bin/activate" not in line]
     return [
         f"slurm.setup: `{line}` does not choose the Python of a run, which is that of this command, "
-        f"{sys.executable}. To use the other one, activate it before you submit"
+        f"{sys.executable}. To use the other one: slurm.python=python"
         for line in found
     ]
 

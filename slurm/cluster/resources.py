@@ -28,6 +28,7 @@ from memory import format_bytes
 from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster.facts import Cluster, Partition
+from slurm.cluster.job_step import chosen_lines
 from slurm.cluster.options import GPUS_OTHERWISE, MEMORY_OTHERWISE, read_options
 from slurm.cluster.speeds import Speed, Speeds
 
@@ -184,9 +185,9 @@ def signal_s(wanted: Slurm, limit_s: float | None) -> int:
 
 
 def setup_lines(wanted: Slurm) -> tuple[str, ...]:
-    """`slurm.setup`, and what keeps Hugging Face's libraries from waiting for a network that is not there."""
+    """Lines of shell before the run: slurm.setup, slurm.offline, slurm.python, slurm.srun_args."""
     offline = ["export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TRANSFORMERS_OFFLINE=1"]
-    return (*map(_or_leave, wanted.setup), *(offline if wanted.offline else []))
+    return (*map(_or_leave, wanted.setup), *(offline if wanted.offline else []), *chosen_lines(wanted))
 
 
 def _or_leave(line: str) -> str:

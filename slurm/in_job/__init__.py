@@ -1,8 +1,7 @@
 """What happens inside a job: one process beside each run starts it, waits, judges, and hands it back.
 
-srun --> submitit --> start.start(word) --exec--> python -m slurm.in_job word --> supervisor --> core.py
+srun --> python -m slurm.in_job word --> supervisor --> core.py
 
-start      the name that a job unpickles; becomes `slurm.in_job` of the snapshot
 job        which job this is; asks Slurm about it, and for another start of it
 running    the story of one run in one start of a job
 judge      what comes after a run has stopped: a table, pure

@@ -1,7 +1,5 @@
 """`python -m slurm.in_job WORD [RUN]`: what a job runs, from the snapshot (see `slurm.queue.job_entry`)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -9,10 +7,11 @@ import traceback
 from itertools import zip_longest
 from pathlib import Path
 
-from slurm.queue.job_entry import SIGNALS, words_of
+from slurm.queue.job_entry import SIGNALS, check_python, words_of
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    check_python()
 
 from experiment_utils.errors import UserError
 from slurm.cluster.current_job import Job

@@ -15,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from slurm.queue.job_entry import SIGNALS, start, word_for
+from slurm.queue.job_entry import SIGNALS, check_python, start, word_for
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    check_python()
 
 from conf import Config
 from experiment_utils import atomic_files

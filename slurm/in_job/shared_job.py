@@ -14,6 +14,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from memory.estimate.available import GPU_SHARE
 from slurm.cluster.current_job import PACKED, Job
+from slurm.cluster.job_step import srun_arguments
 from slurm.in_job.run_in_job import (
     TO_BE_REQUEUED,
     TO_LOOK_AGAIN,
@@ -95,7 +96,8 @@ def step_command(
     are shared. Steps that overlap are given the same cores, so each gets all, of which `take_share` takes
     some; --cpu-bind=none, since they inherit what this step is bound to (SLURM_CPU_BIND).
     """
-    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    options = [*srun_arguments(environment)]
+    options += ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
     cores, memory_mb = (environment.get(f"SLURM_{name}", "") for name in ("CPUS_PER_TASK", "MEM_PER_NODE"))
     if cores.isdigit():
         options.append(f"--cpus-per-task={cores}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiment_utils import atomic_files
 from slurm.cluster.sbatch_errors import has_no_room, is_full, is_unanswered, meaning, words
-from slurm.queue.batch_script import script, submitit_folder, write_pickles
+from slurm.queue.batch_script import script, submitit_folder
 from slurm.queue.environment import environment
 from slurm.queue.slurm_client import NoAnswer
 from slurm.records.submissions import Array, Submission
@@ -51,8 +51,8 @@ def sending(submission: Submission) -> Iterator[int]:
 
 
 def prepare(submission: Submission, array: Array, setup: Sequence[str]) -> Path:
-    """Write the array's pickles and its script; returns the script."""
-    write_pickles(submission, array)
+    """Write the array's script; returns its path."""
+    submitit_folder(submission).mkdir(exist_ok=True)
     path = submitit_folder(submission) / f"{array.number}.sh"
     path.write_text(script(submission, array, setup), encoding="utf-8")
     return path

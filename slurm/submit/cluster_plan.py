@@ -22,6 +22,7 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
+from slurm.cluster.job_step import python_of
 from slurm.cluster.reachability import unreachable, warnings_of
 from slurm.cluster.rejections import problems
 from slurm.cluster.resources import runs_beside, shares_a_job
@@ -59,6 +60,11 @@ class PlannedRun:
         return self.state in THERE
 
     @property
+    def python(self) -> str:
+        """Python that its job runs, and what chose it."""
+        return python_of(settle(self.plan.config).slurm)
+
+    @property
     def seconds(self) -> tuple[float | None, bool]:
         """(how long it takes, whether that is only its limit); of a run of an ensemble its share."""
         expected, limit = self.asked.expected_s, self.asked.limit_s
@@ -74,6 +80,7 @@ class PlannedRun:
             "slurm": {
                 "options": self.asked.options,
                 "setup": list(self.asked.setup),
+                "python": self.python,
                 "mem_bytes": self.asked.mem_bytes,
                 "mem_from": self.asked.how_mem,
                 "time_limit_s": self.asked.limit_s,
@@ -281,6 +288,7 @@ def render(found: ClusterPlan) -> str:
         f"{what}: {how}" for of_one in (_mem, _time) for run in found.missing for what, how in [of_one(run)]
     )
     lines += ["", *ways] if len(ways) <= _MOST_WAYS else ["", *list(ways)[:_MOST_WAYS], "..."]
+    lines += dict.fromkeys(f"Python of the jobs: {run.python}" for run in found.missing)
     for count, text in found.scripts:
         lines += ["", f"sbatch, for {counted(count, 'run')}:", *(f"    {line}" for line in text.splitlines())]
     if found.scripts:

@@ -14,8 +14,11 @@ import threading
 import time
 from pathlib import Path
 
+from slurm.queue.job_entry import check_python
+
 if __name__ == "__main__":  # inherited by all threads and processes that follow
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2))
+    check_python(("numpy", "orjson", "tokenizers"))
 
 from data_loading.pretokenizer.distributed.task_plan import FLAG, SetTask, named_task
 from data_loading.tokens.set_files import SetFiles

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import read_cluster
+from slurm.cluster.job_step import PYTHON, SRUN, default_lines
 from slurm.cluster.sbatch_errors import directives
 from slurm.queue.arrays import Asked, ToSend, arrays_of
 from slurm.queue.job_entry import setup_lines
@@ -191,7 +191,6 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
     """The sbatch script of an array of tasks, in shell that can be read and sent by hand."""
     array, study = one.array, shlex.quote(str(submission.study.absolute()))
     output = shlex.quote(str(order.files.tokens.absolute()))
-    srun = shlex.join(["srun", "--kill-on-bad-exit=1", sys.executable, "-u", "-m", "slurm.tokens.run_task"])
     at_a_time = "" if array.parallel is None else f"%{array.parallel}"
     options = {
         "job-name": array.name,
@@ -204,10 +203,11 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
         f"#!/bin/bash\n{directives(options)}tasks=({' '.join(name for (name,) in array.tasks)})",
         "task=${tasks[${SLURM_ARRAY_TASK_ID:-0}]}",
         f'exec >> {study}/"$task"/log.txt 2>&1',
+        *default_lines(),
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         *one.setup,
         *([] if submission.snapshot is None else setup_lines(submission.snapshot)),
-        f'exec {srun} {output} "$task" {shlex.join(order.arguments)}',
+        f'exec {SRUN} {PYTHON} -m slurm.tokens.run_task {output} "$task" {shlex.join(order.arguments)}',
     ]
     return "\n".join([*lines, ""])
 

@@ -15,7 +15,7 @@ from tiny_run import make_run, metrics_without_clock, mixed_config, outcome, run
 
 import core
 from conf.check import check
-from conf.graph_rules import graph_obstacle
+from conf.gpu_rules import graph_obstacle
 from conf.schema import Arch, Config, Model, Optimizer
 from experiment_utils.errors import UserError
 from models import build_model

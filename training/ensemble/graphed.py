@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from conf.graph_rules import graph_obstacle
+from conf.gpu_rules import graph_obstacle
 from training import graphed_step
 from training.device_batches import on_device
 from training.graphed_step import WARM_UP, Graphs, Work

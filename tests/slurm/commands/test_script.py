@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from conf.schema import Slurm
 from experiment_utils.errors import UserError
+from slurm.cluster.resources import setup_lines
 from slurm.commands.script import TEMPLATE, script
 from slurm.in_job.plain import CODE, _runs_dir
 from slurm.launch.compose_one import compose
@@ -41,6 +43,24 @@ def test_setup_lines_do_not_run_under_set_eu(tmp_path: Path) -> None:
     around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/", "SLURM_JOB_ID": "42"}
     done = subprocess.run(["bash", "-c", text], env=around, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "here 1\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        (Slurm(), f"--kill-on-bad-exit=1 {sys.executable} -u"),
+        (Slurm(python="my python", srun_args=["--mpi=pmix"]), "--mpi=pmix --kill-on-bad-exit=1 my python -u"),
+    ],
+)
+def test_srun_gets_the_python_and_the_arguments_of_the_site(
+    tmp_path: Path, chosen: Slurm, words: str
+) -> None:
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$*"\n')
+    (tmp_path / "srun").chmod(0o755)
+    text = script({}, setup_lines(chosen), [])
+    around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/", "SLURM_JOB_ID": "42"}
+    done = subprocess.run(["bash", "-c", text], env=around, capture_output=True, text=True)
+    assert done.stdout.startswith(f"{words} -m slurm.in_job.plain"), done
 
 
 def test_template_is_valid() -> None:

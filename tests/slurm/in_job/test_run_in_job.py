@@ -20,8 +20,8 @@ from tiny_run import ROOT, make_run, outcome, run_here, tiny_config
 from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Ensemble, Slurm
-from slurm.in_job.__main__ import check_snapshot
-from slurm.queue.job_entry import setup_lines, snapshot_of, word_for, words_of
+from slurm.in_job.__main__ import check_snapshot, exit_code_of
+from slurm.queue.job_entry import setup_lines, word_for
 from slurm.records.start_records import Start, note_start, read_starts
 from slurm.records.submissions import SLURM, Array, Submission
 from tests.golden_text import Golden
@@ -128,17 +128,7 @@ def ended(job: subprocess.Popen[str]) -> tuple[int, str]:
     return job.returncode, said
 
 
-def test_words() -> None:
-    word = word_for(Path("/a/b|c"), "s1", 2, 33)
-    assert words_of(word) == ("/a/b|c", "s1", 2, 33)
-    for wrong in ("", "a|s1|0|0", "/a|s1|0", "/a|s1|x|0"):
-        with pytest.raises(ValueError, match=r"."):
-            words_of(wrong)
-
-
 def test_code_that_is_not_the_submissions(tmp_path: Path, golden: Golden) -> None:
-    job = in_job(tiny_config(tmp_path), tmp_path)
-    assert snapshot_of(job.word) == str(ROOT)
     other = Submission("s", tmp_path, SLURM, 0.0, "u", "h", "/", "", [], snapshot=str(tmp_path / "gone"))
     with golden.refused("outside-snapshot"):
         check_snapshot(other)
@@ -372,9 +362,7 @@ def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path, golden: Gold
     assert code == 2
     golden.text(said, numbers=False)
     record.unlink()
-    code, said = ended(job.start())
-    assert code == 2
-    golden.text(said, numbers=False)
+    assert exit_code_of(job.word) == 2
 
 
 @pytest.mark.slow
