@@ -1,8 +1,8 @@
 """The sbatch script of an array, as submitit writes it.
 
-Of submitit 1.5.4 serve the script and what its `_submit` module does in the job: it loads
-`FOLDER/JOB_submitted.pkl`. submitit gives a pickle that name after sbatch has answered; where it dies in
-between, the job waits a minute for the file and fails. Here the pickles are written before, under names of
+Parts of submitit 1.5.4 that are used: the script, and its `_submit` module, which loads
+`FOLDER/JOB_submitted.pkl` in the job. submitit gives a pickle that name after sbatch has answered; if it dies
+in between, the job waits a minute for the file and fails. Here the pickles are written before, under names of
 our own, and the script's first lines link them to the name that only the job knows.
 """
 
@@ -21,14 +21,18 @@ _WRITTEN_BY_SUBMITIT = {"job_name", "nodes", "time", "wckey"}
 
 
 def submitit_folder(submission: Submission) -> Path:
-    """Where submitit's files of the submission lie; nobody else may write there: its pickles are run."""
+    """Folder of submitit's files; no other user can write there, since its pickles are run."""
     return submission.folder / FOLDER
 
 
 def script(
     submission: Submission, array: Array, setup: Sequence[str], *, python: str = sys.executable
 ) -> str:
-    """The text. setup: lines of shell before the runs."""
+    """The text of an array's script.
+
+    Args:
+        setup: lines of shell before the runs.
+    """
     from submitit.slurm.slurm import _make_sbatch_string
 
     folder = submitit_folder(submission).absolute()
@@ -52,7 +56,7 @@ def script(
 
 
 def write_pickles(submission: Submission, array: Array) -> None:
-    """One a task: a function's name and a string, nothing else."""
+    """Write one pickle for each task: a function's name and a string."""
     from submitit.core.utils import DelayedSubmission
 
     from slurm.queue.job_entry import start, word_for

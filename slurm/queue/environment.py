@@ -1,9 +1,9 @@
 """The environment that sbatch is called in.
 
-Inside a job Slurm's variables speak of that job: a job submitted from there would take its size from them
-(`SLURM_NTASKS`, `SLURM_MEM_PER_NODE`) and its step would fail. submitit's `clean_env` takes them away, and
-SLURM_CONF too, by which the cluster is found. And SBATCH_ variables, which a site sets as defaults, go before
-what a script says (sbatch(1), INPUT ENVIRONMENT VARIABLES): one is kept only where nothing else is said.
+Inside a job, Slurm's variables describe that job: a job submitted from there would take its size from them
+(`SLURM_NTASKS`, `SLURM_MEM_PER_NODE`) and its step would fail. submitit's `clean_env` removes them, and
+SLURM_CONF too, by which the cluster is found. SBATCH_ variables, which a site sets as defaults, precede the
+options of a script (sbatch(1), INPUT ENVIRONMENT VARIABLES): one is kept only if the script does not set it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ _DEFAULTS = {
 
 
 def environment(variables: Mapping[str, str], options: Iterable[str]) -> dict[str, str]:
-    """What sbatch is given of these variables. options: of sbatch, without dashes, that the script sets."""
+    """The variables that sbatch gets.
+
+    Args:
+        variables: of this process.
+        options: options of sbatch that the script sets, without dashes.
+    """
     in_a_job = "SLURM_JOB_ID" in variables
     given = set(options)
     kept = {}

@@ -13,11 +13,10 @@ SEPARATOR = "|"
 
 
 def start(word: str) -> NoReturn:
-    """Run what `word` names: `STUDY_DIR|SUBMISSION_ID|ARRAY|TASK`.
+    """Run the task that `word` names: `STUDY_DIR|SUBMISSION_ID|ARRAY|TASK`.
 
-    submitit has put handlers on USR2 and TERM, and holds numpy and a pickle: exec leaves all of it. What is
-    sent meanwhile waits until the new process has its own handlers. Never returns, so that submitit writes no
-    result.
+    submitit has handlers for USR2 and TERM, numpy and a pickle: exec leaves all of it. Signals wait until the
+    new process has its own handlers. Never returns, so that submitit writes no result.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     sys.stdout.flush()
@@ -51,12 +50,12 @@ def snapshot_of(word: str) -> str | None:
 
 
 def word_for(study: Path, submission: str, array: int, task: int) -> str:
-    """What `start` is told. No pickle holds more."""
+    """The argument of `start` for a task. No pickle holds more."""
     return SEPARATOR.join([str(study.resolve()), submission, str(array), str(task)])
 
 
 def words_of(word: str) -> tuple[str, str, int, int]:
-    """(study, submission, array, task). Raises ValueError: it is none."""
+    """(study, submission, array, task). Raises ValueError for another text."""
     parts = word.rsplit(SEPARATOR, 3)
     if len(parts) != 4 or not parts[0].startswith("/"):
         raise ValueError(f"{word!r}: expected STUDY_DIR|SUBMISSION_ID|ARRAY|TASK, with a whole path")
