@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: the study or a run does not exist, or a run cannot be ended alone.
     """
-    from slurm.submit.cancel_jobs import cancel, found_under_way
+    from slurm.submit.cancel_jobs import CancelResult, cancel, found_under_way
     from slurm.submit.resubmit_runs import named
 
     tokens = find_token_jobs(options.study)
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     if tokens is not None:
         name, typed = str(set_of(tokens)), shlex.quote(options.study)
     under_way = found_under_way(study, runs)
-    found = [one for one in under_way if one.out_of_reach is None]
-    kept = [one for one in under_way if one.out_of_reach is not None]
+    results = [CancelResult(one, error=one.out_of_reach) for one in under_way]
+    found = [one.target for one in results if one.error is None]
     if found and not options.dry_run:
         if sys.stdin.isatty() and not options.yes:
             many = counted(len(runs or {run for one in found for run in one.runs}), "run")
@@ -78,9 +78,12 @@ def run(options: argparse.Namespace) -> int:
             if not agreed("End them? [y/N] "):
                 print("nothing was ended")
                 return INTERRUPTED
-        found = cancel(study, runs)
+        results = cancel(study, runs)
+        found = [one.target for one in results if one.error is None]
+    kept = [result for result in results if result.error is not None]
     if options.json:
-        groups = {"cancelled": [] if options.dry_run else found, "found": under_way, "out_of_reach": kept}
+        groups = {"cancelled": [] if options.dry_run else found, "found": under_way}
+        groups["out_of_reach"] = [one.target for one in kept]
         plain = {key: [_to_json(one, runs) for one in targets] for key, targets in groups.items()}
         print(json.dumps(plain, indent=2))
         return FAILED if kept else DONE
@@ -89,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
     if found and not options.dry_run:
         what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
         print(f"{what}. To resume: resubmit")
-    for one in kept:
-        print(f"{name}: {_words(one, runs)} {one.out_of_reach}")
+    for result in kept:
+        print(f"{name}: {_words(result.target, runs)}: {result.error}")
     others = _others(study, runs, under_way) if tokens is None else []
     print(*others, sep="\n", end="\n" if others else "")
     if not under_way and not others:

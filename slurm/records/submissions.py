@@ -84,13 +84,17 @@ class Array:
         """Whether a run of a task can end while the job continues for others."""
         return self.takes_any or self.how == "pack"
 
+    def task_of(self, place: int) -> int:
+        """Task of the runs whose place names task `place`: the array can have been sent with fewer tasks."""
+        return place % max(1, len(self.tasks))
+
     def job_of(self, task: int) -> str | None:
         """The job of a task: `4242_3`, or `4242` for a plain job."""
-        return f"{self.job_id}_{task}" if self.job_id and self.is_array else self.job_id
+        return f"{self.job_id}_{self.task_of(task)}" if self.job_id and self.is_array else self.job_id
 
     def cancelled_at(self, task: int) -> float | None:
         """Unix time at which `slurm cancel` ended a task, None if it did not."""
-        return self.cancelled_tasks.get(str(task), self.cancelled_s)
+        return self.cancelled_tasks.get(str(self.task_of(task)), self.cancelled_s)
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,10 @@ class Submission:
         wanted = self.launcher == SLURM and (self.then is not None or self.notify is not None)
         are_sent = [array.is_sent for array in self.arrays]
         return wanted and not given_up and any(are_sent) and None not in are_sent
+
+    def with_array(self, array: Array) -> Submission:
+        """The submission with another array of the same number."""
+        return replace(self, arrays=[array if one.number == array.number else one for one in self.arrays])
 
     def write(self) -> None:
         """Write submission.json, whole or not at all."""
@@ -255,8 +263,8 @@ def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
     """The array of a place; None if it does not name the run, as in a copy of a run's folder."""
     for array in submission.arrays:
         if array.number == place.array:
-            own = array.tasks[place.task : place.task + 1]  # first: an array can have 10,000
-            return array if any(run.name in names for names in (*own, *array.tasks)) else None
+            own = array.tasks[array.task_of(place.task)] if array.tasks else []
+            return array if any(run.name in names for names in (own, *array.tasks)) else None
     return None
 
 
@@ -300,6 +308,16 @@ def sweep_of(submission: Submission) -> list[Submission]:
         with suppress(UserError):
             found.append(read_submission(submission.study, name))
     return [*found, submission]
+
+
+def end_errors(study: Path) -> list[str]:
+    """Failures at the end of the study's newest submission with `then=` or `notify=`; empty if nothing."""
+    errors = [
+        one.follow_up_error
+        for one in submissions(study)
+        if one.then is not None or one.notify is not None or one.follow_up_error is not None
+    ]
+    return [error for error in errors[-1:] if error is not None]
 
 
 def find_study(given: str, runs_dir: str | None = None) -> Path:

@@ -79,11 +79,6 @@ def launcher_lives(submission: Submission, array: Array, now_s: float) -> bool |
     return _lives(array.job_id, submission, now_s)
 
 
-def waiter_lives(array: Array) -> bool | None:
-    """Whether a command of an earlier version waits to submit the runs; None: not known from here."""
-    return _lives(array.waiter) if array.waiter is not None else False
-
-
 def _lives(process: str | None, submission: Submission | None = None, now_s: float = 0.0) -> bool | None:
     """process: HOST:PID:STARTED_AT."""
     host, _, rest = (process or "").partition(":")

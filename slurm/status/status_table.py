@@ -13,8 +13,7 @@ from typing import Any
 from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
-from slurm.records.follow_up_failures import failures
-from slurm.records.submissions import typed_study
+from slurm.records.submissions import end_errors, typed_study
 from slurm.states import STATES
 from slurm.status.study_status import RunState
 from training.attempt.made_by import Versions
@@ -217,7 +216,7 @@ def study_json(
     study: Path, entries: Sequence[RunState], shown: Sequence[RunState] | None = None
 ) -> dict[str, Any]:
     """A study as JSON values; keys are added, never renamed. shown: runs to list; None: none."""
-    notes = list(dict.fromkeys(note for entry in entries for note in entry.notes)) + failures(study)
+    notes = list(dict.fromkeys(note for entry in entries for note in entry.notes)) + end_errors(study)
     versions = versions_of(entries)
     plain: dict[str, Any] = {
         "version": 1, "study": study.name, "folder": str(study), "counts": counts(entries),

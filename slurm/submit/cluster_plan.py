@@ -28,9 +28,8 @@ from slurm.cluster.rejections import problems
 from slurm.cluster.resources import runs_beside, shares_a_job
 from slurm.plans.ensembles import Programs
 from slurm.plans.sweep_plans import plan_all
-from slurm.queue.arrays import Asked, ToSend, arrays_of, first_runs
+from slurm.queue.arrays import Asked, ToSend, arrays_of, most_tasks
 from slurm.queue.batch_script import script
-from slurm.queue.queue_limits import Queue, limits_of, most_tasks, queues_of_study
 from slurm.records.submissions import SLURM, Submission, this_user
 from slurm.submit.in_flight import in_flight
 from slurm.submit.request_checks import check_clean, check_request
@@ -167,7 +166,6 @@ def plan_for_cluster(
         refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
         warnings=[
             *(warnings_of(of_missing, cluster, ROOT) if cluster.is_here else ()),
-            *_of_the_queue(missing, cluster, programs.names(keys)),
             *_of_gpu_memory(of_missing),
             *_of_idle_gpus(of_missing),
         ],
@@ -235,35 +233,6 @@ def _of_idle_gpus(plans: Sequence[Plan]) -> Iterator[str]:
         if gpus > runs:
             idle, at_a_time = counted(gpus - runs, "GPU"), counted(runs, "run")
             yield f"slurm.gpus_per_node={gpus}: {at_a_time} at a time, with one GPU each: {idle} stay idle"
-
-
-def _of_the_queue(
-    runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
-) -> Iterator[str]:
-    """That it has no room for all of them now."""
-    if not cluster.is_here:
-        return
-    studies = _by_study(runs, ensembles)
-    ends: dict[Path, set[Queue]] = {study: set() for study in studies}
-    for study, asked in studies.items():
-        config = runs[asked[0].run].plan.config
-        if config.then or config.notify:
-            ends[study] = {one.queue for one in asked} | queues_of_study(study)
-    queues = {one.queue for asked in studies.values() for one in asked}
-    limits, fit = limits_of(queues.union(*ends.values()), cluster), 0
-    for study, asked in studies.items():
-        kept = first_runs(asked, limits)
-        if len(kept) == len(asked) or not runs[asked[0].run].plan.config.wait:
-            kept = first_runs(asked, limits, ends[study])
-            limits = limits.less_one_of(ends[study])
-        fit += len(kept)
-        for one in arrays_of(kept, study, ID, most_tasks(cluster)):
-            limits = limits.less({Queue.of(one.array.options): len(one.array.tasks)})
-    if fit < len(runs):
-        yield (
-            f"the queue has room for {fit:,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "
-            "wait=true the others are submitted as these end, else when the command is typed again"
-        )
 
 
 def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:

@@ -6,10 +6,8 @@ import logging
 import os
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from conf import Config
@@ -23,7 +21,6 @@ from slurm.cluster.rejections import problems
 from slurm.cluster.sbatch_errors import directives, has_no_room, is_unanswered, is_unreached, meaning, words
 from slurm.queue.arrays import Asked
 from slurm.queue.environment import environment
-from slurm.queue.queue_limits import Limits, Queue, Room, limits_of, queues_of_study
 from slurm.queue.slurm_client import TIMEOUT_S, NoAnswer
 from slurm.queue.slurm_client import ask as run_client
 
@@ -48,12 +45,12 @@ _NOTHING = "slurmctld did not answer, so nothing was submitted: sbatch --test-on
 _LATER = "Type the same command again in a minute; scontrol ping tells whether it is up"
 
 
-def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked], Limits]:
-    """What each run that is to be submitted asks for, by its name, and what the cluster takes at most.
+def asked_of(plans: Sequence[Plan], cluster: Cluster) -> dict[str, Asked]:
+    """What each run that is to be submitted asks for, by its name.
 
     Raises:
         UserError: every refusal, each once; by what the cluster has told of itself, and by `sbatch
-            --test-only` for each class of resources; or that it never takes one (MaxSubmitJobs).
+            --test-only` for each class of resources.
     """
     speeds = Speeds()
     every: list[Asked] = []  # what a run is asked for with a second time too: it may be a mistake
@@ -71,10 +68,8 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     wrong = problems(found, cluster) + unreachable(to_run)
     if wrong:
         raise UserError(*wrong)
-    queues, ends = {one.queue for one in every}, _ends(plans)
-    limits = try_out(every, limits_of([*queues, *ends], cluster), 1 if ends else 0)
-    _check_queue(queues, ends, cluster)
-    return {one.run: one for one in reversed(every)}, limits
+    try_out(every)
+    return {one.run: one for one in reversed(every)}
 
 
 def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> list[Problem]:
@@ -83,21 +78,8 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
     return problems([(config, ask(config, plan, cluster, speeds)) for config, plan in plans], cluster)
 
 
-def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
-    """Whether one of these may be submitted now; the last one beside the job at the end of the sweep."""
-    queues, ends = {Queue.wanted(settle(plan.config).slurm) for plan in plans}, _ends(plans)
-    limits = limits_of([*queues, *ends], cluster)
-    if len(plans) > 1:
-        ends = set()
-    return any(limits.takes({queue: 1}, queue) and limits.takes_the_end({queue: 1}, ends) for queue in queues)
-
-
-def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
-    """Ask `sbatch --test-only` about each class of resources, as the arrays that are to be submitted. after:
-    jobs at the end of them.
-
-    Returns the limits, with less room where it knows of one that nobody else tells: of a group, in which jobs
-    of others count too (GrpSubmitJobs), or of the whole cluster (MaxJobCount).
+def try_out(every: Sequence[Asked]) -> None:
+    """Ask `sbatch --test-only` about one job of each class of resources.
 
     Raises:
         UserError: every refusal, with what asked for it.
@@ -107,50 +89,22 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
     for one in every:
         classes.setdefault(one.resource_class, []).append(one)
     if not classes:
-        return limits
-    tasks: Counter[Queue] = Counter()  # a limit counts those of all classes that go to the same queue
-    for first, *others in classes.values():
-        tasks[first.queue] += first.workers or -(-(1 + len(others)) // first.pack)
-
-    def wanted(queue: Queue) -> int:
-        room = limits.room(queue)
-        most = limits.most_tasks if room is None else max(1, min(limits.most_tasks, room))
-        return min(most, tasks[queue] + after)
-
+        return
     with ThreadPoolExecutor(min(8, len(classes))) as pool:
-        rooms = pool.map(lambda members: _room_for(members[0], wanted(members[0].queue)), classes.values())
-        said = list(zip(rooms, classes.values(), strict=True))
+        said = list(pool.map(lambda members: _test_only(members[0]), classes.values()))
     refused = [
         Problem(
             why.where, f"{why.what} (asked for by {_some(list(dict.fromkeys(one.run for one in members)))})"
         )
-        for why, members in said
-        if isinstance(why, Problem)
+        for why, members in zip(said, classes.values(), strict=True)
+        if why is not None
     ]
     if refused:
         raise UserError(*refused)
-    less = tuple(
-        Room(room, frozenset([members[0].queue]))
-        for room, members in said
-        if isinstance(room, int) and room < wanted(members[0].queue)
-    )
-    return replace(limits, rooms=limits.rooms + less)
 
 
-def _room_for(one: Asked, tasks: int) -> Problem | int:
-    """Tasks of an array of so many that sbatch would take now; or what it says against any number of them."""
-    taken, too_many, asked = 0, tasks + 1, tasks
-    while taken + 1 < too_many:
-        said = _test_only(one, asked)
-        if isinstance(said, Problem):
-            return said
-        taken, too_many = (asked, too_many) if said else (taken, asked)
-        asked = (taken + too_many) // 2
-    return taken
-
-
-def _test_only(one: Asked, tasks: int) -> Problem | bool:
-    """What sbatch says against it; else whether the queue has room for so many tasks of it.
+def _test_only(one: Asked) -> Problem | None:
+    """What sbatch says against it. A queue that is full now says nothing against it.
 
     A slurmctld that has just started knows nothing of its nodes for some seconds, and says of each job that
     no node has what it asks for: then it is asked again.
@@ -160,12 +114,10 @@ def _test_only(one: Asked, tasks: int) -> Problem | bool:
     """
     until_s, are_known = time.monotonic() + _NODES_COME_S, False
     while True:
-        done = _say(one, tasks)
+        done = _say(one)
         said = " ".join(done.stderr.split())
-        if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
-            return True
-        if has_no_room(said):
-            return False
+        if done.returncode == 0 or any(passing in said for passing in _PASSES_BY) or has_no_room(said):
+            return None
         if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
             raise NoAnswer(f"{_NOTHING}: {words(done.stderr)}. {_LATER}")
         refused = meaning(done.stderr, one.options)
@@ -179,7 +131,7 @@ def _test_only(one: Asked, tasks: int) -> Problem | bool:
                 one.run,
                 ", ".join(away),
             )
-            return True
+            return None
         if are_known:
             return refused
         are_known = "unk" not in states  # since a moment, maybe: that answer may be of before
@@ -191,13 +143,12 @@ def _test_only(one: Asked, tasks: int) -> Problem | bool:
             time.sleep(_ASKED_AGAIN_S)
 
 
-def _say(one: Asked, tasks: int) -> subprocess.CompletedProcess[str]:
+def _say(one: Asked) -> subprocess.CompletedProcess[str]:
     """Raises NoAnswer."""
-    options = one.options | ({"array": f"0-{tasks - 1}"} if tasks > 1 else {})
     try:
         return subprocess.run(
             ["sbatch", "--test-only"],
-            input=f"#!/bin/bash\n{directives(options)}true\n",
+            input=f"#!/bin/bash\n{directives(one.options)}true\n",
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -217,31 +168,6 @@ def _node_states(partition: str | None) -> list[str]:
     except NoAnswer:
         return []
     return list(dict.fromkeys(state.rstrip(FLAGS) for state in answer.split()))
-
-
-def _ends(plans: Sequence[Plan]) -> set[Queue]:
-    """Where the job at the end of the sweep may go; none where none is to come."""
-    wanting = [plan for plan in plans if plan.config.then or plan.config.notify]
-    studies = {plan.folder.parent for plan in wanting if plan.folder is not None}
-    of_plans = {Queue.wanted(settle(plan.config).slurm) for plan in wanting}
-    return of_plans.union(*(queues_of_study(study) for study in studies))
-
-
-def _check_queue(queues: Collection[Queue], ends: Collection[Queue], cluster: Cluster) -> None:
-    """Raises UserError: not even an empty queue has room for a run. ends: of `_ends`."""
-    limits = {queue: cluster.submit_limit(*queue) for queue in (*queues, *ends)}
-    # beside a run there is room for the job at the end where any number is taken, or two
-    after = 1 if ends and all(limits[end] in (0, 1) for end in ends) else 0
-    for queue in queues:
-        most = limits[queue]
-        if most is None or most > after:
-            continue
-        more = ", of which then= or notify= takes one" if after else ""
-        where = f" of {queue}" if len(queues) > 1 else ""
-        what = f"the cluster lets you have {counted(most, 'job')} in its queue{where} (MaxSubmitJobs){more}"
-        raise UserError(
-            Problem("slurm.account", f"{what}: no run would ever be taken. Another account or qos?")
-        )
 
 
 def _some(runs: Sequence[str]) -> str:

@@ -41,9 +41,8 @@ from experiment_utils.quantities import counted
 from slurm.cluster import read_cluster
 from slurm.cluster.job_step import PYTHON, SRUN, default_lines
 from slurm.cluster.sbatch_errors import directives
-from slurm.queue.arrays import Asked, ToSend, arrays_of
+from slurm.queue.arrays import Asked, ToSend, arrays_of, most_tasks
 from slurm.queue.job_entry import setup_lines
-from slurm.queue.queue_limits import Limits, most_tasks
 from slurm.queue.send import send
 from slurm.queue.slurm_client import NoAnswer, need_slurm
 from slurm.queue.two_phase import intend, send_all, sent, study_lock, submission_id
@@ -112,7 +111,7 @@ def run_on_slurm(
     request = task_resources.request_of(config, tokenizer, how.engine, how.workers, cluster)
     if wrong := task_resources.refusals(request, whole, cluster):
         raise UserError(*wrong)
-    try_out([Asked("the tasks", request.ask.options)], Limits(), after=0)
+    try_out([Asked("the tasks", request.ask.options)])
     command = shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides])
     of_each = [*arguments, "--workers", str(request.workers)]
     order = TaskOrder(files, request, most_tasks(cluster), of_each, command)
@@ -184,7 +183,7 @@ def _snapshot(folder: Path) -> Path:
 def _arrays(order: TaskOrder, identity: str) -> list[ToSend]:
     ask, parallel = order.request.ask, order.request.config.slurm.parallel
     asked = [Asked(name, ask.options, ask.setup, parallel) for name in order.tasks("missing")]
-    return arrays_of(asked, order.files.jobs, identity, order.most_tasks)
+    return arrays_of(asked, order.files.jobs, identity, order.most_tasks, shares=False)
 
 
 def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:

@@ -19,7 +19,6 @@ import slurm.submit.watch_runs
 from experiment_utils import atomic_files
 from experiments import main
 from slurm.queue.arrays import ToSend
-from slurm.queue.queue_limits import Queue, Room
 from slurm.queue.two_phase import intend
 from slurm.records.submissions import LOCAL, Array
 from slurm.records.submitter_liveness import this_process
@@ -51,16 +50,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_text(folder / "my.txt")
     monkeypatch.chdir(folder)
     return folder
-
-
-def one_room(left: Callable[[], int | None]) -> Callable[[Sequence[Queue], object], tuple[Room, ...]]:
-    """For `rooms_of`: one limit counts all that is asked about. left: None where there is none."""
-
-    def rooms_of(queues: Sequence[Queue], cluster: object) -> tuple[Room, ...]:
-        found = left()
-        return () if found is None else (Room(found, frozenset(queues)),)
-
-    return rooms_of
 
 
 def in_foreground(folders: Sequence[Path], command: str) -> None:
