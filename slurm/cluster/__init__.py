@@ -1,10 +1,10 @@
-"""What the cluster has, what a run asks of it, and what it would refuse.
+"""Facts of a cluster, the resources that a run asks of it, and what its commands say.
 
-    read.read_cluster() -> facts.Cluster    a few questions to scontrol, sinfo, sacctmgr
-    resources.ask(config, plan, cluster)    the options of sbatch for one run, and how each came about
-    place.planned_for(cluster)              how plans are made for its nodes, not for this machine
-    refuse.problems(asked, cluster)         everything that the cluster would say no to, at once
-    reach.unreachable(plans)                what a node would miss
+    query_cluster.read_cluster() -> facts.Cluster    a few questions to scontrol, sinfo, sacctmgr
+    resources.ask(config, plan, cluster)             the options of sbatch for one run
+    place.planned_for(cluster)                       plans for its nodes, not for this machine
+    sbatch_errors, node_fit                          messages of sbatch: the key and the choices
+    findings.findings(cluster)                       what `python -m slurm doctor` reports
 
 Nothing is submitted here, and no command changes anything.
 """

@@ -33,7 +33,7 @@ from slurm.submit.foreground import run_in_foreground
 from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.request_checks import check_clean, check_request
-from slurm.submit.resource_check import asked_of, has_room, refusals
+from slurm.submit.resource_check import asked_of, has_room, limits_of_plans, refusals
 from slurm.submit.watch_runs import PATIENCE_S, POLL_S, ROOM_POLL_S, WaitInterrupted, wait_for
 
 if TYPE_CHECKING:
@@ -321,8 +321,9 @@ def submit_plans(
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
     """
-    asked, limits = asked_of(plans, cluster) if cluster is not None else ({}, Limits())
+    asked, limits = {}, Limits()
     if cluster is not None:
+        asked, limits = asked_of(plans, cluster), limits_of_plans(plans, cluster)
         for warning in warnings_of(plans, cluster, ROOT):
             log.warning("%s", warning)
     studies: dict[Path, list[Plan]] = {}
