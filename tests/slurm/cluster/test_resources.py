@@ -160,7 +160,7 @@ def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) ->
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:
     found = asked(tmp_path, recorded("20.11"), workers=2, pack=8)
     assert found.options["time"] == "3-00:00:00"
-    assert found.cpus == 1  # one run after the other
+    assert found.cpus == 8, "of eight runs in parallel"
 
 
 def test_ranks_of_a_node_share_its_memory(tmp_path: Path) -> None:
