@@ -45,7 +45,7 @@ class Job:
     """A job, and this process in it."""
 
     id: str
-    """As Slurm writes it: `4242` or `4242_3`."""
+    """Id as Slurm shows it: `4242` or `4242_3`."""
     raw_id: str
     """Number of this task of an array alone."""
     restart: int = 0

@@ -54,7 +54,7 @@ class Ask:
     cpus: int
     gpus: int
     how_mem: str
-    """Where mem_bytes comes from, as text; the same for the time limit."""
+    """Source of mem_bytes, as text; `how_time` that of limit_s."""
     how_time: str
 
 
