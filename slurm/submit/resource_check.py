@@ -77,7 +77,7 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
     speeds = Speeds()
     asked = [ask(config, plan, cluster, speeds) for config, plan in plans]
     try:
-        refused, _ = check_with_sbatch([("a run", one.options) for one in asked], cluster)
+        refused, _ = check_with_sbatch([("", one.options) for one in asked], cluster)
     except NoAnswer:
         refused = []
     return conflicts(config for config, _ in plans) + refused
@@ -105,20 +105,28 @@ def check_with_sbatch(
     shapes: dict[str, list[str]] = {}
     for run, options in asked:
         shapes.setdefault(json.dumps(options, sort_keys=True), []).append(run)
-    refused: list[Problem] = []
-    notes: dict[str, None] = {}
+    runs_of: dict[Problem | str, list[str]] = {}
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         verdicts = pool.map(partial(_verdict, cluster=cluster), map(json.loads, shapes))
         for verdict, runs in zip(verdicts, shapes.values(), strict=True):
-            if isinstance(verdict, str):
-                notes[verdict] = None
-            else:
-                more = f" and {counted(len(set(runs)) - 1, 'more run')}" if len(set(runs)) > 1 else ""
-                refused += [Problem(one.where, f"{one.what} ({runs[0]}{more})") for one in verdict]
-    return refused, list(notes)
+            for one in verdict:
+                runs_of.setdefault(one, []).extend(runs)
+    notes = [one for one in runs_of if isinstance(one, str)]
+    refused = [
+        Problem(one.where, one.what + _listed(list(dict.fromkeys(runs))))
+        for one, runs in runs_of.items()
+        if isinstance(one, Problem)
+    ]
+    return refused, notes
 
 
-def _verdict(options: dict[str, Any], cluster: Cluster) -> list[Problem] | str:
+def _listed(runs: Sequence[str]) -> str:
+    """The first run and the number of others, in brackets; empty without a name."""
+    more = f" and {counted(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
+    return f" ({runs[0]}{more})" if runs[0] else ""
+
+
+def _verdict(options: dict[str, Any], cluster: Cluster) -> Sequence[Problem | str]:
     """What is refused about a job; or a note, if it is accepted and cannot start now.
 
     Raises:
@@ -135,19 +143,23 @@ def _verdict(options: dict[str, Any], cluster: Cluster) -> list[Problem] | str:
         return []
     if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
         raise NoAnswer(_unanswered(said))
-    if _NO_SUCH_NODE not in said:
-        refused = meaning(done.stderr, options, cluster)
-        return (refused.where == "slurm.time" and _too_long(options, cluster)) or [refused]
+    refused = meaning(done.stderr, options, cluster)
+    if refused.where == "slurm.time":
+        return _too_long(options, cluster) or [refused]
+    is_no_node = _NO_SUCH_NODE in said
+    if not is_no_node and refused.where not in ("slurm.mem", "slurm.nodes"):
+        return [refused]
     partitions = cluster.partitions_of(options.get("partition"))
-    never, away = never_fits(options, partitions), away_nodes(options, partitions)
+    never, up = never_fits(options, partitions), [one for one in cluster.partitions.values() if one.is_up]
     if never:
-        others = [
-            one.name for one in cluster.partitions.values() if one.is_up and not never_fits(options, [one])
-        ]
-        fix = f"; slurm.partition={others[0]} has such nodes" if others else ""
+        other = next((one.name for one in up if not never_fits(options, [one])), None)
+        fix = f"; slurm.partition={other} has such nodes" if other else ""
         return [Problem(one.where, f"{one.what}{fix}. sbatch says: {said}") for one in never]
+    if not is_no_node:
+        return [refused]
+    away = away_nodes(options, partitions)
     nodes = f"{counted(away, 'node')} that could run it" if away else "nodes"
-    return f"a job waits for {nodes}: down, drained or in maintenance now (sinfo -R)"
+    return [f"a job waits for {nodes}: down, drained or in maintenance now (sinfo -R)"]
 
 
 def _too_long(options: dict[str, Any], cluster: Cluster) -> list[Problem]:
