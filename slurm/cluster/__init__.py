@@ -12,10 +12,7 @@ Nothing is submitted here, and no command changes anything.
 from slurm.cluster.facts import Cluster, NodeKind, Partition
 from slurm.cluster.place import planned_for
 from slurm.cluster.query_cluster import read_cluster
-from slurm.cluster.resources import Ask, ask, resources
+from slurm.cluster.resources import Ask, ask
 from slurm.cluster.speeds import Speeds
 
-__all__ = [
-    "Ask", "Cluster", "NodeKind", "Partition", "Speeds", "ask", "planned_for", "read_cluster",
-    "resources",
-]  # fmt: skip
+__all__ = ["Ask", "Cluster", "NodeKind", "Partition", "Speeds", "ask", "planned_for", "read_cluster"]

@@ -97,41 +97,10 @@ class Association:
     """An account that the user can charge."""
 
     account: str
-    partition: str | None = None
-    """The only partition that it is for, if it names one."""
     qos: tuple[str, ...] = ()
     """Names of its qualities of service."""
-    default_qos: str | None = None
     max_submit: int | None = None
     """MaxSubmitJobs; None: no limit."""
-
-
-@dataclass(frozen=True)
-class Qos:
-    """A quality of service."""
-
-    name: str
-    max_submit: int | None = None
-    """MaxSubmitJobsPerUser; None: no limit."""
-
-
-@dataclass(frozen=True)
-class SubmitLimit:
-    """MaxSubmitJobs: `most` tasks of the user may be queued at once of those in an account, and in a
-    partition where one is named; or under a quality of service, which also a partition gives to all in it.
-    """
-
-    most: int
-    account: str | None = None
-    qos: str | None = None
-    partitions: tuple[str, ...] = ()
-
-    def counts(self, account: str, qos: str, partitions: str) -> bool:
-        """Whether a task that is queued is one of them; as squeue tells it."""
-        is_there = not set(self.partitions).isdisjoint(partitions.split(","))
-        if self.qos is not None:
-            return qos == self.qos or is_there
-        return account == self.account and (is_there or not self.partitions)
 
 
 @dataclass(frozen=True)
@@ -147,9 +116,10 @@ class Cluster:
     """Lines of `scontrol show config`."""
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     associations: tuple[Association, ...] | None = None
-    """Accounts of the user; None: sacctmgr did not answer. The same for `qos`, those of the cluster."""
+    """Accounts of the user; None: sacctmgr did not answer."""
     default_account: str | None = None
-    qos: Mapping[str, Qos] | None = None
+    qos: Mapping[str, int | None] | None = None
+    """MaxSubmitJobsPerUser of each quality of service, None: no limit; None: sacctmgr did not answer."""
     notes: tuple[str, ...] = ()
     """Answers that are missing, and why."""
 
@@ -191,11 +161,6 @@ class Cluster:
         return self.setting("EnforcePartLimits").upper() not in ("", "NO")
 
     @property
-    def keeps_limits(self) -> bool:
-        """Whether limits of accounts and qualities of service hold; also if the setting is not known."""
-        return not self.settings or bool({"limits", "safe"} & self.enforces)
-
-    @property
     def counts_rss(self) -> bool:
         """Whether slurmd kills by the RSS that it polls, in which mapped files are counted."""
         named = [word.strip() for word in self.setting("JobAcctGatherParams").lower().split(",")]
@@ -228,80 +193,13 @@ class Cluster:
 
     @property
     def most_submitted(self) -> dict[str, int]:
-        """MaxSubmitJobs of the user's accounts and qualities of service, and of those of partitions."""
+        """MaxSubmitJobs of the user's accounts and their qualities of service, and of those of partitions."""
         mine, partitions = self.associations or (), self.partitions.values()
         names = {name for found in mine for name in found.qos} | {found.qos for found in partitions}
         limits = {f"account {found.account}": found.max_submit for found in mine}
-        limits |= {f"qos {name}": one.max_submit for name, one in (self.qos or {}).items() if name in names}
-        return {name: most for name, most in limits.items() if most is not None and self.keeps_limits}
-
-    def associations_of(self, account: str | None, partition: str | None) -> list[Association]:
-        """Those that a job falls under; what is None is what a job gets that does not name it."""
-        account = account or self.default_account
-        partitions = {None, *(found.name for found in self.partitions_of(partition))}
-        return [
-            found
-            for found in self.associations or ()
-            if account in (None, found.account) and found.partition in partitions
-        ]
-
-    def submit_limits(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> list[SubmitLimit]:
-        """All that a job is held against, where limits are kept. What is None is what a job gets that does
-        not name it.
-
-        Slurm takes the first that has a limit (slurm.schedmd.com/resource_limits.html): the partition's
-        quality of service, the job's, the account.
-        """
-        ranks = self._submit_limits_by_rank(account, qos, partition)
-        found = [next(filter(None, of_one), []) for of_one in ranks]
-        return list(dict.fromkeys(limit for limits in found for limit in limits))
-
-    def submit_limits_that_count(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> list[SubmitLimit]:
-        """All in which the job is counted, also those that another goes before."""
-        ranks = self._submit_limits_by_rank(account, qos, partition)
-        return list(dict.fromkeys(limit for of_one in ranks for limits in of_one for limit in limits))
-
-    def submit_limits_of_account(self, account: str) -> list[SubmitLimit]:
-        """What holds where no partition has one."""
-        _, *others = self._submit_limits_by_rank(account, None, None)[0]
-        return next(filter(None, others), [])
-
-    def _submit_limits_by_rank(
-        self, account: str | None, qos: str | None, partition: str | None
-    ) -> list[list[list[SubmitLimit]]]:
-        """For each of the partitions."""
-        mine = self.associations_of(account, partition)
-        of_job = self._submit_limits_of_qos({found.default_qos for found in mine} if qos is None else {qos})
-        of_account = [
-            SubmitLimit(
-                found.max_submit, account=found.account, partitions=tuple(filter(None, [found.partition]))
-            )
-            for found in mine
-            if self.keeps_limits and found.max_submit is not None
-        ]
-        of_partitions = [self._submit_limits_of_qos({one.qos}) for one in self.partitions_of(partition)]
-        return [[limits, of_job, of_account] for limits in of_partitions or [[]]]
-
-    def _submit_limits_of_qos(self, names: set[str | None]) -> list[SubmitLimit]:
-        return [
-            SubmitLimit(
-                found.max_submit,
-                qos=found.name,
-                partitions=tuple(one.name for one in self.partitions.values() if one.qos == found.name),
-            )
-            for found in (self.qos or {}).values()
-            if self.keeps_limits and found.name in names and found.max_submit is not None
-        ]
-
-    def submit_limit(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> int | None:
-        """The least of `submit_limits`."""
-        return min((limit.most for limit in self.submit_limits(account, qos, partition)), default=None)
+        limits |= {f"qos {name}": most for name, most in (self.qos or {}).items() if name in names}
+        is_kept = not self.settings or bool({"limits", "safe"} & self.enforces)
+        return {name: most for name, most in limits.items() if most is not None and is_kept}
 
     def to_json(self) -> dict[str, Any]:
         return {

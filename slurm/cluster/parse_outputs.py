@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memory.accounting.sacct import to_seconds
-from slurm.cluster.facts import Association, NodeKind, Partition, Qos
+from slurm.cluster.facts import Association, NodeKind, Partition
 
 SINFO_FORMAT = "%R|%a|%D|%c|%m|%t|%G|%f"
 """Nodes of one make: partition, whether it takes jobs, count, CPUs, MB, state, GRES, features."""
 
-ASSOCIATION_FIELDS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS", "MaxSubmit", "DefaultAccount")
+ASSOCIATION_FIELDS = ("Cluster", "Account", "QOS", "MaxSubmit", "DefaultAccount")
 QOS_FIELDS = ("Name", "MaxSubmitPU")
 
 _MB = 1 << 20
@@ -69,9 +69,7 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
     return tuple(
         Association(
             account=row["Account"],
-            partition=row.get("Partition") or None,
             qos=_names(row.get("QOS", "")),
-            default_qos=row.get("Def QOS") or row.get("DefaultQOS") or None,
             max_submit=_count(row.get("MaxSubmit", "")),
         )
         for row in _rows(text)
@@ -85,13 +83,9 @@ def default_account(text: str) -> str | None:
     return next((name for name in named if name), None)
 
 
-def parse_qos(text: str) -> dict[str, Qos]:
-    """Qualities of service in the output of `sacctmgr --parsable2 show qos` with QOS_FIELDS."""
-    return {
-        row["Name"]: Qos(row["Name"], _count(row.get("MaxSubmitPU", "")))
-        for row in _rows(text)
-        if row.get("Name")
-    }
+def parse_qos(text: str) -> dict[str, int | None]:
+    """MaxSubmitJobsPerUser by name, in the output of `sacctmgr --parsable2 show qos` with QOS_FIELDS."""
+    return {row["Name"]: _count(row.get("MaxSubmitPU", "")) for row in _rows(text) if row.get("Name")}
 
 
 def _partition(block: str) -> Partition | None:

@@ -58,11 +58,6 @@ class Ask:
     how_time: str
 
 
-def resources(config: Config, plan: Plan, cluster: Cluster | None = None) -> dict[str, Any]:
-    """Options of sbatch for a run, without dashes."""
-    return ask(config, plan, cluster).options
-
-
 def ask(
     config: Config, plan: Plan | None, cluster: Cluster | None = None, speeds: Speeds | None = None
 ) -> Ask:

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from conf.schema import Slurm
 from slurm.cluster.facts import Cluster
-from slurm.queue.slurm_client import NoAnswer
-from slurm.queue.slurm_client import ask as run_client
 from slurm.records.submissions import SLURM, submissions
 
 MAX_ARRAY_SIZE = 1001
@@ -112,25 +110,8 @@ def most_tasks(cluster: Cluster) -> int:
 
 
 def rooms_of(queues: Sequence[Queue], cluster: Cluster) -> tuple[Room, ...]:
-    """By MaxSubmitJobs, less what the user has in the queue of what each limit counts."""
-    held = {queue: cluster.submit_limits(*queue) for queue in queues}
-    counted = {queue: cluster.submit_limits_that_count(*queue) for queue in queues}
-    limits = list(dict.fromkeys(limit for found in held.values() for limit in found))
-    if not limits:
-        return ()
-    try:
-        told = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%a|%q|%P"])
-    except NoAnswer:
-        return ()
-    tasks = [line.strip().split("|") for line in told.splitlines()]
-    return tuple(
-        Room(
-            max(0, limit.most - sum(limit.counts(*task) for task in tasks)),
-            frozenset(queue for queue in queues if limit in held[queue]),
-            frozenset(queue for queue in queues if limit in counted[queue] and limit not in held[queue]),
-        )
-        for limit in limits
-    )
+    """None: sbatch alone knows which limit holds."""
+    return ()
 
 
 def _counted(room: Room, tasks: Mapping[Queue, int]) -> int:

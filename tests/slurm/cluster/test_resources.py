@@ -19,7 +19,7 @@ from conf.schema import Slurm
 from experiment_utils.errors import UserError
 from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
-from slurm.cluster import Ask, Cluster, Speeds, ask, resources
+from slurm.cluster import Ask, Cluster, Speeds, ask
 from slurm.cluster.resources import setup_lines
 from slurm.in_job.shared_job import step_command
 from tests.golden_text import Golden
@@ -51,7 +51,7 @@ def test_options_of_a_plain_run(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     plan = planned(config)
     mem_mb = recommended_mem(plan.memory.estimate) // MB
-    assert resources(config, plan) == {
+    assert ask(config, plan).options == {
         "nodes": 1,
         "ntasks-per-node": 1,
         "cpus-per-task": 1,  # training.threads
