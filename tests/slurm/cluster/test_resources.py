@@ -20,7 +20,7 @@ from experiment_utils.errors import UserError
 from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask
-from slurm.cluster.resources import setup_lines
+from slurm.cluster.resources import key_conflicts, setup_lines
 from slurm.in_job.shared_job import step_command
 from tests.golden_text import Golden
 from training.plan import Plan
@@ -278,3 +278,21 @@ def test_a_module_that_is_not_there_ends_the_job(line: str) -> None:
     assert said("false", line) == ""
     assert said(f"{line} || echo without") == "without\ncontinues\n"
     assert said("export A=1", f"{line.split()[0]}() {{ true; }}", line) == "continues\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"gpu_type": "a100"}, "gpu_type"),
+        ({"gpu_type": "a100", "gpus_per_node": 1}, None),
+        ({"gpus_per_node": 1, "options": ["--gpus=2"]}, "options"),
+        ({"options": ["--gpus=2"]}, None),
+        ({"options": ["--time=3"]}, "options"),
+        ({"pack": 2, "tasks_per_node": 2}, "tasks_per_node"),
+        ({"workers": 1, "nodes": 2}, "nodes"),
+        ({"pack": 2, "workers": 3, "gpus_per_node": 2}, None),  # auto is one rank then
+    ],
+)
+def test_keys_that_exclude_each_other(values: dict[str, Any], key: str | None) -> None:
+    found = [problem.where for problem in key_conflicts(Slurm(**values))]
+    assert found == ([f"slurm.{key}"] if key else [])
