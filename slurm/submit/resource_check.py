@@ -127,7 +127,7 @@ def _listed(runs: Sequence[str]) -> str:
 
 
 def _verdict(options: dict[str, Any], cluster: Cluster) -> Sequence[Problem | str]:
-    """What is refused about a job; or a note, if it is accepted and cannot start now.
+    """Refusals of a job; or a note, if it is accepted and cannot start now.
 
     Raises:
         NoAnswer: slurmctld does not answer.
