@@ -85,7 +85,7 @@ def _partitions(cluster: Cluster) -> Iterator[Finding]:
     dead = [found.name for found in partitions if found.kinds and all(kind.state for kind in found.kinds)]
     if dead:
         yield Finding(MIND, "nodes", f"no node of {' '.join(dead)} can run a job now", "sinfo -R shows why")
-    if cluster.settings and not cluster.checks_partition_limits:
+    if cluster.setting("EnforcePartLimits").upper() == "NO":
         yield Finding(
             MIND, "limits", "sbatch accepts jobs above the limits of a partition (EnforcePartLimits=NO)",
             "slurm.time is checked here; status shows another job that can never start as queued, with "
