@@ -189,7 +189,7 @@ def _test_only(options: dict[str, Any]) -> subprocess.CompletedProcess[str]:
             env=environment(os.environ, options),
         )
     except (subprocess.TimeoutExpired, FileNotFoundError) as error:
-        raise NoAnswer(_unanswered(f"took longer than {TIMEOUT_S:.0f} s")) from error
+        raise NoAnswer(_unanswered(str(error))) from error
 
 
 def _unanswered(said: str) -> str:
