@@ -78,9 +78,23 @@ def ask(
     mem_bytes, how_mem = _memory(config, wanted, plan, partitions, tasks_per_node, polled_bytes)
     if any(name in open_options for name in MEMORY_OTHERWISE):
         mem_bytes, how_mem = None, "slurm.options"
-    limit_s, expected_s, how_time, is_asked = _time(wanted, plan, partitions, tasks, speeds or Speeds())
+    limit_s, time, expected_s, how_time = _time(wanted, plan, partitions, tasks, speeds or Speeds())
+    options: dict[str, Any | None] = {
+        "partition": wanted.partition,
+        "account": wanted.account,
+        "qos": wanted.qos,
+        "constraint": wanted.constraint,
+        "nodes": wanted.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "cpus-per-task": cpus,
+        "gres": _gres(wanted),
+        "mem": None if mem_bytes is None else f"{-(-mem_bytes // _MB)}M",
+        "time": time,
+        "signal": f"USR2@{signal_s(wanted, limit_s)}",
+        "requeue" if wanted.requeue else "no-requeue": True,
+    }
     return Ask(
-        options=sbatch_options(wanted, tasks_per_node, cpus, mem_bytes, limit_s, is_asked) | open_options,
+        options={name: value for name, value in options.items() if value is not None} | open_options,
         setup=setup_lines(wanted),
         mem_bytes=mem_bytes,
         limit_s=limit_s,
@@ -110,40 +124,6 @@ def key_conflicts(wanted: Slurm) -> Iterator[Problem]:
             if count > 1:
                 what = f"{count} with {how}: runs that share a job have one rank each. Remove one of the two"
                 yield Problem(f"slurm.{name}", what)
-
-
-def sbatch_options(
-    wanted: Slurm,
-    tasks_per_node: int,
-    cpus: int,
-    mem_bytes: int | None,
-    limit_s: float | None,
-    is_asked: bool,
-) -> dict[str, Any]:
-    """Options of sbatch without dashes and without `slurm.options`.
-
-    Args:
-        cpus: Cores of a task.
-        limit_s: The time limit, which is asked for only with `is_asked`.
-    """
-    options: dict[str, Any | None] = {
-        "partition": wanted.partition,
-        "account": wanted.account,
-        "qos": wanted.qos,
-        "constraint": wanted.constraint,
-        "nodes": wanted.nodes,
-        "ntasks-per-node": tasks_per_node,
-        "cpus-per-task": cpus,
-        "gres": _gres(wanted),
-        "mem": None if mem_bytes is None else f"{-(-mem_bytes // _MB)}M",
-        "time": format_limit(limit_s) if limit_s is not None and is_asked else None,
-        "signal": f"USR2@{signal_s(wanted, limit_s)}",
-        "requeue": True if wanted.requeue else None,
-        "no-requeue": None if wanted.requeue else True,
-    }
-    if wanted.time != AUTO and limit_s is None:
-        options["time"] = "UNLIMITED"
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def runs_per_gpu(wanted: Slurm) -> int:
@@ -262,34 +242,31 @@ def _memory(
 
 def _time(
     wanted: Slurm, plan: Plan | None, partitions: Sequence[Partition], ranks: int, speeds: Speeds
-) -> tuple[float | None, float | None, str, bool]:
-    """The limit, the time that the run should take, where the limit comes from, if it is asked for."""
+) -> tuple[float | None, str | None, float | None, str]:
+    """The limit, None for none; --time; the seconds that the run should take; the source of the limit."""
     speed = None if plan is None else speeds.of(plan, device_of(plan.config), ranks)
-    expected = None if speed is None or plan is None else expected_seconds(plan, speed)
+    expected_s = None if speed is None or plan is None else expected_seconds(plan, speed)
     if wanted.time != AUTO:
-        return parse_duration(wanted.time), expected, "slurm.time", True
-    most = _longest(partitions)
-    if wanted.workers is not None and most is not None:
-        return most, expected, "the partition's limit: a worker takes one run after the other", True
-    if expected is None or speed is None:
-        default, whose = default_limit(partitions)
-        return default, None, f"{whose}: no run like it has been measured", False
-    asked = -(-(START_S + expected * TIME_MARGIN) // TIME_UNIT_S) * TIME_UNIT_S
-    measured = f"{format_count(round(speed.tokens_per_s))} tokens/s measured in {counted(speed.runs, 'run')}"
-    how = measured if speed.nearby else f"{measured} elsewhere"
-    if most is not None and most < asked:
+        typed_s = parse_duration(wanted.time)
+        return typed_s, "UNLIMITED" if typed_s is None else format_limit(typed_s), expected_s, "slurm.time"
+    most_s = _longest(partitions)
+    if wanted.workers is not None and most_s is not None:
+        how = "the partition's limit: a worker takes one run after the other"
+        return most_s, format_limit(most_s), expected_s, how
+    if expected_s is None or speed is None:
+        defaults = [found.default_time_s for found in partitions if found.default_time_s is not None]
+        default_s = min(defaults) if defaults else most_s
+        how = (
+            f"the partition's default, {format_duration(default_s)}" if default_s else "the cluster's default"
+        )
+        return default_s, None, None, f"{how}: no run like it has been measured"
+    limit_s = -(-(START_S + expected_s * TIME_MARGIN) // TIME_UNIT_S) * TIME_UNIT_S
+    how = f"{format_count(round(speed.tokens_per_s))} tokens/s measured in {counted(speed.runs, 'run')}"
+    how += "" if speed.nearby else " elsewhere"
+    if most_s is not None and most_s < limit_s:
         after = "and resumes after it" if wanted.requeue else "in which it may not end"
-        return most, expected, f"{how}; the partition's limit, {after}", True
-    return asked, expected, how, True
-
-
-def default_limit(partitions: Sequence[Partition]) -> tuple[float | None, str]:
-    """Time limit of a job without --time, None if there is none, and where it comes from."""
-    defaults = [found.default_time_s for found in partitions if found.default_time_s is not None]
-    default = min(defaults) if defaults else _longest(partitions)
-    if not default:
-        return None, "the cluster's default"
-    return default, f"the partition's default, {format_duration(default)}"
+        limit_s, how = most_s, f"{how}; the partition's limit, {after}"
+    return limit_s, format_limit(limit_s), expected_s, how
 
 
 def _longest(partitions: Sequence[Partition]) -> float | None:
