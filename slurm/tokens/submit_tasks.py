@@ -49,7 +49,7 @@ from slurm.queue.two_phase import intend, send_all, sent, study_lock, submission
 from slurm.records.submissions import SLURM, Array, Submission
 from slurm.submit.in_flight import in_flight
 from slurm.submit.reconcile import reconcile
-from slurm.submit.resource_check import try_out
+from slurm.submit.resource_check import check_with_sbatch
 from slurm.tokens import task_resources
 from slurm.tokens.task_resources import TaskRequest
 
@@ -109,9 +109,11 @@ def run_on_slurm(
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     request = task_resources.request_of(config, tokenizer, how.engine, how.workers, cluster)
-    if wrong := task_resources.refusals(request, whole, cluster):
+    refused, notes = check_with_sbatch([("a task", request.ask.options)], cluster)
+    if wrong := [*task_resources.refusals(request, whole), *refused]:
         raise UserError(*wrong)
-    try_out([Asked("the tasks", request.ask.options)])
+    for note in notes:
+        log(f"WARNING: {note}")
     command = shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides])
     of_each = [*arguments, "--workers", str(request.workers)]
     order = TaskOrder(files, request, most_tasks(cluster), of_each, command)

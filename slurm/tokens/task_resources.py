@@ -25,7 +25,7 @@ from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, ask
 from slurm.cluster.reachability import is_offline, missing_setup
-from slurm.cluster.rejections import problems
+from slurm.cluster.resources import key_conflicts
 
 CPUS = 4
 _OF_A_TASK: dict[str, Any] = {
@@ -92,10 +92,10 @@ def request_of(
     return TaskRequest(config, found, workers)
 
 
-def refusals(request: TaskRequest, whole: Inputs, cluster: Cluster) -> list[Problem]:
-    """Everything that is wrong with the request."""
+def refusals(request: TaskRequest, whole: Inputs) -> list[Problem]:
+    """Everything that is wrong with the request, before the cluster is asked."""
     wanted = request.config.slurm
-    found = [*problems([(request.config, request.ask)], cluster), *missing_setup(wanted)]
+    found = [*key_conflicts(wanted), *missing_setup(wanted)]
     if is_offline(wanted):
         what = "is read from the hub, and the nodes have no internet. Tokenize it without --slurm"
         hub = [part.what for part in whole.parts if isinstance(unwrapped(part), HubDataset)]

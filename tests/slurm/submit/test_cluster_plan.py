@@ -19,6 +19,7 @@ from slurm.submit.cluster_plan import ID, SNAPSHOT, ClusterPlan, plan_for_cluste
 from tests.golden_text import Golden
 from training.attempt.begin import create_run
 
+pytestmark = pytest.mark.usefixtures("sbatch_accepts")
 GB = 1 << 30
 
 
@@ -88,8 +89,7 @@ def test_what_is_done_is_asked_for_again_if_it_begins_again(configs: list[Config
         assert run.is_there is not again
 
 
-def test_studies_of_one_sweep_are_told_with_all_of_their_runs(configs: list[Config]) -> None:
-    """Runs of the same name in two studies: each was told once, and one sbatch for them."""
+def test_runs_of_one_name_in_two_studies_are_two_runs(configs: list[Config]) -> None:
     planned(configs[0])
     other = [
         dataclasses.replace(config, study=dataclasses.replace(config.study, name="other"))

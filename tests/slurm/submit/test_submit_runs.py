@@ -146,17 +146,13 @@ def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        (("seed=range(5)", "slurm.confirm=4"), "slurm.confirm: 5 runs would be submitted, and more than 4"),
+        (("seed=range(5)", "slurm.confirm=4"), "slurm.confirm: 5 runs would be submitted"),
         (("seed=0,1", "slurm.partition=batch,nope"), "nope"),
         (("seed=0,1", "optimizer.lr=1e-3,-1"), "optimizer.lr: must be above 0"),
         (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
         (("seed=0,1", "runs_dir=50%"), "runs_dir: "),
         (("seed=0,1", "runs_dir='a:b'"), "Python reads : as the end of a folder's name"),
         (("slurm.pack=2", "slurm.tasks_per_node=2", "slurm.mem=9GB"), "share a job have one rank each"),
-        (
-            ("slurm.pack=2", "slurm.workers=2", "slurm.mem=9GB"),
-            "slurm.pack: 2 side by side with slurm.workers",
-        ),
     ],
 )
 def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
@@ -225,63 +221,6 @@ def test_a_controller_that_does_not_answer_whether_it_would_take_a_run_gets_none
     assert said in line
     assert cluster.jobs == []
     assert len(cluster.calls("sbatch")) == 1
-
-
-NO_SUCH_NODE = "allocation failure: Requested node configuration is not available"
-
-
-def test_a_controller_that_has_just_started_is_asked_again_until_it_knows_its_nodes(
-    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm.submit.resource_check, "_ASKED_AGAIN_S", 0.01)
-    cluster.tell("test_only", NO_SUCH_NODE)
-    steps = [cluster.folder / name for name in ("first", "second", "test_only")]
-    steps[0].touch()
-    steps[1].touch()
-    sinfo = f"""#!/bin/sh
-    case "$*" in *format=%t) ;; *) exit 1;; esac
-    if rm {steps[0]}; then echo "unk*"; elif rm {steps[1]}; then echo idle; echo unk; else echo idle; fi
-    [ -e {steps[1]} ] || rm -f {steps[2]}
-    """
-    cluster.write_client("sinfo", sinfo)
-    assert type_("-m", "seed=0,1") == 0
-    assert len(cluster.jobs) == 1
-    assert ["--test-only" in call for call in cluster.calls("sbatch")] == [True, True, True, False]
-
-
-def test_nodes_that_come_just_when_they_are_asked_for_are_no_refusal(type_: Type, cluster: FakeSlurm) -> None:
-    cluster.tell("test_only", NO_SUCH_NODE)
-    sinfo = f'case "$*" in *format=%t) rm {cluster.folder}/test_only; echo idle;; *) exit 1;; esac'
-    cluster.write_client("sinfo", f"#!/bin/sh\n{sinfo}\n")
-    assert type_("-m", "seed=0,1") == 0
-    assert len(cluster.jobs) == 1
-
-
-def test_a_job_waits_for_nodes_that_are_drained(type_: Type, cluster: FakeSlurm) -> None:
-    """sbatch takes it, and only --test-only says that no node has what it asks for."""
-    cluster.tell("test_only", NO_SUCH_NODE)
-    sinfo = '#!/bin/sh\ncase "$*" in *format=%t) printf "drain*\\nidle\\n";; *) exit 1;; esac\n'
-    cluster.write_client("sinfo", sinfo)
-    assert type_("-m", "seed=0,1") == 0
-    assert len(cluster.jobs) == 1
-
-
-@pytest.mark.parametrize("state", ["idle", "unk"])
-def test_what_no_node_has_is_refused_all_the_same(
-    type_: Type,
-    cluster: FakeSlurm,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    state: str,
-    golden: Golden,
-) -> None:
-    monkeypatch.setattr(slurm.submit.resource_check, "_NODES_COME_S", 0.0)
-    cluster.tell("test_only", NO_SUCH_NODE)
-    cluster.write_client("sinfo", f'#!/bin/sh\ncase "$*" in *format=%t) echo {state};; *) exit 1;; esac\n')
-    assert type_("-m", "seed=0,1") == 2
-    (line,) = errors(capsys)
-    golden.text(line)
-    assert len(cluster.jobs) == 0
 
 
 def test_a_dirty_tree_is_refused_where_that_is_asked_for(
