@@ -23,8 +23,8 @@ from experiment_utils.exit_status import LEASE_LOST
 from experiment_utils.lock_file import Holder, LockHeld
 
 LAPSE_S = float(os.environ.get("HIGHWATER_LEASE_S") or 60)
-"""A lease that was not touched for so long is taken over. It is touched six times as often, and a holder reads
-it again before a write if its last touch is two thirds of this ago."""
+"""A lease that was not touched for this time is taken over. It is touched six times as often, and a holder
+reads it again before a write if its last touch is two thirds of this ago."""
 TOKEN = "HIGHWATER_LEASE"
 """Environment variable: token of the leases that this process and its children share."""
 
@@ -84,7 +84,7 @@ class Lease:
                 self.path.unlink()
 
     def _end_process(self) -> None:
-        line = f"error: {self.what} is no longer this process's: {self.path} was taken over or removed. It ends\n"
+        line = f"error: this process lost {self.what}: {self.path} was taken over or removed. It ends\n"
         with suppress(OSError):
             os.write(2, line.encode())
         os._exit(LEASE_LOST)
@@ -118,7 +118,9 @@ class Watch:
         return path in self._living
 
     def _has_lapsed(self, path: Path, holder: Holder, found: tuple[int, int]) -> bool:
-        is_touched = holder.token is not None or holder.job_id is not None  # by versions without a token: in jobs
+        is_touched = (
+            holder.token is not None or holder.job_id is not None
+        )  # by versions without a token: in jobs
         if holder.host == socket.gethostname() or not is_touched:
             self._living.add(path)
             return False

@@ -14,19 +14,14 @@ from memory.accounting.sacct import client_environment
 from slurm.cluster.sbatch_errors import is_unanswered, is_unreached
 
 ANSWER_S = 20.0
-COME_BACK_S = 600
-"""After so long a job looks again at a run that another copy has: each look takes half a minute."""
 _REQUEUE_TRIES = 3
 _AWAY_S = 600.0
 """So long a slurmctld that is away is waited for: a backup takes over after two minutes or so."""
 _ASKED_TIMES = 5
 _TOO_LATE = 124
 CANCELLED = "it was cancelled meanwhile"
-PACKED = "HIGHWATER_PACKED"
-"""Set for the runs of a job that has several side by side."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
 """Slurm's word for a job that is to be put back and waits already: another of its steps has asked."""
-_GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,13 @@ def ask(command: list[str]) -> Answer:
 @dataclass(frozen=True)
 class Job:
     """id: as Slurm writes it, `4242` or `4242_3`. raw_id: the number of this task alone. restart: how often
-    it was put back into the queue. rank: of this process among those of the run. is_packed: other runs share
-    the job, side by side.
+    it was put back into the queue. rank: of this process among those of the run.
     """
 
     id: str
     raw_id: str
     restart: int = 0
     rank: int = 0
-    is_packed: bool = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Job | None:
@@ -84,7 +77,6 @@ class Job:
             raw_id=raw,
             restart=_number(environment.get("SLURM_RESTART_COUNT")),
             rank=_number(environment.get("SLURM_PROCID")),
-            is_packed=PACKED in environment,
         )
 
     def is_being_preempted(self, ask: Ask = ask) -> bool | None:
@@ -160,25 +152,6 @@ class Job:
             if tries == _REQUEUE_TRIES:
                 return said
             time.sleep(pause_s)
-
-    def come_back(self, ask: Ask = ask) -> str | None:
-        """Put it back into the queue, to start again in a while. What Slurm said if it refused."""
-        refused = self.requeue(ask)
-        if refused is None:  # a job that waits can be told to wait longer, one that runs can not
-            ask(["scontrol", "update", f"JobId={self.id}", f"StartTime=now+{COME_BACK_S}"])
-        return refused
-
-
-def has_ended(job_id: str, ask: Ask = ask) -> bool | None:
-    """Whether Slurm knows a job no more, or as ended. None: Slurm does not say."""
-    answer = ask(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%A %T"])
-    if answer.code != 0:
-        return True if _GONE.search(answer.error) else None
-    rows = [line.split() for line in answer.out.splitlines()]
-    states = {
-        row[1] for row in rows if len(row) == 2 and row[0] == job_id
-    }  # of an array all tasks are listed
-    return not states & {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
 
 
 def leave_other_array(environment: MutableMapping[str, str] = os.environ, ask: Ask = ask) -> None:

@@ -46,7 +46,7 @@ SIGNAL_SHARE = 0.25
 _MORE_THAN_A_COMMAND = re.compile(r"[;&|<>()#]")
 _MB = 1 << 20
 OF_EACH_STEP_BYTES = 48 * _MB
-"""Of a task that several runs share, for itself and the srun of each (slurm.in_job.shared_job)."""
+"""Of a task that several runs share, for itself and the srun of each (slurm.in_job.slots)."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def sbatch_options(
 
 def runs_beside(wanted: Slurm) -> int:
     """Runs that share a task's cores and memory at one time (`slurm.pack`)."""
-    return 1 if wanted.workers is not None else wanted.pack
+    return wanted.pack
 
 
 def runs_per_gpu(wanted: Slurm) -> int:

@@ -27,7 +27,6 @@ from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
 from slurm.cluster.current_job import Job, leave_other_array
 from slurm.launch.compose_one import compose
-from slurm.launch.run_lock import remove_lock_of_the_dead
 from slurm.records.submissions import (
     SLURM,
     SUBMISSION,
@@ -39,7 +38,6 @@ from slurm.records.submissions import (
     this_user,
 )
 from training.attempt.begin import create_run
-from training.attempt.run_files import run_folder
 
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
@@ -93,7 +91,6 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
-    remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
     folder = create_run(plan.config, plan.identity).resolve()
     array = Array(
         number=0,

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import IO, Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE, FAILED, INTERRUPTED, LEASE_LOST, USER_ERROR
 from memory.supervision.options import command_line as supervised
 from memory.supervision.outcome import signal_name
 from slurm.plans.gpu_slots import GpuSlot
@@ -75,9 +76,11 @@ class Child:
 
     @property
     def exit_code(self) -> int:
-        """As a run exits; 130 also when SIGINT ended it before it could say so, 1 for other signals."""
+        """Exit status of the run; INTERRUPTED also if SIGINT ended it early, FAILED for other signals."""
         code = self.process.returncode
-        return code if code in (0, 1, 2, 130) else 130 if code == -signal.SIGINT else 1
+        if code in (DONE, FAILED, USER_ERROR, INTERRUPTED, LEASE_LOST):
+            return code
+        return INTERRUPTED if code == -signal.SIGINT else FAILED
 
     @property
     def killed_by(self) -> str | None:

@@ -68,15 +68,15 @@ def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_task
     for members in classes.values():
         first = members[0]
         if first.ensemble is not None:
-            how, tasks = "ensemble", together_of({one.run: one.ensemble for one in members})
+            how, slots, tasks = "ensemble", 1, together_of({one.run: one.ensemble for one in members})
         else:
-            how, tasks = _tasks([member.run for member in members], first.pack, first.workers)
+            how, slots, tasks = _tasks([member.run for member in members], first.pack, first.workers)
         for start in range(0, len(tasks), most_tasks):
             number = len(found)
             part = tasks[start : start + most_tasks]
             parallel = first.parallel if first.parallel is not None and first.parallel < len(part) else None
             name = array_name(study, submission_id, number)
-            array = Array(number, name, part, dict(first.options), how, parallel=parallel)
+            array = Array(number, name, part, dict(first.options), how, slots, parallel)
             found.append(ToSend(array, first.setup))
     return found
 
@@ -105,7 +105,7 @@ def first_runs(asked: Sequence[Asked], limits: Limits, ends: Collection[Queue] =
             kept.append(one)
             continue
         many = counts.get(key, 0) + 1
-        needed = min(many, one.workers) if one.workers else -(-many // one.pack)
+        needed = min(-(-many // one.pack), one.workers or many)
         more = Counter({one.queue: needed - of_class.get(key, 0)})
         if limits.takes(tasks + more, one.queue) and limits.takes_the_end(tasks + more, ends):
             tasks += more
@@ -116,10 +116,9 @@ def first_runs(asked: Sequence[Asked], limits: Limits, ends: Collection[Queue] =
     return kept
 
 
-def _tasks(runs: list[str], pack: int, workers: int | None) -> tuple[str, list[list[str]]]:
-    """(how, the runs of each task)"""
-    if workers is not None:
-        return "workers", [runs[worker::workers] for worker in range(min(workers, len(runs)))]
-    if pack > 1:
-        return "pack", [runs[start : start + pack] for start in range(0, len(runs), pack)]
-    return "each", [[run] for run in runs]
+def _tasks(runs: list[str], pack: int, workers: int | None) -> tuple[str, int, list[list[str]]]:
+    """`how` and `slots` of an array, and the runs of each of its tasks."""
+    if pack == 1 and workers is None:
+        return "each", 1, [[run] for run in runs]
+    count = min(-(-len(runs) // pack), workers or len(runs))
+    return "shared", pack, [runs[task::count] for task in range(count)]

@@ -265,7 +265,7 @@ def _last_job(run: Found) -> tuple[dict[str, Any], int]:
         submission = read_submission(run.folder.parent, place.submission)
         array = submission.arrays[place.array]
         if array.is_sent is not False:
-            return array.options, len(array.tasks[place.task]) if array.how == "pack" else 1
+            return array.options, len(array.tasks[place.task]) if array.how == "pack" else array.slots
     return run.last[1].options, 1
 
 
