@@ -118,9 +118,8 @@ class Watch:
         return path in self._living
 
     def _has_lapsed(self, path: Path, holder: Holder, found: tuple[int, int]) -> bool:
-        is_touched = (
-            holder.token is not None or holder.job_id is not None
-        )  # by versions without a token: in jobs
+        # earlier versions, which wrote no token, touched the lock of a run in a job
+        is_touched = holder.token is not None or holder.job_id is not None
         if holder.host == socket.gethostname() or not is_touched:
             self._living.add(path)
             return False

@@ -69,6 +69,8 @@ def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.W
         with ExitStack() as leases:
             for run in runs:
                 leases.enter_context(lease.take(run / LOCK, f"the run folder {run}", watch))
+                if has_begun(run, job):
+                    raise UserError(LOST_STEP)  # another slot of this job, whose lease is free now
             return _run(sorted(runs, key=newest_step), job, children)
     except LockHeld:
         raise
@@ -146,6 +148,12 @@ def note_lost(folder: Path, job: Job, reason: str = LOST_STEP) -> None:
     if last.end is None:
         told = Verdict(ENDED, 1, reason)
         _note(note_end, folder, _as_ended(folder, last, told, "failed", None))
+
+
+def has_begun(run: Path, job: Job) -> bool:
+    """Whether this start of the job has begun the run, and not noted its end."""
+    last = read_starts(run)[-1:]
+    return any(is_of(start, job) and start.end is None for start in last)
 
 
 def is_of(start: Start, job: Job) -> bool:

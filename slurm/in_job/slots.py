@@ -16,7 +16,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.lock_file import LockHeld
 from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
-from slurm.in_job.run_in_job import is_of, note_lost, note_refused, run_alone, say, settings_of
+from slurm.in_job.run_in_job import has_begun, is_of, note_lost, note_refused, run_alone, say, settings_of
 from slurm.launch.processes import Children, share_of
 from slurm.plans.gpu_slots import GpuSlot, gpu_slots, idle_gpus
 from slurm.records.start_records import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, is_over_in, read_starts
@@ -160,8 +160,7 @@ def run_steps(programs: Sequence[Program], slots: int, steps: int, word: str, jo
 
 def _note_if_lost(run: Path, job: Job) -> None:
     """Note the end of a run whose slot is gone without having noted it."""
-    last = next(reversed(read_starts(run)), None)
-    if last is not None and is_of(last, job) and last.end is None and not Path(f"/proc/{last.pid}").exists():
+    if has_begun(run, job) and not Path(f"/proc/{read_starts(run)[-1].pid}").exists():
         note_lost(run, job)
 
 

@@ -49,13 +49,12 @@ def late(
     asked: int | None = signal.SIGUSR2,
     *,
     may_requeue: bool = True,
-    is_packed: bool = False,
 ) -> _Late:
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     if left_s is not None:
         monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left_s)))
     children = cast("Children", SimpleNamespace(requested=asked))
-    return _Late(folder, Asked("7", "7", is_packed=is_packed), START, children, may_requeue=may_requeue)
+    return _Late(folder, Asked("7", "7"), START, children, may_requeue=may_requeue)
 
 
 def test_it_is_put_back_before_its_time_is_up(
@@ -68,15 +67,6 @@ def test_it_is_put_back_before_its_time_is_up(
     (start,) = read_starts(folder)
     assert (start.end, start.state, start.signal, start.step_after) == ("requeued", "timeout", "SIGUSR2", 200)
     golden.text(str(start.reason))
-
-
-def test_beside_others_of_its_job_it_does_not_wait_for_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They wait for it: the job would come to its limit, and none of them go on."""
-    found = late(folder, monkeypatch, 5, is_packed=True)
-    found.look()
-    assert (found.has_requeued, Asked.times) == (True, ["7"])
 
 
 @pytest.mark.parametrize("left_s", [5.0, 60.0])
