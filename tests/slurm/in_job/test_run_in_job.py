@@ -344,8 +344,9 @@ def test_a_start_whose_run_is_taken_over_leaves_its_files(light: Path, tmp_path:
     holder = {"host": "n7", "pid": 1, "started_at": 1, "since": "now", "job_id": "8", "token": "of n7"}
     atomic_files.write_json(job.run / "run.lock", holder)
     (job.run / "status.json").write_text("of n7")
-    os.kill(pid, signal.SIGCONT)
     with Periodic(0.2, lambda: os.utime(job.run / "run.lock")):
+        time.sleep(3)
+        os.kill(pid, signal.SIGCONT)
         code, said = ended(first)
     assert code == 0, said
     assert (job.run / "status.json").read_text() == "of n7"
