@@ -9,6 +9,7 @@ so long finds another token in the file before its next write, and ends without 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -21,6 +22,8 @@ from typing import Any
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.exit_status import LEASE_LOST
 from experiment_utils.lock_file import Holder, LockHeld
+
+log = logging.getLogger("lease")
 
 LAPSE_S = float(os.environ.get("HIGHWATER_LEASE_S") or 60)
 """A lease that was not touched for this time is taken over. It is touched six times as often, and a holder
@@ -160,14 +163,17 @@ def hold(path: Path, what: str) -> Iterator[Lease]:
         LockHeld: a process that lives holds it.
         UserError: the file is damaged, or cannot be read.
     """
-    watch = Watch()
+    watch, is_first = Watch(), True
     while True:
         try:
             lease = take(path, what, watch)
             break
-        except LockHeld:
+        except LockHeld as held:
             if watch.lives(path):
                 raise
+            if is_first:
+                log.info("%s is held by %s; looking for %g s whether it lives", what, held.holder, LAPSE_S)
+        is_first = False
         time.sleep(look_s())
     atomic_files.guards.append(lease.check)
     try:
@@ -183,10 +189,14 @@ def remove_lapsed(paths: Iterable[Path]) -> None:
     Raises:
         UserError: a file is damaged, or cannot be read.
     """
-    watch, left = Watch(), list(paths)
+    watch, left, is_first = Watch(), list(paths), True
     while left := [
         path for path in left if watch.holder(path, f"the run folder {path.parent}") and not watch.lives(path)
     ]:
+        if is_first:
+            names = ", ".join(path.parent.name for path in left[:3]) + ", ..." * (len(left) > 3)
+            log.info("looking for %g s whether processes on other hosts still run %s", LAPSE_S, names)
+        is_first = False
         time.sleep(look_s())
 
 

@@ -63,7 +63,7 @@ def sent(
 def _packed(where: Cluster, folder: Path) -> Sent:
     beside = make_run(large_config(folder, seed=5))
     small = dataclasses.replace(tiny_config(folder), seed=6)
-    return send(where, small, "--mem=1100M", others=[beside], how="pack")
+    return send(where, small, "--mem=1100M", others=[beside], how="shared", slots=2)
 
 
 def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
