@@ -43,7 +43,7 @@ def touch_s() -> float:
 
 
 class Lease:
-    """A lease that this process holds, or a process that it has started. As a context manager: until then."""
+    """A lease that this process or one that it has started holds, until the end of a `with` block."""
 
     def __init__(self, path: Path, what: str, token: str) -> None:
         self.path, self.what, self.token = path, what, token
@@ -129,7 +129,9 @@ class Watch:
         before, since_s = self._seen.get(path, (None, 0.0))
         if before != found:
             self._seen[path] = found, time.monotonic()
-            if before is not None:
+            if before is None:
+                log.info("%s is held by %s; looking for %g s whether it lives", path, holder, LAPSE_S)
+            else:
                 self._living.add(path)
             return False
         return time.monotonic() - since_s >= LAPSE_S
@@ -163,40 +165,26 @@ def hold(path: Path, what: str) -> Iterator[Lease]:
         LockHeld: a process that lives holds it.
         UserError: the file is damaged, or cannot be read.
     """
-    watch, is_first = Watch(), True
-    while True:
+    remove_lapsed([path])
+    with take(path, what, Watch()) as held:
+        atomic_files.guards.append(held.check)
         try:
-            lease = take(path, what, watch)
-            break
-        except LockHeld as held:
-            if watch.lives(path):
-                raise
-            if is_first:
-                log.info("%s is held by %s; looking for %g s whether it lives", what, held.holder, LAPSE_S)
-        is_first = False
-        time.sleep(look_s())
-    atomic_files.guards.append(lease.check)
-    try:
-        with lease, Periodic(touch_s(), lease.beat):
-            yield lease
-    finally:
-        atomic_files.guards.remove(lease.check)
+            with Periodic(touch_s(), held.beat):
+                yield held
+        finally:
+            atomic_files.guards.remove(held.check)
 
 
 def remove_lapsed(paths: Iterable[Path]) -> None:
-    """Remove the leases of processes that have ended. Those of other hosts are watched together.
+    """Remove the leases of run folders whose holders have ended; those on other hosts are watched together.
 
     Raises:
         UserError: a file is damaged, or cannot be read.
     """
-    watch, left, is_first = Watch(), list(paths), True
+    watch, left = Watch(), list(paths)
     while left := [
         path for path in left if watch.holder(path, f"the run folder {path.parent}") and not watch.lives(path)
     ]:
-        if is_first:
-            names = ", ".join(path.parent.name for path in left[:3]) + ", ..." * (len(left) > 3)
-            log.info("looking for %g s whether processes on other hosts still run %s", LAPSE_S, names)
-        is_first = False
         time.sleep(look_s())
 
 

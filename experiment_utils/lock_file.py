@@ -31,7 +31,7 @@ class Holder:
     folder: str | None = None
     """Folder of the lock file."""
     token: str | None = None
-    """Of a lease: random, the same in no other one."""
+    """Random, for a lease (`experiment_utils.lease`): no other lease has it."""
     is_copied: bool = False
     """The lock file came with a copy of that folder, and locks nothing here."""
 

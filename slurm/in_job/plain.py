@@ -1,8 +1,8 @@
 """`python -m slurm.in_job.plain OVERRIDES`: a run inside of a job of a plain sbatch script (submit_job.sh).
 
-The first start of the job makes of it what a launcher would have made before: the run's folder, a copy of the
-code, a submission of one run. Later starts find that, and go on with the same code and configuration,
-whatever was edited since: this module too is then that of the copy.
+The first start of the job makes what a launcher makes before a job: the run's folder, a copy of the code, a
+submission of one run. Later starts find that, and resume with the same code and configuration, whatever was
+edited since: this module too is then that of the copy.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from training.attempt.begin import create_run
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
 CODE = "code"
-"""In the submission's folder: where the copy of the code is, for the script, which reads no JSON."""
+"""File in the submission's folder with the path of the copy of the code; the script reads no JSON."""
 OUTPUT = "HIGHWATER_OUTPUT"
-"""Variable of the environment: the file that the script writes to, whatever its --output is."""
+"""Environment variable: the file that the script writes to, whatever its --output is."""
 
 
 def main(argv: list[str]) -> int:
-    """Never returns where the run can be started.
+    """Become the process of the job's run (`slurm.queue.job_entry.start`).
 
     Raises:
-        UserError: what is wrong with the overrides, or that this is no job.
+        UserError: the overrides are wrong, or this is no job.
     """
     leave_other_array()
     job = Job.of()
@@ -66,14 +66,14 @@ def main(argv: list[str]) -> int:
 
 
 def submission_id(job: Job) -> str:
-    """Of the submission that the job is, in all its starts."""
+    """Id of the submission that the job is, the same in all of its starts."""
     return f"job-{job.id}"
 
 
 def submitted_before(runs_dir: Path, job: Job) -> Path | None:
-    """The study in which an earlier start of the job, or its first rank, has written down its submission.
+    """Study in which an earlier start of the job, or its first rank, has written its submission; else None.
 
-    Not that of a job of the same number before this one: a cluster that is set up anew counts from 1.
+    An older job of the same number is another one: a cluster that is set up again counts from 1.
     """
     found = sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}"))
     begun_s = 0.0 if job.restart else float(os.environ.get("SLURM_JOB_START_TIME") or 0)
@@ -121,8 +121,9 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
 
 
 def _runs_dir(argv: list[str]) -> Path:
-    """Where the job's earlier starts have written, by the command line and the environment alone: files may
-    have been edited. submit_job.sh looks there too.
+    """Folder of the studies, by the command line and the environment alone, as in submit_job.sh.
+
+    Files can have been edited since an earlier start of the job.
     """
     there = os.environ.get("HIGHWATER_RUNS_DIR")
     given = [there] if there else []
@@ -135,7 +136,11 @@ def _runs_dir(argv: list[str]) -> Path:
 
 
 def _wait_for_the_first(runs_dir: Path, job: Job) -> Path:
-    """Of several ranks the first makes the submission."""
+    """Study of the submission that the first rank makes.
+
+    Raises:
+        UserError: it has not come in time.
+    """
     until_s = time.monotonic() + OTHERS_WAIT_S
     while time.monotonic() < until_s:
         found = submitted_before(runs_dir, job)

@@ -113,16 +113,15 @@ def _run(runs: Sequence[Path], job: Job, children: Children) -> Verdict:
         for run in runs
     }
     for run in runs[1:]:
-        end = DONE if ends[run].state == "done" else ENDED
-        told = Verdict(end, ends[run].exit_code, ends[run].reason)
-        _note(note_end, run, _as_ended(run, began[run], told, ends[run].state, number))
+        end = Verdict(DONE if ends[run].state == "done" else ENDED, ends[run].exit_code, ends[run].reason)
+        _note(note_end, run, _as_ended(run, began[run], end, ends[run].state, number))
     outcome = ends[next((run for run in runs if ends[run].state not in ("done", "failed", "oom")), lead)]
     if late.has_requeued:
         return Verdict(REQUEUED, outcome.exit_code, outcome.reason)
     stopped = _stopped(outcome, number, idle, step)
     if number is not None:  # before Slurm is asked: it can kill this process any moment
-        told = Verdict(ENDED, stopped.exit_code, stopped.reason)
-        _note(note_end, lead, _as_ended(lead, start, told, stopped.state, number))
+        end = Verdict(ENDED, stopped.exit_code, stopped.reason)
+        _note(note_end, lead, _as_ended(lead, start, end, stopped.state, number))
     verdict = judge(
         stopped,
         may_requeue=may_requeue,
@@ -146,8 +145,8 @@ def note_lost(folder: Path, job: Job, reason: str = LOST_STEP) -> None:
     if last is None or not is_of(last, job):
         last = _start_now(job, folder)
     if last.end is None:
-        told = Verdict(ENDED, 1, reason)
-        _note(note_end, folder, _as_ended(folder, last, told, "failed", None))
+        end = Verdict(ENDED, 1, reason)
+        _note(note_end, folder, _as_ended(folder, last, end, "failed", None))
 
 
 def has_begun(run: Path, job: Job) -> bool:
