@@ -158,7 +158,7 @@ def version(path: Path) -> tuple[int, int] | None:
     try:
         with reading(path), open(path, "rb") as file:
             found = os.fstat(file.fileno())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_mtime_ns
 
@@ -170,7 +170,8 @@ def remove(path: Path, found: tuple[int, int] | None) -> None:
     its own. A file that another process has created meanwhile is put back.
     """
     aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
-    with suppress(FileNotFoundError), open(path, "r+") as file:
+    mode = "r+" if os.access(path, os.W_OK) else "r"  # NFS locks only what is open for writing
+    with suppress(FileNotFoundError), open(path, mode) as file:
         with suppress(OSError):  # a file system without flock
             fcntl.flock(file, fcntl.LOCK_EX)
         if version(path) != found:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -27,16 +26,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
 from slurm.cluster.current_job import Job, leave_other_array
 from slurm.launch.compose_one import compose
-from slurm.records.submissions import (
-    SLURM,
-    SUBMISSION,
-    SUBMISSIONS,
-    Array,
-    Place,
-    Submission,
-    add_place,
-    this_user,
-)
+from slurm.records.submissions import SLURM, SUBMISSION, SUBMISSIONS, Array
 from training.attempt.begin import create_run
 
 OTHERS_WAIT_S = 600.0
@@ -57,9 +47,10 @@ def main(argv: list[str]) -> int:
     job = Job.of()
     if job is None:
         raise UserError(f"this is for inside of a job. From a shell: {SCRIPT} {shlex.join(argv)}")
-    study = submitted_before(_runs_dir(argv), job) if job.restart or job.rank else None
+    runs_dir = _runs_dir(argv)
+    study = submitted_before(runs_dir, job) if job.restart or job.rank else None
     if study is None and job.rank:
-        study = _wait_for_the_first(_runs_dir(argv), job)
+        raise UserError(f"rank 0 has not begun the run below {runs_dir} within {OTHERS_WAIT_S:.0f} s")
     if study is None:
         study = submit_from_inside(compose(argv), job, argv)
     start(word_for(study, submission_id(job), 0, 0))
@@ -73,11 +64,18 @@ def submission_id(job: Job) -> str:
 def submitted_before(runs_dir: Path, job: Job) -> Path | None:
     """Study in which an earlier start of the job, or its first rank, has written its submission; else None.
 
-    An older job of the same number is another one: a cluster that is set up again counts from 1.
+    Other ranks wait for the first. An older job of the same number is another one: a cluster that is set up
+    again counts from 1.
     """
-    found = sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}"))
+    until_s = time.monotonic() + OTHERS_WAIT_S * bool(job.rank)
     begun_s = 0.0 if job.restart else float(os.environ.get("SLURM_JOB_START_TIME") or 0)
-    return next((path.parents[2] for path in found if path.stat().st_mtime >= begun_s), None)
+    while True:
+        for path in sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}")):
+            if path.stat().st_mtime >= begun_s:
+                return path.parents[2]
+        if time.monotonic() >= until_s:
+            return None
+        time.sleep(0.5)
 
 
 def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
@@ -88,6 +86,8 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
     """
     from slurm.launch.code_snapshot import take, while_submitting
     from slurm.plans.sweep_plans import plan_all
+    from slurm.queue.arrays import ToSend
+    from slurm.queue.two_phase import intend
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
@@ -100,22 +100,18 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         job_id=job.id,
         submitted_s=time.time(),
     )
+    command = f"{SCRIPT} {shlex.join(argv)}"
     with while_submitting(plan.config.runs_dir):
-        submission = Submission(
-            id=submission_id(job),
-            study=folder.parent,
+        submission = intend(
+            submission_id(job),
+            folder.parent,
+            [ToSend(array, ())],
+            time.time(),
             launcher=SLURM,
-            created_s=time.time(),
-            user=this_user(),
-            host=socket.gethostname(),
-            cwd=str(Path.cwd()),
-            command=f"{SCRIPT} {shlex.join(argv)}",
-            arrays=[array],
-            snapshot=str(take(plan.config.runs_dir).path),
+            command=command,
+            snapshot=take(plan.config.runs_dir).path,
             output=os.environ.get(OUTPUT),
         )
-        add_place(folder, Place(submission.id, 0, 0))
-        submission.write()
         atomic_files.write_text(submission.folder / CODE, f"{submission.snapshot}\n")
     return folder.parent
 
@@ -133,21 +129,6 @@ def _runs_dir(argv: list[str]) -> Path:
     from conf.schema import Config
 
     return Path(Config().runs_dir)
-
-
-def _wait_for_the_first(runs_dir: Path, job: Job) -> Path:
-    """Study of the submission that the first rank makes.
-
-    Raises:
-        UserError: it has not come in time.
-    """
-    until_s = time.monotonic() + OTHERS_WAIT_S
-    while time.monotonic() < until_s:
-        found = submitted_before(runs_dir, job)
-        if found is not None:
-            return found
-        time.sleep(0.5)
-    raise UserError(f"rank 0 has not begun the run below {runs_dir} within {OTHERS_WAIT_S:.0f} s")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from experiment_utils.lock_file import LockHeld
 from slurm.cluster.current_job import Job
 from slurm.in_job.requeue_decision import Stopped, Verdict, judge, no_progress
 from slurm.launch.outcome import Outcome, outcome_of
-from slurm.launch.processes import Children, run_command
+from slurm.launch.processes import Children, attempt_of_start, run_command
 from slurm.records.start_records import (
     DONE,
     ENDED,
@@ -36,7 +36,7 @@ from slurm.records.start_records import (
     note_start,
     read_starts,
 )
-from training.attempt.run_files import LOCK, next_attempt, read_config, read_status
+from training.attempt.run_files import LOCK, read_config, read_status
 from training.checkpoints import checkpoint_steps
 from training.interrupt import TIME_IS_UP, job_left_s
 
@@ -67,11 +67,12 @@ def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.W
         for run in runs:
             read_config(run)
         with ExitStack() as leases:
-            for run in runs:
-                leases.enter_context(lease.take(run / LOCK, f"the run folder {run}", watch))
-                if has_begun(run, job):
-                    raise UserError(LOST_STEP)  # another slot of this job, whose lease is free now
-            return _run(sorted(runs, key=newest_step), job, children)
+            held = [
+                leases.enter_context(lease.take(run / LOCK, f"the run folder {run}", watch)) for run in runs
+            ]
+            if any(has_begun(run, job) for run in runs):
+                raise UserError(LOST_STEP)  # by another slot of this job, whose lease is free now
+            return _run(sorted(runs, key=newest_step), job, children, held)
     except LockHeld:
         raise
     except UserError as error:
@@ -86,8 +87,8 @@ def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.W
     return Verdict(ENDED, code, reason, "failed")
 
 
-def _run(runs: Sequence[Path], job: Job, children: Children) -> Verdict:
-    """The same for runs whose leases this process holds, the one with the fewest steps first."""
+def _run(runs: Sequence[Path], job: Job, children: Children, held: Sequence[lease.Lease]) -> Verdict:
+    """Run a program whose leases are held, the run with the fewest steps first."""
     lead = runs[0]
     settings = settings_of(lead)
     may_requeue, most_idle = bool(settings["requeue"]), int(settings["max_idle_attempts"])
@@ -102,7 +103,14 @@ def _run(runs: Sequence[Path], job: Job, children: Children) -> Verdict:
     before = read_status(lead)
     late = _Late(lead, job, start, children, may_requeue=may_requeue)
     children.start(run_command(lead, quiet=False, members=runs if len(runs) > 1 else ()), quiet=False)
-    with lease.Periodic(lease.touch_s() / 2, late.look):
+
+    def look() -> None:
+        with suppress(OSError):  # the run's process, which can take minutes to start, touches them as well
+            for one in held:
+                one.touch()
+        late.look()
+
+    with lease.Periodic(min(5.0, lease.touch_s()), look):
         child = children.wait()
     if child.exit_code == LEASE_LOST:
         return Verdict(LEFT, 0, f"another process has taken {lead} over")
@@ -161,10 +169,6 @@ def is_of(start: Start, job: Job) -> bool:
 
 
 def _start_now(job: Job, folder: Path) -> Start:
-    try:
-        attempt = next_attempt(folder)
-    except UserError:  # the run says what is wrong with its files
-        attempt = 1
     return Start(
         job_id=job.id,
         raw_job_id=job.raw_id,
@@ -172,7 +176,7 @@ def _start_now(job: Job, folder: Path) -> Start:
         host=socket.gethostname(),
         pid=os.getpid(),
         started_s=round(time.time(), 3),
-        attempt=attempt,
+        attempt=attempt_of_start(folder),
         step_before=newest_step(folder),
     )
 

@@ -45,14 +45,15 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
         run = [sys.executable, str(CORE), *folders, *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
-        return supervised(run, own, attempt=_attempt(folder), parent=os.getpid())
+        return supervised(run, own, attempt=attempt_of_start(folder), parent=os.getpid())
     return [sys.executable, str(CORE), *folders, "--parent", str(os.getpid()), *flags]
 
 
-def _attempt(folder: Path) -> int:
+def attempt_of_start(folder: Path) -> int:
+    """Number of the attempt that a process started now makes; 1 if the run's files are damaged."""
     try:
         return next_attempt(folder)
-    except UserError:  # the run says what is wrong with it
+    except UserError:  # the run reports it
         return 1
 
 

@@ -323,18 +323,6 @@ def test_a_second_start_waits_in_its_job_for_the_first(light: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_run_of_another_job_is_left_to_it(light: Path, tmp_path: Path, golden: Golden) -> None:
-    job = in_job(endless(tmp_path), tmp_path, code=light)
-    first = job.start(SLURM_JOB_ID="8")
-    job.at_step(1)
-    code, said = ended(job.start())
-    assert (code, job.asked()) == (0, []), said
-    golden.text(said, numbers=False)
-    first.send_signal(signal.SIGTERM)
-    ended(first)
-
-
-@pytest.mark.slow
 def test_a_start_whose_run_is_taken_over_leaves_its_files(light: Path, tmp_path: Path) -> None:
     job = in_job(endless(tmp_path), tmp_path, code=light)
     first = job.start(HIGHWATER_LEASE_S="3")
@@ -364,39 +352,6 @@ def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path, golden: Gold
     golden.text(said, numbers=False)
     record.unlink()
     assert exit_code_of(job.word) == 2
-
-
-@pytest.mark.slow
-def test_one_run_after_the_other(tmp_path: Path) -> None:
-    """A queue worker: what is done or has failed in this array is passed over."""
-    done = make_run(tiny_config(tmp_path, max_steps=3))
-    assert run_here(done).returncode == 0
-    broken = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
-    (broken / "metrics.csv").mkdir()
-    config = dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=3)
-    job = in_job(config, tmp_path, how="shared", more=(done, broken))
-    code, said = ended(job.start())
-    assert code == 2, said
-    assert job.ends() == [("done", "done", None)]
-    assert [start.end for start in read_starts(broken)] == ["ended"]
-    assert read_starts(done) == []
-    code, said = ended(job.start(1))
-    assert (code, "takes" in said) == (0, False), said
-
-
-@pytest.mark.slow
-def test_a_slot_passes_over_what_an_earlier_start_still_runs(light: Path, tmp_path: Path) -> None:
-    other = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
-    job = in_job(endless(tmp_path), tmp_path, code=light, how="shared", more=(other,))
-    first = job.start()
-    job.at_step(1)
-    second = job.start(1)
-    wait_for(lambda: [start.end for start in read_starts(other)] == ["done"])
-    first.send_signal(signal.SIGTERM)
-    ended(first)
-    wait_for(lambda: len(read_run(job.run)["attempts"]) == 2)
-    second.send_signal(signal.SIGTERM)
-    ended(second)
 
 
 def as_ensemble(tmp_path: Path, config: Config) -> tuple[InJob, list[Path]]:

@@ -284,7 +284,7 @@ def test_a_slot_does_not_begin_what_a_killed_slot_of_its_job_had_begun(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.run_alone = run_in_job.run_alone
-    monkeypatch.setattr(run_in_job, "_run", lambda runs, job, children: worker.took.append(runs[0].name))
+    monkeypatch.setattr(run_in_job, "_run", lambda runs, *more: worker.took.append(runs[0].name))
     for run in worker.runs:
         note_start(run, Start("7_2", "9", 0, "n1", 2**22 + 1, 5.0, 1, 0))
     assert (worker.start(), worker.took) == (2, [])
