@@ -73,7 +73,7 @@ def lives(pid: Any, began: Any) -> bool:
 
 
 def running(runs_dir: str | None = None) -> list[Path]:
-    """Folders of this user's runs under `runs_dir` that run now; those on this host first, the newest first."""
+    """Folders of this user's runs under `runs_dir` that run now: of this host first, the newest first."""
     found = []
     for folder in run_folders(runs_dir):
         try:
