@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment_utils import atomic_files, lease
+from experiment_utils import atomic_files, lease, lock_file
 from experiment_utils.exit_status import LEASE_LOST
 from experiment_utils.lease import Periodic, Watch, hold, remove_lapsed, take
 from experiment_utils.lock_file import LockHeld
@@ -146,10 +146,29 @@ def test_of_many_takers_one_has_it(path: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_lease_that_another_taker_has_by_now_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """is_late: the other one took it after the last look, on a file system whose locks stay on a host."""
+    write(path)
+    found = lock_file.version(path)
+    path.unlink()
+    write(path, token="b")
+    versions = [found] if is_late else []
+    real = lock_file.version
+    monkeypatch.setattr(lock_file, "version", lambda path: versions.pop() if versions else real(path))
+    if not is_late:
+        monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("renamed"))
+    lock_file.remove(path, found)
+    assert json.loads(path.read_text())["token"] == "b"
+    assert os.listdir(path.parent) == [path.name]
+
+
 WRITES = """
     import os, sys, time
     from pathlib import Path
-    from experiment_utils import atomic_files, lease
+    from experiment_utils import atomic_files, lease, lock_file
     from experiment_utils.lease import hold
     folder = Path(sys.argv[1])
     with hold(folder / "run.lock", "it") as held:

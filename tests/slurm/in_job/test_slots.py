@@ -331,7 +331,7 @@ def _replace_by_a_file(run: Path) -> None:
     ],
 )
 def test_a_run_whose_files_cannot_be_used_ends_alone(
-    worker: Worker, damage: Callable[[Path], object], why: str | None
+    worker: Worker, damage: Callable[[Path], object], why: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The job goes on for the others, by their settings."""
     lost = worker.runs[0]
@@ -341,6 +341,7 @@ def test_a_run_whose_files_cannot_be_used_ends_alone(
     )
     worker.ends["b"] = (DONE, "done", USR2)
     assert (worker.start(), worker.took) == (TO_BE_REQUEUED, ["b"])
+    assert "Traceback" not in capsys.readouterr().err
     if why is None:
         assert not lost.is_dir()
     else:
