@@ -47,7 +47,13 @@ LOST_STEP = "its step ended without a word: it was killed"
 """Ended as a whole: scancel JOB.STEP, an OOM kill of all of it."""
 
 
-def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.Watch) -> Verdict:
+def run_alone(
+    runs: Sequence[Path],
+    job: Job,
+    children: Children,
+    watch: lease.Watch,
+    is_over: Callable[[Path], bool],
+) -> Verdict:
     """Run a program under the leases of its runs until it has ended; a failure ends it alone, not its job.
 
     Args:
@@ -55,6 +61,7 @@ def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.W
         job: this start of the job.
         children: gets the run's process, and the signals for it.
         watch: earlier looks at the leases.
+        is_over: whether a run is not to be started again.
 
     Returns:
         What came of it: DONE, REQUEUED (the job is to start again), GAVE_UP, ENDED, or LEFT: another process
@@ -70,6 +77,8 @@ def run_alone(runs: Sequence[Path], job: Job, children: Children, watch: lease.W
             held = [
                 leases.enter_context(lease.take(run / LOCK, f"the run folder {run}", watch)) for run in runs
             ]
+            if all(map(is_over, runs)):  # since they were looked at
+                return Verdict(DONE, 0, None, "done")
             if any(has_begun(run, job) for run in runs):
                 raise UserError(LOST_STEP)  # by another slot of this job, whose lease is free now
             return _run(sorted(runs, key=newest_step), job, children, held)

@@ -57,7 +57,7 @@ def run_slot(programs: Sequence[Program], job: Job, is_over: Callable[[Path], bo
                 continue
             has_begun = True
             try:
-                verdict = run_alone(missing, job, children, watch)
+                verdict = run_alone(missing, job, children, watch, is_over)
             except LockHeld as held:
                 passed += 1
                 is_waited_for = _is_of_earlier_start(held, job)

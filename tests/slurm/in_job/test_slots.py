@@ -48,7 +48,7 @@ class Worker:
         monkeypatch.setattr(slots, "run_alone", lambda *given: self.run_alone(*given))
         monkeypatch.setattr(Job, "is_being_preempted", lambda job: self.preempted)
 
-    def run(self, runs: list[Path], job: Job, children: Children, watch: lease.Watch) -> Verdict:
+    def run(self, runs: list[Path], job: Job, children: Children, watch: lease.Watch, _: object) -> Verdict:
         (run,) = runs
         with lease.take(run / LOCK, "it", watch):
             self.took.append(run.name)
@@ -170,7 +170,7 @@ def test_slots_take_every_run_once(tmp_path: Path) -> None:
         from slurm.in_job import slots
         from slurm.in_job.requeue_decision import Verdict
 
-        def run_alone(runs, job, children, watch):
+        def run_alone(runs, job, children, watch, is_over):
             with lease.take(runs[0] / "run.lock", "it", watch):
                 if slots.is_done(runs[0]):
                     return Verdict("done", 0, None, "done")
@@ -191,6 +191,17 @@ def test_slots_take_every_run_once(tmp_path: Path) -> None:
     journals = [(study.folder / name / "journal").read_text().split() for name in names]
     assert [len(journal) for journal in journals] == [1] * 12
     assert len({pid for journal in journals for pid in journal}) > 1
+
+
+def test_a_run_that_another_slot_has_just_ended_is_not_begun(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and its lease."""
+    worker.run_alone = run_in_job.run_alone
+    monkeypatch.setattr(run_in_job, "_run", lambda runs, *more: worker.took.append(runs[0].name))
+    answers = iter([False, True])
+    assert run_slot([worker.runs[:1]], Job("7_2", "9"), lambda run: next(answers)) == 0
+    assert worker.took == []
 
 
 def test_each_slot_has_its_share_of_cores_memory_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
