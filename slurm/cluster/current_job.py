@@ -22,6 +22,7 @@ _TOO_LATE = 124
 CANCELLED = "it was cancelled meanwhile"
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
 """Slurm's word for a job that is to be put back and waits already: another of its steps has asked."""
+_GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,16 @@ class Job:
             if tries == _REQUEUE_TRIES:
                 return said
             time.sleep(pause_s)
+
+
+def has_ended(job_id: str, ask: Ask = ask) -> bool | None:
+    """Whether Slurm no longer knows a job, or knows it as ended. None: Slurm does not answer."""
+    answer = ask(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%A %T"])
+    if answer.code != 0:
+        return True if _GONE.search(answer.error) else None
+    rows = [line.split() for line in answer.out.splitlines()]  # of all tasks of an array
+    states = {row[1] for row in rows if len(row) == 2 and row[0] == job_id}
+    return not states & {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
 
 
 def leave_other_array(environment: MutableMapping[str, str] = os.environ, ask: Ask = ask) -> None:

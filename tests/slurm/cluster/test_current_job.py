@@ -13,6 +13,23 @@ from slurm.cluster.current_job import Answer, Job
 ME = Job("42_1", "43", restart=1)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(0, "43 RUNNING\n"), False),
+        (Answer(0, "43 COMPLETING\n"), False),
+        (Answer(0, "43 PENDING\n"), True),
+        (Answer(0, "43 COMPLETED\n42 RUNNING\n"), True),
+        (Answer(0, ""), True),
+        (Answer(1, "", "slurm_load_jobs error: Invalid job id specified"), True),
+        (Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller"), None),
+        (Answer(127, "", "squeue: No such file or directory"), None),
+    ],
+)
+def test_whether_slurm_knows_it_as_ended(answer: Answer, expected: bool | None) -> None:
+    assert job_module.has_ended("43", lambda command: answer) is expected
+
+
 def test_the_job_of_an_environment() -> None:
     assert Job.of({}) is None
     assert Job.of({"SLURM_JOB_ID": "7"}) == Job("7", "7")
