@@ -45,17 +45,20 @@ def test_a_holder_that_was_stopped_writes_nothing_more(
     assert run_here(undisturbed, "--quiet").returncode == 0
     monkeypatch.setenv("HIGHWATER_LEASE_S", str(lease_s))
     first = subprocess.Popen(run_command(run, quiet=True), stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: (read_status(run).get("step") or 0) > 100)
-    pid = read_status(run)["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    stopped_at_s = time.monotonic()
-    lock = run / "run.lock"
-    lock.write_text(json.dumps(json.loads(lock.read_text()) | {"host": "another"}))
-    second = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(run), "--quiet"])
-    wait_for(lambda: len(read_run(run)["attempts"]) == 2 and read_status(run)["stage"] == "train")
-    time.sleep(max(0.0, stopped_at_s + stopped_s - time.monotonic()))
-    os.kill(pid, signal.SIGCONT)
-    _, said = first.communicate()
+    try:
+        wait_for(lambda: (read_status(run).get("step") or 0) > 100)
+        pid = read_status(run)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        stopped_at_s = time.monotonic()
+        lock = run / "run.lock"
+        lock.write_text(json.dumps(json.loads(lock.read_text()) | {"host": "another"}))
+        second = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(run), "--quiet"])
+        wait_for(lambda: read_status(run)["attempt"] == 2)
+        time.sleep(max(0.0, stopped_at_s + stopped_s - time.monotonic()))
+        os.kill(pid, signal.SIGCONT)
+        _, said = first.communicate()
+    finally:
+        first.kill()  # a failure leaves its run stopped
     assert (first.returncode, second.wait()) == (LEASE_LOST, 0), said
     assert len([line for line in said.splitlines() if "error:" in line]) == 1
     assert read_run(run)["attempts"][1]["resumed_from_step"] >= 100
