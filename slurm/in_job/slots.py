@@ -16,6 +16,7 @@ from experiment_utils.errors import UserError
 from experiment_utils.lock_file import LockHeld
 from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
+from slurm.cluster.job_step import srun_arguments
 from slurm.in_job.run_in_job import has_begun, is_of, note_lost, note_refused, run_alone, say, settings_of
 from slurm.launch.processes import Children, share_of
 from slurm.plans.gpu_slots import GpuSlot, gpu_slots, idle_gpus
@@ -174,7 +175,8 @@ def step_command(
     what this step is bound to (SLURM_CPU_BIND). Slurm leaves the job's memory and all of its GPUs in the
     environment of a step.
     """
-    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    options = [*srun_arguments(environment)]
+    options += ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
     cores, memory_mb = (environment.get(f"SLURM_{name}", "") for name in ("CPUS_PER_TASK", "MEM_PER_NODE"))
     own = {} if gpu is None else gpu.environment
     if cores.isdigit():
