@@ -13,15 +13,11 @@ from memory.accounting.sacct import Answer, run_client
 from slurm.cluster.sbatch_errors import is_unanswered, is_unreached
 
 ANSWER_S = 20.0
-COME_BACK_S = 600
-"""Seconds after which a job looks again at a run that another process has: each look takes half a minute."""
 _REQUEUE_TRIES = 3
 _AWAY_S = 600.0
 """Seconds for which a slurmctld that is away is waited for: a backup takes over after some minutes."""
 _TRIES = 5
 CANCELLED = "it was cancelled meanwhile"
-PACKED = "HIGHWATER_PACKED"
-"""Variable of the environment of runs that share a job in parallel."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
 """Message of Slurm about a job that is requeued and waits already: another of its steps has asked."""
 _GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
@@ -52,8 +48,6 @@ class Job:
     """Number of requeues before."""
     rank: int = 0
     """Rank of this process in its run."""
-    is_packed: bool = False
-    """Whether other runs share the job in parallel."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Job | None:
@@ -67,7 +61,6 @@ class Job:
             raw_id=raw,
             restart=_number(environment.get("SLURM_RESTART_COUNT")),
             rank=_number(environment.get("SLURM_PROCID")),
-            is_packed=PACKED in environment,
         )
 
     def is_being_preempted(self, ask: Ask = ask) -> bool | None:
@@ -144,23 +137,14 @@ class Job:
                 return said
             time.sleep(pause_s)
 
-    def come_back(self, ask: Ask = ask) -> str | None:
-        """Put it back into the queue, to start again after COME_BACK_S. Returns why Slurm refused."""
-        refused = self.requeue(ask)
-        if refused is None:  # StartTime can be set for a job that waits only
-            ask(["scontrol", "update", f"JobId={self.id}", f"StartTime=now+{COME_BACK_S}"])
-        return refused
-
 
 def has_ended(job_id: str, ask: Ask = ask) -> bool | None:
     """Whether a job has ended, or is not known to Slurm any more. None: Slurm does not say."""
     answer = ask(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%A %T"])
     if answer.code != 0:
         return True if _GONE.search(answer.error) else None
-    rows = [line.split() for line in answer.out.splitlines()]
-    states = {
-        row[1] for row in rows if len(row) == 2 and row[0] == job_id
-    }  # of an array all tasks are listed
+    rows = [line.split() for line in answer.out.splitlines()]  # of all tasks of an array
+    states = {row[1] for row in rows if len(row) == 2 and row[0] == job_id}
     return not states & {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
 
 

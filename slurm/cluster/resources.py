@@ -34,7 +34,7 @@ SIGNAL_SHARE = 0.25
 _MORE_THAN_A_COMMAND = re.compile(r"[;&|<>()#]")
 _MB = 1 << 20
 OF_EACH_STEP_BYTES = 48 * _MB
-"""Memory of the srun of each run in a shared task, and of the task itself (slurm.in_job.shared_job)."""
+"""Memory of the srun of each run in a shared task, and of the task itself (slurm.in_job.slots)."""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from pathlib import Path
 
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
+from experiment_utils.lease import remove_lapsed
 from slurm.launch.code_snapshot import while_removing
-from slurm.launch.run_lock import remove_lock_of_the_dead
-from slurm.queue.two_phase import side_by_side
 from slurm.records.checkpoint_dependencies import wanted_checkpoints
 from slurm.records.submissions import run_folders, submissions
 from slurm.status.study_status import RunState, study_states
-from training.attempt.run_files import read_status, run_lock
+from training.attempt.run_files import LOCK, read_status, run_lock
 from training.checkpoints import checkpoint_steps
 
 KEEP = ("best", "last", "none")
@@ -80,7 +79,7 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
     by_run = sorted(items, key=lambda item: str(item.run))
     runs = list(dict.fromkeys(item.run for item in by_run if item.run is not None))
     wanted = {path for place in {run.parent.parent for run in runs} for path in wanted_checkpoints(place)}
-    side_by_side(remove_lock_of_the_dead, runs)
+    remove_lapsed(run / LOCK for run in runs)
     for run, group in groupby(by_run, key=lambda item: item.run):
         its_items = list(group)
         try:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.exit_status import INTERRUPTED
+from experiment_utils.exit_status import INTERRUPTED, LEASE_LOST
 from experiment_utils.json_values import at_path, is_number
 from experiment_utils.quantities import format_duration
 from memory.explain import explain
@@ -64,6 +64,8 @@ def outcome_of(
         supervised: for a run of an ensemble, the folder that the supervisor of its process writes to.
         asked_to_stop: whether this process got a signal and passed it on.
     """
+    if child.exit_code == LEASE_LOST:  # its files are of another process
+        return Outcome(folder, LEASE_LOST, "failed", None, "another process has taken it over", child.seconds)
     status = read_status(folder)
     if child.exit_code == 0 or (supervised is not None and status.get("state") == "done"):
         loss = at_path(read_run(folder), "results.val_loss")

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
+from experiment_utils.lease import Periodic
 from slurm.launch.outcome import Outcome, outcome_of
 from slurm.launch.processes import Children, run_command
-from slurm.launch.run_lock import Heartbeat, remove_lock_of_the_dead
 from slurm.plans.gpu_slots import gpu_slots
 from slurm.plans.sweep_plans import plan_all
 from slurm.records.submissions import STOPS_S, Submission, note_cancelled
 from slurm.records.submitter_liveness import BEAT_S, beat
 from training.attempt.begin import create_run
-from training.attempt.run_files import read_status, run_folder
+from training.attempt.run_files import read_status
 
 
 def run_one(config: Config, *, quiet: bool = False) -> Outcome:
@@ -32,7 +32,6 @@ def run_one(config: Config, *, quiet: bool = False) -> Outcome:
     """
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
-    remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
     outcomes: list[Outcome] = []
     work_through([[create_run(plan.config, plan.identity)]], 1, quiet=quiet, note=outcomes.append)
     return outcomes[0]
@@ -66,7 +65,7 @@ def work_through(
     waiting, running = [*units], dict[int, tuple[Sequence[Path], list[dict[str, Any]]]]()
     slots = min(jobs, max(1, len(units)))
     live()
-    with Heartbeat(beat_s=BEAT_S, also=live), Children(slots, gpus=gpu_slots(slots)) as children:
+    with Periodic(BEAT_S, live), Children(slots, gpus=gpu_slots(slots)) as children:
         while running or (waiting and children.free):
             while waiting and children.free:
                 unit = waiting.pop(0)

@@ -22,8 +22,6 @@ DONE, REQUEUED, GAVE_UP, ENDED, LEFT = "done", "requeued", "gave_up", "ended", "
 forward; the run ended otherwise, by `state` and `reason`; another copy runs (`left`, never written)."""
 PREEMPTED = "preempted"
 """`state` of a run that stopped for a job of higher priority; status.json cannot know that."""
-LEASE_LOST = 77
-"""Exit status of a run whose lease another process has taken: that one's records count."""
 
 
 @dataclass(frozen=True)

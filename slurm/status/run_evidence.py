@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.exit_status import LEASE_LOST
 from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds, text
 from experiment_utils.lock_file import Holder
 from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
 from memory.record.ring import read_head
 from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
-from slurm.records.start_records import ENDED, GAVE_UP, LEASE_LOST
+from slurm.records.start_records import ENDED, GAVE_UP
 from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.lease import remove_lapsed
 from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
-from slurm.launch.run_lock import LOCK, remove_lock_of_the_dead
 from slurm.queue.arrays import (
     MAX_ARRAY_SIZE,
     Asked,
@@ -43,7 +43,7 @@ from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.reconcile import reconcile
 from training.attempt.begin import CodeChanged, check_code, create_run
-from training.attempt.run_files import read_config, state_of
+from training.attempt.run_files import LOCK, read_config, state_of
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -150,10 +150,11 @@ def _left_alone(study: Path, runs: Sequence[str], again: set[str]) -> dict[str, 
     """
     found = {run: "done" for run in runs if run not in again and state_of(study / run) == "done"}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
-    # Also without a status: an attempt can be killed between its lock and its first status.
-    locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
-    side_by_side(remove_lock_of_the_dead, locked)
-    found |= {run: "running" for run in runs if run not in found and state_of(study / run) == "running"}
+    # whatever its status says: an attempt can be killed between its lock and its first word
+    remove_lapsed(study / run / LOCK for run in runs if run not in found)
+    for run in runs:
+        if run not in found and state_of(study / run) == "running":
+            found[run] = "running"
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from conf.schema import Slurm
 from slurm.cluster.job_step import PYTHON, SRUN, chosen_lines, default_lines, python_of, srun_arguments
-from slurm.in_job.shared_job import step_command
+from slurm.in_job.slots import step_command
 
 PLAIN = ["--kill-on-bad-exit=1"]
 
@@ -52,7 +52,7 @@ def test_arguments_reach_srun_and_the_srun_of_runs_that_share_a_job(tmp_path: Pa
     assert words == [*arguments, *PLAIN, sys.executable, "-u", "-m", "x"]
     assert srun_arguments({"HIGHWATER_SRUN_ARGS": environment}) == arguments
     assert srun_arguments({}) == []
-    shared = step_command("run", "word", 2, {"HIGHWATER_SRUN_ARGS": environment})
+    shared = step_command("word", 0, 2, {"HIGHWATER_SRUN_ARGS": environment})
     assert shared[: 1 + len(arguments)] == ["srun", *arguments]
 
 

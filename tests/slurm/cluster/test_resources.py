@@ -21,7 +21,7 @@ from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask
 from slurm.cluster.resources import key_conflicts, setup_lines
-from slurm.in_job.shared_job import step_command
+from slurm.in_job.slots import step_command
 from tests.golden_text import Golden
 from training.plan import Plan
 
@@ -125,7 +125,7 @@ def test_runs_side_by_side_get_the_sum_of_their_needs(tmp_path: Path, golden: Go
     golden.text(plan.memory.room.limit_at)
     (given,) = [
         option
-        for option in step_command("run", "word", 8, {"SLURM_MEM_PER_NODE": str(8 * GB // MB)})
+        for option in step_command("word", 0, 8, {"SLURM_MEM_PER_NODE": str(8 * GB // MB)})
         if option.startswith("--mem=")
     ]
     assert given == "--mem=970M", "what each gets in the job is what it was planned for"
@@ -158,9 +158,10 @@ def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) ->
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:
-    found = asked(tmp_path, recorded("20.11"), workers=2, pack=8)
+    found = asked(tmp_path, recorded("20.11"), workers=2)
     assert found.options["time"] == "3-00:00:00"
-    assert found.cpus == 8, "of eight runs in parallel"
+    assert found.cpus == 1  # one run after the other
+    assert asked(tmp_path, recorded("20.11"), workers=2, pack=8).cpus == 8
 
 
 def test_ranks_of_a_node_share_its_memory(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
 from slurm_command import Shown, refused, told_json, typed
 
-from experiment_utils import atomic_files
+from experiment_utils import atomic_files, lease
 from slurm.commands.removable_files import look, remove
 from slurm.launch.code_snapshot import while_submitting
 from slurm.records.start_records import Start, note_start
@@ -180,7 +180,10 @@ def test_run_that_was_started_since_the_look_is_left_alone(study: MadeStudy, gol
     assert left(study, "done") == BEST
 
 
-def test_lock_of_a_run_that_was_killed_on_a_node_keeps_nothing(study: MadeStudy) -> None:
+def test_lock_of_a_run_that_was_killed_on_a_node_keeps_nothing(
+    study: MadeStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LAPSE_S", 0.3)
     run = study.folder / "failed"
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "4243"}
     atomic_files.write_json(run / "run.lock", holder)

@@ -107,6 +107,18 @@ def test_a_name_is_one_word_that_slurm_can_be_asked_for() -> None:
     assert array_name(Path("a,b"), "id", 0) == "a_b-id-0"
 
 
+def test_slots_and_tasks_of_runs_that_share_jobs() -> None:
+    for asked, how, slots, tasks in (
+        ({}, "each", 1, [["r0"], ["r1"], ["r2"], ["r3"], ["r4"]]),
+        ({"pack": 2}, "shared", 2, [["r0", "r3"], ["r1", "r4"], ["r2"]]),
+        ({"workers": 2}, "shared", 1, [["r0", "r2", "r4"], ["r1", "r3"]]),
+        ({"workers": 2, "pack": 2}, "shared", 2, [["r0", "r2", "r4"], ["r1", "r3"]]),
+        ({"workers": 4, "pack": 3}, "shared", 3, [["r0", "r2", "r4"], ["r1", "r3"]]),
+    ):
+        (found,) = arrays_of([Asked(f"r{n}", **asked) for n in range(5)], STUDY, "id", 9)  # type: ignore[arg-type]
+        assert (found.array.how, found.array.slots, found.array.tasks) == (how, slots, tasks)
+
+
 def test_the_runs_of_an_ensemble_are_one_task() -> None:
     plain = [Asked(f"run{number}", {"mem": "1G"}) for number in range(2)]
     ensembles = [

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 
-from slurm.records.start_records import LEASE_LOST
+from experiment_utils.exit_status import LEASE_LOST
 from slurm.records.submissions import Place, add_place
 from slurm.status import RunState, study_states
 from tests.searched import examples

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fake_slurm import FakeSlurm
 
 from conf import Config
 from conf.schema import Slurm
-from experiment_utils import atomic_files, lock_file
+from experiment_utils import atomic_files, lease, lock_file
 from experiment_utils.errors import UserError
 from slurm.queue.arrays import Asked
 from slurm.records.start_records import Start, note_start
@@ -196,7 +197,7 @@ def test_what_was_cancelled_on_a_full_disk_is_ended_and_that_is_said(
         golden.text(results[0].error or "")
     assert len(results) == 2
     assert len(cluster.calls("scancel")) == 1
-    monkeypatch.setattr(lock_file, "_try_lock", lambda path: full(path, None))
+    monkeypatch.setattr(lock_file, "create", lambda path: full(path, None))
     with golden.refused("study-not-written"):
         cancel(study)
 
@@ -434,14 +435,14 @@ def test_a_task_of_a_job_is_given_its_own_word(
 
 @pytest.mark.parametrize("state", ["running", "cancelled", "failed", None])
 def test_a_run_on_a_lost_node_is_missing_once_slurm_says_that_its_job_has_ended(
-    cluster: FakeSlurm, plans: list[Planned], state: str | None
+    cluster: FakeSlurm, plans: list[Planned], state: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its last attempt took the lock and came to no word: its status is of an earlier one."""
+    monkeypatch.setattr(lease, "LAPSE_S", 0.3)
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
     atomic_files.write_json(folder / "run.lock", holder)
-    os.utime(folder / "run.lock", (1, 1))
     if state is not None:
         atomic_files.write_json(folder / "status.json", {"state": state})
     cluster.set_state(101, "RUNNING")
@@ -455,32 +456,25 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its slurmd was lost: two would train in one folder."""
-    monkeypatch.setattr("slurm.launch.run_lock.STILL_S", 2.0)
+    monkeypatch.setattr(lease, "LAPSE_S", 2.0)
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
     atomic_files.write_json(folder / "run.lock", holder)
     atomic_files.write_json(folder / "status.json", {"state": "running"})
     cluster.set_state(101, "CANCELLED")
-    over = threading.Event()
-
-    def touch() -> None:
-        while not over.wait(0.2):
-            os.utime(folder / "run.lock")
-
-    if lives:
-        threading.Thread(target=touch, daemon=True).start()
-    done = submit_all(plans[:1])
-    over.set()
+    with lease.Periodic(0.1, lambda: os.utime(folder / "run.lock")) if lives else nullcontext():
+        done = submit_all(plans[:1])
     assert done.left == ({folder.name: "running"} if lives else {})
     assert done.sent == ([] if lives else [folder.name])
 
 
 @pytest.mark.parametrize("end", ["ended", "requeued", None])
 def test_a_run_that_was_killed_beside_others_of_its_job_is_submitted_again_while_they_go_on(
-    cluster: FakeSlurm, plans: list[Planned], end: str | None
+    cluster: FakeSlurm, plans: list[Planned], end: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A SIGKILL leaves its lock behind, and its status says that it runs."""
+    monkeypatch.setattr(lease, "LAPSE_S", 0.3)
     packed = {plan.folder.name: Asked(plan.folder.name, {"mem": "1G"}, pack=2) for plan in plans[:2]}
     order = replace(ORDER, asked=packed)
     submit(plans[:2], order)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from slurm.launch.code_snapshot import PACKAGE
+from slurm.records.start_records import read_starts
 from slurm.records.submissions import submissions
 from slurm.status import study_states
 from tests.local_slurm import Cluster
@@ -136,6 +137,19 @@ def test_a_sweep_with_its_report(type_: Type, home: Path) -> None:
     assert "done" in report.read_text()
     again = type_("seed=0,1", "--json")
     assert json.loads(again.stdout)[0]["submitted"] == []
+
+
+@pytest.mark.parametrize(
+    ("shared", "tasks"), [(("slurm.pack=2", "slurm.mem=1300MB"), 3), (("slurm.workers=2",), 2)]
+)
+def test_a_sweep_in_slots_of_few_jobs(type_: Type, home: Path, shared: tuple[str, ...], tasks: int) -> None:
+    done = type_("seed=range(5)", "wait=true", "--json", *shared)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one["state"] for one in json.loads(done.stdout)["outcomes"]] == ["done"] * 5
+    (submission,) = submissions(home / "runs" / "default")
+    assert [len(array.tasks) for array in submission.arrays] == [tasks]
+    starts = [read_starts(submission.study / run) for run in runs_in(home)]
+    assert [[start.end for start in of_run] for of_run in starts] == [["done"]] * 5
 
 
 def test_a_search_in_rungs(type_: Type, home: Path) -> None:

@@ -1,116 +1,16 @@
-"""Who is taken for alive behind a lock of another machine."""
+"""The job that a process is in: its environment, what Slurm says of it, another start of it."""
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from experiment_utils import lock_file
 from slurm.cluster import current_job as job_module
 from slurm.cluster.current_job import Answer, Job
-from slurm.launch.run_lock import LOCK, Heartbeat, break_lock, living_holder
 
 ME = Job("42_1", "43", restart=1)
-
-
-def lock_of(run: Path, host: str = "elsewhere", job_id: str | None = "43", pid: int = 1) -> Path:
-    path = run / LOCK
-    path.write_text(
-        json.dumps({"host": host, "pid": pid, "started_at": 1, "since": "today", "job_id": job_id})
-    )
-    return path
-
-
-def holder(run: Path, over: bool | None = None) -> lock_file.Holder | None:
-    return living_holder(run / LOCK, "x", ME, has_ended=lambda job_id: over, still_s=0.3)
-
-
-def test_nobody(tmp_path: Path) -> None:
-    assert holder(tmp_path) is None
-
-
-def test_the_dead_of_this_machine_are_left_to_the_run(tmp_path: Path) -> None:
-    path = lock_of(tmp_path, socket.gethostname(), pid=2**22 + 1)
-    assert holder(tmp_path) is None
-    assert path.exists()
-
-
-def test_the_living_of_this_machine(tmp_path: Path) -> None:
-    with lock_file.lock(tmp_path / LOCK, "x"):
-        assert holder(tmp_path) is not None
-
-
-def test_an_earlier_start_of_this_job_that_is_gone(tmp_path: Path) -> None:
-    path = lock_of(tmp_path)
-    assert holder(tmp_path) is None
-    assert not path.exists()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_earlier_start_of_this_job_that_is_alive(tmp_path: Path) -> None:
-    path = lock_of(tmp_path)
-    toucher = threading.Timer(0.05, lambda: os.utime(path, (1, 1)))  # whatever its clock says
-    toucher.start()
-    assert holder(tmp_path) is not None
-    assert path.exists()
-
-
-@pytest.mark.parametrize(("over", "is_alive"), [(False, True), (True, False), (None, False)])
-def test_another_job(tmp_path: Path, over: bool | None, is_alive: bool) -> None:
-    """None: Slurm does not answer, and the lock stands still."""
-    path = lock_of(tmp_path, job_id="99")
-    assert (holder(tmp_path, over) is not None) == is_alive
-    assert path.exists() == is_alive
-
-
-def test_another_job_that_ended_while_its_processes_live_on(tmp_path: Path) -> None:
-    """A lost slurmd: Slurm calls the job ended, and the run goes on."""
-    path = lock_of(tmp_path, job_id="99")
-    threading.Timer(0.05, lambda: os.utime(path)).start()
-    assert holder(tmp_path, over=True) is not None
-    assert path.exists()
-
-
-def test_a_lock_that_was_not_touched_for_long_is_not_waited_for(tmp_path: Path) -> None:
-    path = lock_of(tmp_path, job_id="99")
-    os.utime(path, (1, 1))
-    began_s = time.monotonic()
-    assert living_holder(path, "x", ME, has_ended=lambda job_id: True, still_s=60.0) is None
-    assert time.monotonic() - began_s < 30
-
-
-def test_a_shell_elsewhere_is_never_taken_for_dead(tmp_path: Path) -> None:
-    lock_of(tmp_path, job_id=None)
-    assert holder(tmp_path) is not None
-
-
-def test_a_lock_that_another_has_taken_meanwhile_goes_back(tmp_path: Path) -> None:
-    path = lock_of(tmp_path)
-    dead = lock_file.read_holder(path, "x")
-    assert dead is not None
-    lock_of(tmp_path, "third")
-    break_lock(path, dead, "x")
-    again = lock_file.read_holder(path, "x")
-    assert again is not None
-    assert again.host == "third"
-    assert [one.name for one in tmp_path.iterdir()] == [LOCK]
-
-
-def test_the_heartbeat_touches_the_lock_of_this_machine_alone(tmp_path: Path) -> None:
-    for host, is_touched in ((socket.gethostname(), True), ("elsewhere", False)):
-        path = lock_of(tmp_path, host)
-        os.utime(path, (1, 1))
-        beats: list[int] = []
-        with Heartbeat(path, beat_s=0.01, also=lambda beats=beats: beats.append(1)):  # type: ignore[misc]
-            while len(beats) < 2:
-                time.sleep(0.005)
-        assert (path.stat().st_mtime != 1) == is_touched
 
 
 @pytest.mark.parametrize(
