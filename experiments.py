@@ -59,6 +59,7 @@ def _main(argv: list[str]) -> int:
     from conf.between_keys.ensembles import is_ensemble
     from conf.command_line.request import read_request
     from conf.composing.compose import Composer
+    from slurm.launch.compose_one import all_rules
 
     searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
     composer = Composer(arguments.config_dir, arguments.config_name, searchpath)
@@ -78,24 +79,15 @@ def _main(argv: list[str]) -> int:
     _log_to(sys.stderr if arguments.json else sys.stdout)
     if any(run.config.plan for run in request.runs):
         return _plan(request, composer, rules, arguments)
-    if request.launcher.submits:
-        return _submit(request, composer, rules, arguments)
-    check_waited_for([run.config for run in request.runs])
-    if request.multirun or is_ensemble(request.runs[0].config):
-        return _sweep(request, composer, rules, arguments)
-    return _run(request, arguments)
-
-
-def all_rules() -> tuple[Rule, ...]:
-    """The rules of the configuration, and those that other rooms know."""
-    from conf.between_keys.rules import RULES, Rule
-    from models.options.shape import shape_problems
-
-    return (*RULES, Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch)))
+    if not request.launcher.submits:
+        check_waited_for([run.config for run in request.runs])
+        if not request.multirun and not is_ensemble(request.runs[0].config):
+            return _run(request, arguments)
+    return _submit(request, composer, rules, arguments)
 
 
 def _run(request: Request, arguments: Arguments) -> int:
-    from slurm.launch.local_runs import run_one
+    from slurm.launch.work_through import run_one
     from training.attempt.begin import CodeChanged
 
     try:
@@ -107,20 +99,20 @@ def _run(request: Request, arguments: Arguments) -> int:
         ) from changed
     if arguments.json:
         _print(outcome.to_json())
-        _tell_earlier_code([outcome.folder], arguments, request)
+        _print_earlier_code([outcome.folder], arguments, request)
         return outcome.exit_code
     if outcome.exit_code != USER_ERROR:  # else nothing ran, and the child said why
         from analysis.summary import render_run
 
         _print(render_run(outcome.folder))
-        _tell_earlier_code([outcome.folder], arguments, request)
+        _print_earlier_code([outcome.folder], arguments, request)
         if outcome.reason is not None:
             print(f"{outcome.state}: {outcome.folder}: {outcome.reason}", file=sys.stderr)
     return outcome.exit_code
 
 
-def _tell_earlier_code(folders: Iterable[Path], arguments: Arguments, request: Request) -> None:
-    """Say which of the results were made by code that has changed since."""
+def _print_earlier_code(folders: Iterable[Path], arguments: Arguments, request: Request) -> None:
+    """Print which results were computed by code that has changed since."""
     from slurm.launch.earlier_code import earlier_code
 
     for line in earlier_code(folders, _command_with("again=true", arguments, request)):
@@ -156,7 +148,7 @@ def _plan(
         found = plan_for_cluster(configs, is_open=goes_on)
         of_runs = (need for run in found.missing for need in run.plan.needs)
         is_refused = found.refused or any(need.startswith(REFUSED_HERE) for need in of_runs)
-        submit = "When that is mended, submit it" if is_refused else "Submit it"
+        submit = "When that is fixed, submit it" if is_refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     jobs = request.launcher.jobs
     slots = gpu_slots(min(jobs, len(configs)))
@@ -176,7 +168,7 @@ def _start(needs: Iterable[str], command: str) -> str:
     from training.plan.run_plan import REFUSED_HERE
 
     is_refused = any(need.startswith((DOES_NOT_FIT, REFUSED_HERE)) for need in needs)
-    return f"{'When that is mended, start it' if is_refused else 'Start it'}: {command}"
+    return f"{'When that is fixed, start it' if is_refused else 'Start it'}: {command}"
 
 
 def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
@@ -216,25 +208,6 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
     return _print("\n".join([*(one.render() for one in found), "", *needs, _start(needs, command)]))
 
 
-def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
-    from slurm.submit.sweep import run_sweep
-
-    command = arguments.command(_without_again(arguments.overrides), multirun=request.multirun)
-    runs = run_sweep(request, composer, rules, quiet=arguments.json, command=command)
-    outcomes = list(runs.outcomes.values())
-    if arguments.json:
-        _print([outcome.to_json() for outcome in outcomes])
-    elif outcomes:
-        from analysis.summary import render_sweep
-
-        _print(render_sweep(runs.folders))
-    _tell_earlier_code(runs.folders, arguments, request)
-    if runs.interrupted is not None:
-        print(f"stopped; {_how_to_resume(arguments.overrides)}", file=sys.stderr)
-        return runs.interrupted.exit_code
-    return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
-
-
 def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
     from slurm.submit.submit_runs import render
     from slurm.submit.sweep import submit_sweep
@@ -247,26 +220,30 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
         print(f"no longer waiting; the jobs go on. {stopped}", file=sys.stderr)
         return INTERRUPTED
     outcomes = list(runs.outcomes.values())
-    if arguments.json:
-        told = [one.to_json() for one in runs.submitted]
-        _print(
-            {"submitted": told, "outcomes": [outcome.to_json() for outcome in outcomes]} if outcomes else told
-        )
+    ended = [outcome.to_json() for outcome in outcomes]
+    if arguments.json and request.launcher.submits:
+        submitted = [one.to_json() for one in runs.submitted]
+        _print({"submitted": submitted, "outcomes": ended} if outcomes else submitted)
+    elif arguments.json:
+        _print(ended)
     elif outcomes:
         from analysis.summary import render_sweep
 
-        words = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
-        _print(render_sweep(runs.folders, told=words))
-    else:
+        known = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
+        _print(render_sweep(runs.folders, known=known if request.launcher.submits else {}))
+    elif request.launcher.submits:
         _print("\n".join(render(runs.submitted)))
-    _tell_earlier_code(runs.folders, arguments, request)
+    _print_earlier_code(runs.folders, arguments, request)
+    if runs.stopped_with is not None:
+        print(f"stopped; {_how_to_resume(arguments.overrides)}", file=sys.stderr)
+        return runs.stopped_with
     if any(one.not_sent for one in runs.submitted):
         return FAILED
     return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
 
 
 def _composed(request: Request, arguments: Arguments) -> Any:
-    """What --cfg prints: every key of every run, or the group that --package names."""
+    """The answer of --cfg: every key of every run, or the group that --package names."""
     from conf.composing.check import to_plain
 
     shown = [to_plain(run.config) for run in request.runs]

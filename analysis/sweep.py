@@ -39,11 +39,11 @@ Told = Mapping[Path, tuple[str, str | None]]
 """State and reason by run folder, resolved, of who knows more than its files: what Slurm says of its job."""
 
 
-def sweep_row(run: RunFolder, told: Told | None = None) -> SweepRow:
+def sweep_row(run: RunFolder, known: Told | None = None) -> SweepRow:
     """What a sweep's table says of the run."""
     outcome = outcome_of(run)
-    if told and (path := run.path.resolve()) in told:
-        state, reason = told[path]
+    if known and (path := run.path.resolve()) in known:
+        state, reason = known[path]
         outcome = replace(outcome, state=state, reason=None if state == "done" else reason)
     losses = [record["loss"] for record in run.evals]
     finite = [loss for loss in losses if math.isfinite(loss)]
@@ -69,15 +69,15 @@ def best_row(rows: Sequence[SweepRow]) -> SweepRow | None:
     return min(done, key=lambda row: row.final_val_loss or 0.0)
 
 
-def render_sweep(folders: Sequence[Path], *, told: Told | None = None, color: bool | None = None) -> str:
+def render_sweep(folders: Sequence[Path], *, known: Told | None = None, color: bool | None = None) -> str:
     """Draw the pictures of each run that are not there yet and return the page, in the order given.
 
-    told: how runs stand; by default what their own files say.
+    known: how runs stand; by default what their own files say.
 
     Raises:
         UserError: one of the folders is not there.
     """
-    rows = [sweep_row(RunFolder(folder), told) for folder in folders]
+    rows = [sweep_row(RunFolder(folder), known) for folder in folders]
     for folder in folders:
         if not are_drawn(folder):
             draw_or_tell(folder)

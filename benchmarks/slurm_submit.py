@@ -1,9 +1,10 @@
 """Measure how long it takes to submit 1, 100 and 1000 runs to a real Slurm, and count the calls of sbatch.
 
-Ours is timed twice: the whole command, and from the checked plan on (limits of the cluster, copy of the
-code, run folders, records, sbatch, job ids on the disk). Next to it a loop of the shell that calls sbatch
-once a run, and, with --peer, Hydra's submitit launcher until its last sbatch has answered. Every job is
-held, so that the cluster does nothing else, and is cancelled afterwards.
+Ours is timed as a whole command, and by phase: composing and checking the configurations, planning, and from
+the checked plan on (limits of the cluster, copy of the code, run folders, records, sbatch, job ids on the
+disk); and with 10,000 runs that four jobs share. Next to it a loop of the shell that calls sbatch once a run,
+and, with --peer, Hydra's submitit launcher until its last sbatch has answered. Every job is held, so that the
+cluster does nothing else, and is cancelled afterwards.
 
     eval "$(slurm/local_cluster.sh env)"
     python -m venv /tmp/peer && /tmp/peer/bin/pip install hydra-submitit-launcher==1.2.0
@@ -29,23 +30,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.harness import ROOT, benchmark, in_turns, summary
 from benchmarks.processes import run
 
-GOAL_S = {"100 runs from the checked plan": 3.0}
+GOAL_S = {"100 runs from the checked plan": 3.0, "1,000 runs, whole command": 12.0}
+SHARED = (10_000, "slurm.workers=4")
 ASKED = [
     "dataset=text", "dataset.path=text.txt", "tokenizer=bytes", "training.max_steps=2", "model.d_model=16",
     "slurm.mem=600MB", "slurm.time=5", "slurm.options=['--hold']", "hydra/launcher=slurm",
 ]  # fmt: skip
 OURS = """
-import sys, time
+import json, sys, time
 sys.path.insert(0, sys.argv[1])
-import slurm.submit.submit_runs as runs, experiments
-plain = runs.submit_plans
-def timed(*given):
-    began = time.perf_counter()
-    try:
-        return plain(*given)
-    finally:
-        open("seconds", "w").write(str(time.perf_counter() - began))
-runs.submit_plans = timed
+import conf.command_line.request, slurm.submit.submit_runs as runs, experiments
+seconds = {}
+def timed(module, name, key):
+    plain = getattr(module, name)
+    def call(*given, **named):
+        began = time.perf_counter()
+        try:
+            return plain(*given, **named)
+        finally:
+            seconds[key] = time.perf_counter() - began
+            json.dump(seconds, open("seconds.json", "w"))
+    setattr(module, name, call)
+timed(conf.request, "read_request", "compose_s")
+timed(runs, "plan_all", "plan_s")
+timed(runs, "submit_plans", "from_plan_s")
 sys.exit(experiments.main(sys.argv[2:]))
 """
 PEER = """
@@ -87,17 +95,17 @@ class Watched:
         lines = self._calls.read_text().splitlines() if self._calls.exists() else []
         return [(float(line.partition(" ")[0]), line.partition(" ")[2]) for line in lines]
 
-    def ours(self, runs: int) -> dict[str, float]:
-        """The whole command and the part after the checked plan."""
+    def ours(self, runs: int, *more: str) -> dict[str, float]:
+        """The whole command and its phases."""
         home = self.home()
         (home / "text.txt").write_text("some words of a text\n" * 2000)
-        words = ["-m", *ASKED, f"seed=range({runs})", f"slurm.confirm={runs}", "--json"]
+        words = ["-m", *ASKED, f"seed=range({runs})", f"slurm.confirm={runs}", *more, "--json"]
         command = [sys.executable, "-c", OURS, ROOT, *words]
         done = run(command, cwd=home, env=self.environment, errors=False)
         assert len(json.loads(done.output)[0]["submitted"]) == runs
         calls, tests = self.calls(), sum("--test-only" in what for _, what in self.calls())
         return {
-            "command_s": done.wall_s, "from_plan_s": float((home / "seconds").read_text()),
+            "command_s": done.wall_s, **json.loads((home / "seconds.json").read_text()),
             "sbatch_calls": len(calls), "test_only_calls": tests,
         }  # fmt: skip
 
@@ -133,6 +141,14 @@ class Watched:
         return {"command_s": calls[-1][0] - began, "sbatch_calls": len(calls)}
 
 
+def _medians(taken: list[dict[str, float]]) -> dict[str, Any]:
+    """Times of all rounds, and the counts of the last one."""
+    return {
+        key: summary([one[key] for one in taken]) if key.endswith("_s") else taken[-1][key]
+        for key in (taken[0] if taken else ())
+    }
+
+
 @benchmark(rounds=(3, 1), runs=([1, 100, 1000], [1, 3]), peer=str)
 def measured(chosen: Any) -> Any:
     figures: dict[str, dict[str, Any]] = {}
@@ -144,10 +160,8 @@ def measured(chosen: Any) -> Any:
         for runs in chosen.runs:
             found = in_turns({way: partial(measure, runs) for way, measure in ways.items()}, chosen.rounds)
             for way, taken in found.items():
-                figures.setdefault(way, {})[str(runs)] = {
-                    key: summary([one[key] for one in taken]) if key.endswith("_s") else taken[-1][key]
-                    for key in taken[0]
-                }
+                figures.setdefault(way, {})[str(runs)] = _medians(taken)
+        shared = _medians([watched.ours(*SHARED) for _ in range(0 if chosen.quick else chosen.rounds)])
         watched.home()
     slurm = run(["sbatch", "--version"]).output.strip()
-    return {"slurm": slurm, "runs": figures, "goal_s": GOAL_S}
+    return {"slurm": slurm, "runs": figures, "10,000 runs in 4 jobs": shared, "goal_s": GOAL_S}

@@ -287,6 +287,10 @@ class Slurm:
         3, "attempts without a step forward after which a run is given up", at_least=1
     )
     setup: list[str] = key([], "lines of shell before the run: modules, a venv")
+    python: str | None = key(
+        None, "Python that jobs run, as typed in their shell: python, ~/venv/bin/python; null: this command's"
+    )
+    srun_args: list[str] = key([], "further arguments of srun, which starts each run: --mpi=pmix")
     options: list[str] = key([], "any other option of sbatch, as it is typed: --exclusive, --nodelist=n1")
     confirm: int = key(1000, "largest number of runs that is submitted without asking", at_least=1)
     require_clean: bool = key(False, "refuse to submit from a git tree with changes")

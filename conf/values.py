@@ -102,7 +102,7 @@ def _of_type(key: Key, value: Any) -> Any:
     if key.types == (list,):
         return _list(key, value)
     if key.types == (dict,) and isinstance(value, dict):
-        return value  # what is in it: conf.composing.per_model_slurm
+        return value  # what is in it: conf.per_model_slurm
     if isinstance(value, list | dict):
         raise ValueError(f"expected {describe(key)}, got {_shown(value)}")
     if key.types == (bool,):

@@ -21,6 +21,15 @@ from experiment_utils.safe_read import read_plain
 on_point: Callable[[str], None] | None = None
 """Called at each named point of a write; kill tests put their SIGKILL here."""
 
+guards: list[Callable[[], None]] = []
+"""Called before each write; a process that has lost the lease of its run ends here."""
+
+
+def guard() -> None:
+    """Call the guards: for writes to a run folder that do not go through this module."""
+    for check in tuple(guards):
+        check()
+
 
 def point(name: str) -> None:
     """Mark a moment at which a kill must lose nothing, such as `checkpoint:before_rename`."""
@@ -44,6 +53,7 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         point(f"{name}:before_rename")
+        guard()
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

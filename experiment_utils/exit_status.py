@@ -12,6 +12,8 @@ from experiment_utils.errors import UserError
 from experiment_utils.typed_here import print_as_typed_here
 
 DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+LEASE_LOST = 77
+"""Another process has taken this process's run over (`experiment_utils.lease`)."""
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EDQUOT)
 """Refusals by the machine: no fault of the program, so no traceback."""
 

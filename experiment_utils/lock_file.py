@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
-from experiment_utils.atomic_files import read_object
+from experiment_utils.atomic_files import read_object, reading
 from experiment_utils.errors import UserError
 from experiment_utils.safe_read import is_copy
 
@@ -30,6 +30,8 @@ class Holder:
     job_id: str | None
     folder: str | None = None
     """Folder of the lock file."""
+    token: str | None = None
+    """Random, for a lease (`experiment_utils.lease`): no other lease has it."""
     is_copied: bool = False
     """The lock file came with a copy of that folder, and locks nothing here."""
 
@@ -67,10 +69,10 @@ def lock(path: str | Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     """
     path = Path(path)
     deadline = time.monotonic() + wait_s
-    while not _try_lock(path):
-        holder = read_holder(path, what)
+    while not create(path):
+        found, holder = version(path), read_holder(path, what)
         if holder is not None and holder.is_gone():
-            _remove_stale(path, holder, what)
+            remove(path, found)
         elif time.monotonic() >= deadline:
             if holder is not None:
                 raise LockHeld(path, holder, what)
@@ -83,8 +85,16 @@ def lock(path: str | Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
             path.unlink()
 
 
-def _try_lock(path: Path) -> bool:
-    """Create the lock file: written under another name, then linked, which fails if it exists."""
+def create(path: Path, token: str | None = None, *, replace: bool = False) -> bool:
+    """Create a lock file that names this process; False if it exists.
+
+    It is written under another name, then linked, which fails if it exists.
+
+    Args:
+        path: of the lock file.
+        token: of a lease.
+        replace: an existing file is replaced.
+    """
     holder = Holder(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -92,15 +102,19 @@ def _try_lock(path: Path) -> bool:
         since=time.strftime("%Y-%m-%d %H:%M:%S"),
         job_id=os.environ.get("SLURM_JOB_ID"),
         folder=os.path.realpath(path.parent),
+        token=token,
     )
     candidate = path.with_name(f".{path.name}.{holder.host}.{holder.pid}")
     candidate.write_text(json.dumps(asdict(holder)))
     try:
-        os.link(candidate, path)
+        if replace:
+            candidate.rename(path)
+        else:
+            os.link(candidate, path)
     except FileExistsError:
         return False
     finally:
-        candidate.unlink()
+        candidate.unlink(missing_ok=True)
     _remove_candidates_of_the_dead(path, holder.host)
     return True
 
@@ -124,8 +138,8 @@ def read_holder(path: Path, what: str) -> Holder | None:
         if found is None:
             return None
         known = {field.name: found[field.name] for field in fields(Holder) if field.default is MISSING}
-        folder = found.get("folder")
-        return Holder(**known, folder=folder, is_copied=is_copy(path.parent, folder))
+        folder, token = found.get("folder"), found.get("token")
+        return Holder(**known, folder=folder, token=token, is_copied=is_copy(path.parent, folder))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} locks {what}, but was damaged and does not name the process that holds it. When none "
@@ -133,16 +147,40 @@ def read_holder(path: Path, what: str) -> Holder | None:
         ) from error
 
 
-def _remove_stale(path: Path, holder: Holder, what: str) -> None:
-    """Remove the lock file of a holder that has ended, unless another process was faster.
+def version(path: Path) -> tuple[int, int] | None:
+    """Inode and time of the last change (ns) of a lock file; None without one.
 
-    Only processes on this host compete (`is_gone`), so flock serves. A new file of the same name has another
-    inode.
+    It is read through an open file: NFS then asks its server, and answers stat(2) from its cache.
+
+    Raises:
+        Unreadable: it exists and cannot be opened, which says nothing about its holder.
     """
-    with suppress(FileNotFoundError), open(path, "r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_ino == path.stat().st_ino and read_holder(path, what) == holder:
-            path.unlink()
+    try:
+        with reading(path), open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def remove(path: Path, found: tuple[int, int] | None) -> None:
+    """Remove the lock file of a holder that has ended, unless it has changed since it had this version.
+
+    Of several processes one removes it: on one host flock(2) sees to that, on several the rename to a name of
+    its own. A file that another process has created meanwhile is put back.
+    """
+    aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
+    mode = "r+" if os.access(path, os.W_OK) else "r"  # NFS locks only what is open for writing
+    with suppress(FileNotFoundError), open(path, mode) as file:
+        with suppress(OSError):  # a file system without flock
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if version(path) != found:
+            return
+        path.rename(aside)
+        if version(aside) != found:
+            with suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
 
 
 def _started_at(pid: int) -> int:

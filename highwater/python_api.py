@@ -32,7 +32,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     Raises:
         UserError: the configuration or its data cannot be used; names every problem.
     """
-    from slurm.launch.local_runs import run_one
+    from slurm.launch.work_through import run_one
 
     request, _ = _request(overrides, config_dir, multirun=False)
     return run_one(request.runs[0].config, quiet=True)
@@ -68,20 +68,20 @@ def sweep(
     Raises:
         UserError: as `run`; also for a launcher that submits, which `python experiments.py` is for.
     """
-    from experiments import all_rules
-    from slurm.submit.sweep import run_sweep
+    from slurm.launch.compose_one import all_rules
+    from slurm.submit.sweep import submit_sweep
 
     request, composer = _request(overrides, config_dir, multirun=True)
     if request.launcher.submits:
         raise UserError("highwater.sweep runs on this machine: submit with `highwater sweep`")
-    runs = run_sweep(request, composer, all_rules(), quiet=True, command=command)
+    runs = submit_sweep(request, composer, all_rules(), quiet=True, command=command)
     return [runs.outcomes[folder] for folder in runs.folders]
 
 
 def _request(
     overrides: Sequence[str], config_dir: str | Path | None, *, multirun: bool
 ) -> tuple[Request, Composer]:
-    from experiments import all_rules
+    from slurm.launch.compose_one import all_rules
 
     flags = ["--config-dir", str(config_dir)] if config_dir is not None else []
     arguments = read_arguments([*flags, *overrides])

@@ -10,7 +10,7 @@ from hydra.plugins.launcher import Launcher
 
 
 class LocalLauncher(Launcher):
-    """`hydra/launcher=local`: see slurm/launch/local_runs.py, and slurm/submit where it is detached."""
+    """`hydra/launcher=local`: processes of this machine, see slurm/submit."""
 
     def __init__(self, jobs: int = 1, detach: bool = False) -> None:
         self.jobs = jobs

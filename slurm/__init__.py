@@ -14,10 +14,10 @@
 
 How a run starts:
 
-    experiments.py --one run--> launch.local_runs.run_one --> core.py RUN_FOLDER
-                   --sweep----> submit.sweep --Hydra--> launch.local_runs.LocalRuns --> core.py ...
-                   --submit---> submit.sweep --Hydra--> submit.submit_runs --> sbatch
-    a job of Slurm ------------> queue.job_entry --> in_job --> core.py RUN_FOLDER
+    experiments.py --one run--> launch.work_through.run_one --> core.py RUN_FOLDER
+                   --sweep----> submit.sweep --Hydra--> submit.submit_runs --> sbatch
+                   submit.foreground, or submit.local_process --> launch.work_through --> core.py ...
+    a job of Slurm ------------> in_job --> core.py RUN_FOLDER
 
     pretokenize_dataset.py --slurm--> tokens.submit_tasks --> sbatch
     a job of a token set ------------> tokens.run_task --> pretokenize_dataset.py

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 from experiment_utils.room_command import run_room
 
-COMMANDS: tuple[str, ...] = ("status", "why", "logs", "resubmit", "cancel", "clean", "doctor", "script")
+COMMANDS: tuple[str, ...] = (
+    "status",
+    "watch",
+    "why",
+    "logs",
+    "resubmit",
+    "cancel",
+    "clean",
+    "doctor",
+    "script",
+)
 """Each is a module of slurm/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
 

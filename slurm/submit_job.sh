@@ -42,4 +42,4 @@ export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" PYTHONSAFEPATH=1
 HIGHWATER_OUTPUT=$(readlink "/proc/$$/fd/1" || true) && export HIGHWATER_OUTPUT
 
 # Each task of srun is a rank of the run; when one fails, the others are ended.
-exec srun --kill-on-bad-exit=1 "$python" -u -m slurm.in_job.plain "$@"
+exec "${job_srun[@]:-srun}" --kill-on-bad-exit=1 "${job_python[@]:-$python}" -u -m slurm.in_job.plain "$@"

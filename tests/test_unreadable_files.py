@@ -16,7 +16,6 @@ from data_loading.pretokenizer import train_bpe as bpe
 from data_loading.pretokenizer.cleaning import duplicates
 from experiment_utils import atomic_files, lock_file
 from slurm.commands.removable_files import _snapshots_below
-from slurm.launch.run_lock import is_touched
 from slurm.records.checkpoint_dependencies import wanted_checkpoints
 from slurm.records.start_records import read_starts
 from slurm.records.submissions import Place, add_place, places, submissions
@@ -31,7 +30,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "config.yaml": ("config.yaml", read_config),
     "outcome.json": ("outcome.json", lambda folder: _was_killed(folder / "outcome.json", 1)),
     "run.lock": ("run.lock", lambda folder: lock_file.read_holder(folder / "run.lock", "it")),
-    "run.lock of another machine": ("run.lock", lambda folder: is_touched(folder / "run.lock", 0.1)),
+    "run.lock of another host": ("run.lock", lambda folder: lock_file.version(folder / "run.lock")),
     "starts.json": ("starts.json", read_starts),
     "jobs.json": ("jobs.json", places),
     "jobs.json, added to": ("jobs.json", lambda folder: add_place(folder, Place("1", 0, 0))),

@@ -46,11 +46,11 @@ def run(options: argparse.Namespace) -> int:
     folders = run_folders_of(options.study)
     if not folders:
         raise UserError(f"{options.study}: expected the folder of a study, with runs in it")
-    told = {entry.folder.resolve(): (entry.state, entry.reason) for entry in run_states(folders)}
+    known = {entry.folder.resolve(): (entry.state, entry.reason) for entry in run_states(folders)}
     if not options.json:
-        print(render_sweep(folders, told=told))
+        print(render_sweep(folders, known=known))
         return DONE
-    rows = [sweep_row(RunFolder(folder), told) for folder in folders]
+    rows = [sweep_row(RunFolder(folder), known) for folder in folders]
     versions = Versions((row.run.name, codes_of(row.run.run)) for row in rows)
     shown = [
         {

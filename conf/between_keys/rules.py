@@ -31,7 +31,7 @@ from conf.between_keys.dataset_rules import (
     windows_of_one_kind,
 )
 from conf.between_keys.ensembles import ensemble_problems, is_ensemble, members_of
-from conf.between_keys.graph_rules import graph_that_can_be
+from conf.between_keys.gpu_rules import fp16_that_can_be, graph_that_can_be
 from conf.between_keys.logging_rules import logger_is_installed, project_of_wandb
 from conf.between_keys.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.between_keys.optimizer_rules import (
@@ -41,7 +41,6 @@ from conf.between_keys.optimizer_rules import (
     one_average,
     only_what_it_has,
 )
-from conf.between_keys.precision_rules import fp16_that_can_be
 from conf.between_keys.restore_rules import (
     blocks_there_are,
     milestones_are_counts,
@@ -51,6 +50,7 @@ from conf.between_keys.restore_rules import (
     units_can_be_looked_at,
 )
 from conf.between_keys.schedule_rules import one_warmup, only_what_its_shape_has
+from conf.between_keys.slurm_rules import text_of_a_script
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 from conf.step_range import parse_steps
 from experiment_utils.errors import Problem
@@ -276,6 +276,7 @@ OF_ONE = (
     Rule(("training",), fp16_that_can_be),
     Rule(("logging",), logger_is_installed),
     Rule(("logging",), project_of_wandb),
+    Rule(("slurm",), text_of_a_script),
 )
 
 OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")

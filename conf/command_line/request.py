@@ -18,8 +18,8 @@ from conf.composing.compose import Composer, Composition
 from conf.composing.defaults_errors import shown_path
 from conf.composing.interpolation import resolve
 from conf.composing.overrides import Setting, Value, argument_of
-from conf.composing.per_model_slurm import is_mapping, merged, unknown_sizes, without
 from conf.keys import groups, keys
+from conf.per_model_slurm import is_mapping, merged, unknown_sizes, without
 from conf.schema import Config
 from experiment_utils.errors import Problem, UserError
 

@@ -10,8 +10,8 @@ from typing import Any
 from conf.composing.check import unknown_key
 from conf.composing.compose import Composer
 from conf.composing.overrides import Setting, Value, argument_of, as_typed, parse
-from conf.composing.per_model_slurm import is_mapping, merged
 from conf.keys import groups, keys
+from conf.per_model_slurm import is_mapping, merged
 from conf.suggestions import nearest, no_such
 from experiment_utils.errors import Problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from conf.composing.check import to_plain
@@ -30,7 +31,13 @@ def varying(configs: Sequence[Config], counts: Callable[[str], bool]) -> dict[st
     What follows from a group's option, which has a column of its own, is left out, and so is what
     follows from the name of a model's size.
     """
-    flat = [leaves(to_plain(config)) for config in configs]
+    every = [[getattr(config, field.name) for config in configs] for field in fields(Config)]
+    differing = [
+        field.name
+        for field, parts in zip(fields(Config), every, strict=True)
+        if any(part is not parts[0] and part != parts[0] for part in parts)
+    ]
+    flat = [leaves(to_plain(config, differing)) for config in configs]
     columns: dict[str, list[str]] = {}
     for path in flat[0] if flat else ():
         values = [typed_at(path, one.get(path)) for one in flat]

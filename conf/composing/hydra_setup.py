@@ -49,8 +49,9 @@ def search_path(config_dir: Path | None) -> ConfigSearchPath:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an exception's text that is not empty, with the next one if it ends in a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 @contextmanager

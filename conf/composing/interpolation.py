@@ -13,7 +13,7 @@ def resolve(plain: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Problem]]
 
     One that cannot be resolved is a problem and stays out of the result.
     """
-    if not any(_is_interpolated(value) for value in plain.values()):
+    if "${" not in repr(plain):
         return plain, []
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -38,11 +38,3 @@ def resolve(plain: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Problem]]
         return resolved
 
     return read(plain, config, ""), problems
-
-
-def _is_interpolated(value: Any) -> bool:
-    if isinstance(value, str):
-        return "${" in value
-    if isinstance(value, Mapping):
-        return any(_is_interpolated(inner) for inner in value.values())
-    return isinstance(value, list) and any(_is_interpolated(item) for item in value)

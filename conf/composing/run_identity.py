@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from conf import Config
@@ -83,12 +84,11 @@ def _hashed(node: Any, path: str) -> Any:
     if not is_dataclass(node):
         return node
     kept = {}
-    for key in fields(node):
-        name = name_of(key.name)
-        key_path = f"{path}.{name}" if path else name
+    section: Any = type(node)
+    for key, name, key_path in _fields_of_identity(section, path):
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
-        if not is_in_identity(key_path) or (as_before is not MISSING and value == as_before):
+        if as_before is not MISSING and value == as_before:
             continue
         needed = key.metadata.get("only_with")
         if needed is not None and getattr(node, needed) is None:
@@ -97,6 +97,14 @@ def _hashed(node: Any, path: str) -> Any:
         if hashed or not is_dataclass(value):  # a group that is as before, in all of its keys
             kept[name] = hashed
     return kept
+
+
+@cache
+def _fields_of_identity(section: Any, path: str) -> list[tuple[Field[Any], str, str]]:
+    """Field, name and config path of each key of a section that is in the identity."""
+    found = [(key, name_of(key.name)) for key in fields(section)]
+    paths = [(key, name, f"{path}.{name}" if path else name) for key, name in found]
+    return [(key, name, key_path) for key, name, key_path in paths if is_in_identity(key_path)]
 
 
 def run_name(config: Config, run_identity: str) -> str:

@@ -309,9 +309,12 @@ def read_peak(path: str | os.PathLike[str]) -> Peak:
 
 def _highest(slots: bytes, name: str) -> Sample | None:
     amounts = rough_bytes(slots, name)
-    order = sorted(range(len(amounts)), key=amounts.__getitem__, reverse=True)
-    found = (_unpacked(slots[at * SLOT_BYTES : (at + 1) * SLOT_BYTES]) for at in order)
-    return next((sample for sample in found if sample is not None), None)
+    for _ in amounts:
+        at = amounts.index(max(amounts))
+        if (sample := _unpacked(slots[at * SLOT_BYTES : (at + 1) * SLOT_BYTES])) is not None:
+            return sample
+        amounts[at] = -1 << 63
+    return None
 
 
 def highest_between(path: Path | str, begin_s: float, end_s: float) -> tuple[Sample | None, int]:

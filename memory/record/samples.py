@@ -149,9 +149,9 @@ def unpacked(slot: bytes) -> Sample | None:
 def rough_bytes(slots: bytes, name: str) -> list[int]:
     """One number of each slot, without its checksum, to find the highest; below 0 if it is unknown."""
     before = _CRC.size + 8 * (1 + _NUMBERS.index(name))  # the time is the first
-    one = struct.Struct(f"<{before}xq{SLOT_BYTES - before - 8}x")
-    whole = len(slots) // SLOT_BYTES * SLOT_BYTES
-    return [number for (number,) in one.iter_unpack(slots[:whole])]
+    numbers = memoryview(slots)[before:]
+    whole = len(numbers) // 8 * 8
+    return numbers[:whole].cast("q")[:: SLOT_BYTES // 8].tolist()
 
 
 def _packed_process(process: ProcessSample) -> bytes:

@@ -73,7 +73,7 @@ def lives(pid: Any, began: Any) -> bool:
 
 
 def running(runs_dir: str | None = None) -> list[Path]:
-    """Folders of this user's runs under `runs_dir` that run now, the newest first."""
+    """Folders of this user's runs under `runs_dir` that run now: of this host first, the newest first."""
     found = []
     for folder in run_folders(runs_dir):
         try:
@@ -82,10 +82,12 @@ def running(runs_dir: str | None = None) -> list[Path]:
             is_alive = process_lives(folder)
             ring_s = changed_s(folder / "memory.ring")
             if is_alive or (is_alive is None and time.time() - ring_s < _FRESH_S):
-                found.append((changed_s(folder / "run.lock") or ring_s, folder))
+                live = find_live(folder)
+                began = live.began or 0 if live is not None and live.is_here else 0
+                found.append((began, ring_s, folder))
         except OSError:
             continue
-    return [folder for _, folder in sorted(found, reverse=True)]
+    return [folder for _, _, folder in sorted(found, reverse=True)]
 
 
 def _live(folder: Path, pid: Any, host: Any, attempt: Any, began: Any) -> Live | None:

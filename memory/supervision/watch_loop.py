@@ -134,6 +134,9 @@ class Watch:
             usage: of getrusage(2), for the command and its children that it waited for.
         """
         self.facts.update(ending(status), ended_s=round(self.clock.now_s(), 3))
+        if self.outcome is not None and self._has_lost_its_folder():
+            self.outcome.drop()
+            self.outcome = None
         self._try(self._add_counts, usage)
         self.close()
         self.facts["notes"] = self.notes
@@ -149,6 +152,12 @@ class Watch:
                 return
             except (OSError, ValueError) as error:
                 self.unwritten = getattr(error, "strerror", None) or str(error)
+
+    def _has_lost_its_folder(self) -> bool:
+        """Whether the run ended because another attempt has taken its folder over."""
+        from experiment_utils.exit_status import LEASE_LOST  # not loaded while the run needs the memory
+
+        return self.options.parent is not None and self.facts["exit_code"] == LEASE_LOST
 
     def close(self) -> None:
         """Close the ring and the log of the kernel."""

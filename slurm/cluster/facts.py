@@ -1,34 +1,31 @@
-"""What a cluster has, as its own commands tell it. Whatever could not be had is None or empty, and a note."""
+"""Facts of a cluster, as its own commands report them. A fact that could not be had is None or empty."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of one make in a partition. gpus: type to how many on each node; the type is "" where it has
-    none. mem_bytes: RealMemory, of which the system may keep a part.
-    """
+    """Nodes of one make in a partition."""
 
     count: int
     cpus: int | None = None
     mem_bytes: int | None = None
+    """RealMemory, of which the system can keep a part."""
     gpus: Mapping[str, int] = field(default_factory=dict)
+    """GPUs of each node by type; the type is "" if they have none."""
     features: tuple[str, ...] = ()
+    away: int = 0
+    """Nodes that are down, drained or in maintenance now."""
     state: str = ""
-
-    @property
-    def gpu_count(self) -> int:
-        return sum(self.gpus.values())
+    """Their states if all of them are away, else ""."""
 
     def gpus_of(self, kind: str | None) -> int:
-        """How many of a type each node has; of None: of any."""
-        if kind is None:
-            return self.gpu_count
-        return sum(count for name, count in self.gpus.items() if name.lower() == kind.lower())
+        """GPUs of one type on each node; None: of any type."""
+        return sum(count for name, count in self.gpus.items() if kind is None or name.lower() == kind.lower())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,24 +40,19 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Partition:
-    """Times in seconds, None: no limit. allow_*, deny_*: names, empty: no such rule. is_up: takes jobs.
-    nodes: how many it has; None: not told. default_time_s: what a job without --time gets; None: the limit.
-    """
+    """A partition. A limit that is None is no limit, or not known."""
 
     name: str
     is_default: bool = False
     is_up: bool = True
+    """Whether it takes jobs; one that is DOWN does, and keeps them waiting."""
     max_time_s: float | None = None
     default_time_s: float | None = None
+    """Time limit of a job without --time; None: max_time_s."""
     nodes: int | None = None
-    min_nodes: int = 0
     max_nodes: int | None = None
     max_mem_per_node_bytes: int | None = None
     max_cpus_per_node: int | None = None
-    allow_accounts: tuple[str, ...] = ()
-    deny_accounts: tuple[str, ...] = ()
-    allow_qos: tuple[str, ...] = ()
-    deny_qos: tuple[str, ...] = ()
     qos: str | None = None
     preempt_mode: str | None = None
     grace_s: float | None = None
@@ -68,21 +60,16 @@ class Partition:
 
     @property
     def most_mem_bytes(self) -> int | None:
-        """On one node, as far as it is known."""
-        known = [kind.mem_bytes for kind in self.kinds if kind.mem_bytes is not None]
-        bounds = [max(known)] if known else []
-        bounds += [self.max_mem_per_node_bytes] if self.max_mem_per_node_bytes is not None else []
-        return min(bounds, default=None)
+        """Most memory that a job gets on one node."""
+        return _least(self.max_mem_per_node_bytes, (kind.mem_bytes for kind in self.kinds))
 
     @property
     def most_cpus(self) -> int | None:
-        known = [kind.cpus for kind in self.kinds if kind.cpus is not None]
-        bounds = [max(known)] if known else []
-        bounds += [self.max_cpus_per_node] if self.max_cpus_per_node is not None else []
-        return min(bounds, default=None)
+        """Most CPUs that a job gets on one node."""
+        return _least(self.max_cpus_per_node, (kind.cpus for kind in self.kinds))
 
     def most_gpus(self, kind: str | None = None) -> int | None:
-        """On one node; None: not told."""
+        """Most GPUs of one node, of a type or of any."""
         return max((nodes.gpus_of(kind) for nodes in self.kinds), default=None)
 
     @property
@@ -107,65 +94,37 @@ class Partition:
 
 @dataclass(frozen=True)
 class Association:
-    """What the user may use: an account, of one partition where that is named. qos: names. A limit that is
-    None is none."""
+    """An account that the user can charge."""
 
     account: str
-    partition: str | None = None
     qos: tuple[str, ...] = ()
-    default_qos: str | None = None
+    """Names of its qualities of service."""
     max_submit: int | None = None
-    max_time_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Qos:
-    """Limits of a quality of service; None: none. max_submit: of one user."""
-
-    name: str
-    max_time_s: float | None = None
-    max_submit: int | None = None
-    preempt_mode: str | None = None
-
-
-@dataclass(frozen=True)
-class SubmitLimit:
-    """MaxSubmitJobs: `most` tasks of the user may be queued at once of those in an account, and in a
-    partition where one is named; or under a quality of service, which also a partition gives to all in it.
-    """
-
-    most: int
-    account: str | None = None
-    qos: str | None = None
-    partitions: tuple[str, ...] = ()
-
-    def counts(self, account: str, qos: str, partitions: str) -> bool:
-        """Whether a task that is queued is one of them; as squeue tells it."""
-        is_there = not set(self.partitions).isdisjoint(partitions.split(","))
-        if self.qos is not None:
-            return qos == self.qos or is_there
-        return account == self.account and (is_there or not self.partitions)
+    """MaxSubmitJobs; None: no limit."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """is_here: a controller answered. settings: `scontrol show config`. partitions: by name.
-    associations, qos: of sacctmgr; None: it did not answer. notes: what could not be had, and why.
-    """
+    """A cluster, and what its user can use of it."""
 
     is_here: bool = False
+    """Whether its controller answered."""
     version: str = ""
     name: str = ""
     user: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """Lines of `scontrol show config`."""
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     associations: tuple[Association, ...] | None = None
+    """Accounts of the user; None: sacctmgr did not answer."""
     default_account: str | None = None
-    qos: Mapping[str, Qos] | None = None
+    qos: Mapping[str, int | None] | None = None
+    """MaxSubmitJobsPerUser of each quality of service, None: no limit; None: sacctmgr did not answer."""
     notes: tuple[str, ...] = ()
+    """Answers that are missing, and why."""
 
     def setting(self, name: str) -> str:
-        """Of slurm.conf; "" where it is not set or not known."""
+        """Value of a setting of slurm.conf; "" if it is not set or not known."""
         value = self.settings.get(name, "").strip()
         return "" if value.lower() in ("(null)", "n/a", "none") else value
 
@@ -174,7 +133,7 @@ class Cluster:
         return next((found for found in self.partitions.values() if found.is_default), None)
 
     def partitions_of(self, names: str | None) -> list[Partition]:
-        """Those of `--partition=a,b`; without one the default. Names that are not there are passed over."""
+        """Partitions of `--partition=a,b`, without unknown names; None: the default partition."""
         if names is None:
             return [self.default_partition] if self.default_partition else []
         return [self.partitions[name] for name in names.split(",") if name in self.partitions]
@@ -191,15 +150,15 @@ class Cluster:
 
     @property
     def enforces(self) -> frozenset[str]:
-        """AccountingStorageEnforce; what is beyond associations implies them, as slurm.conf(5) says."""
+        """AccountingStorageEnforce. Each word but `none` implies `associations` (slurm.conf(5))."""
         named = {word.strip() for word in self.setting("AccountingStorageEnforce").lower().split(",")} - {""}
         implied = {"associations"} if named & {"limits", "safe", "qos", "wckeys", "nosteps"} else set()
         return frozenset(named | implied)
 
     @property
-    def keeps_limits(self) -> bool:
-        """Those of accounts and of qualities of service; also where the setting is not known."""
-        return not self.settings or bool({"limits", "safe"} & self.enforces)
+    def checks_partition_limits(self) -> bool:
+        """Whether sbatch refuses more time or nodes than a partition allows (EnforcePartLimits)."""
+        return self.setting("EnforcePartLimits").upper() not in ("", "NO")
 
     @property
     def counts_rss(self) -> bool:
@@ -209,7 +168,7 @@ class Cluster:
 
     @property
     def signals_on_preemption(self) -> bool:
-        """Whether a job that is preempted gets its --signal. The setting has had two names and places."""
+        """Whether a preempted job gets its --signal. The setting has had two names and places."""
         named = f"{self.setting('SlurmctldParameters')},{self.setting('PreemptParameters')}".lower()
         return bool({"preempt_send_user_signal", "send_user_signal"} & set(named.split(",")))
 
@@ -219,7 +178,7 @@ class Cluster:
 
     @property
     def requeues_by_default(self) -> bool:
-        """JobRequeue: of a job that says neither --requeue nor --no-requeue."""
+        """JobRequeue: whether a job without --requeue and --no-requeue is requeued."""
         return self.settings.get("JobRequeue", "1").strip() != "0"
 
     @property
@@ -232,73 +191,15 @@ class Cluster:
     def accounts(self) -> list[str]:
         return sorted({found.account for found in self.associations or ()})
 
-    def associations_of(self, account: str | None, partition: str | None) -> list[Association]:
-        """Those that a job falls under; what is None is what a job gets that does not name it."""
-        account = account or self.default_account
-        partitions = {None, *(found.name for found in self.partitions_of(partition))}
-        return [
-            found
-            for found in self.associations or ()
-            if account in (None, found.account) and found.partition in partitions
-        ]
-
-    def submit_limits(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> list[SubmitLimit]:
-        """All that a job is held against, where limits are kept. What is None is what a job gets that does
-        not name it.
-
-        Slurm takes the first that has a limit (slurm.schedmd.com/resource_limits.html): the partition's
-        quality of service, the job's, the account.
-        """
-        ranks = self._submit_limits_by_rank(account, qos, partition)
-        found = [next(filter(None, of_one), []) for of_one in ranks]
-        return list(dict.fromkeys(limit for limits in found for limit in limits))
-
-    def submit_limits_that_count(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> list[SubmitLimit]:
-        """All in which the job is counted, also those that another goes before."""
-        ranks = self._submit_limits_by_rank(account, qos, partition)
-        return list(dict.fromkeys(limit for of_one in ranks for limits in of_one for limit in limits))
-
-    def submit_limits_of_account(self, account: str) -> list[SubmitLimit]:
-        """What holds where no partition has one."""
-        _, *others = self._submit_limits_by_rank(account, None, None)[0]
-        return next(filter(None, others), [])
-
-    def _submit_limits_by_rank(
-        self, account: str | None, qos: str | None, partition: str | None
-    ) -> list[list[list[SubmitLimit]]]:
-        """For each of the partitions."""
-        mine = self.associations_of(account, partition)
-        of_job = self._submit_limits_of_qos({found.default_qos for found in mine} if qos is None else {qos})
-        of_account = [
-            SubmitLimit(
-                found.max_submit, account=found.account, partitions=tuple(filter(None, [found.partition]))
-            )
-            for found in mine
-            if self.keeps_limits and found.max_submit is not None
-        ]
-        of_partitions = [self._submit_limits_of_qos({one.qos}) for one in self.partitions_of(partition)]
-        return [[limits, of_job, of_account] for limits in of_partitions or [[]]]
-
-    def _submit_limits_of_qos(self, names: set[str | None]) -> list[SubmitLimit]:
-        return [
-            SubmitLimit(
-                found.max_submit,
-                qos=found.name,
-                partitions=tuple(one.name for one in self.partitions.values() if one.qos == found.name),
-            )
-            for found in (self.qos or {}).values()
-            if self.keeps_limits and found.name in names and found.max_submit is not None
-        ]
-
-    def submit_limit(
-        self, account: str | None = None, qos: str | None = None, partition: str | None = None
-    ) -> int | None:
-        """The least of `submit_limits`."""
-        return min((limit.most for limit in self.submit_limits(account, qos, partition)), default=None)
+    @property
+    def most_submitted(self) -> dict[str, int]:
+        """MaxSubmitJobs of the user's accounts and their qualities of service, and of those of partitions."""
+        mine, partitions = self.associations or (), self.partitions.values()
+        names = {name for found in mine for name in found.qos} | {found.qos for found in partitions}
+        limits = {f"account {found.account}": found.max_submit for found in mine}
+        limits |= {f"qos {name}": most for name, most in (self.qos or {}).items() if name in names}
+        is_kept = not self.settings or bool({"limits", "safe"} & self.enforces)
+        return {name: most for name, most in limits.items() if most is not None and is_kept}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -311,7 +212,7 @@ class Cluster:
             "default_account": self.default_account,
             "qos": sorted(self.qos or {}),
             "max_array_size": self.max_array_size,
-            "max_submit": self.submit_limit(),
+            "max_submit": min(self.most_submitted.values(), default=None),
             "kill_wait_s": self.kill_wait_s,
             "counts_rss": self.counts_rss,
             "preempts": self.preempts,
@@ -319,6 +220,12 @@ class Cluster:
             "requeues_by_default": self.requeues_by_default,
             "notes": list(self.notes),
         }
+
+
+def _least(limit: int | None, of_nodes: Iterable[int | None]) -> int | None:
+    """The limit of a job, or what the largest node has, if that is less."""
+    largest = max((known for known in of_nodes if known is not None), default=None)
+    return min((known for known in (limit, largest) if known is not None), default=None)
 
 
 def _whole(text: str) -> int | None:

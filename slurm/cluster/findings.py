@@ -1,20 +1,22 @@
-"""What will not work on this cluster, or not as one expects, and what to do: `python -m slurm doctor`."""
+"""Checks of a cluster, with what to do about each: `python -m slurm doctor`."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiment_utils.quantities import format_duration
 from memory import format_bytes
-from memory.accounting.sacct import Ask, run_client
-from slurm.cluster.facts import Cluster, Partition
+from memory.accounting.sacct import Ask, run_client, why_not
+from slurm.cluster.facts import Cluster
+from slurm.cluster.reachability import local_kind
 
 FAILS, MIND, FINE = "fails", "mind", "fine"
-"""It cannot work; it works otherwise than one expects; it is as it should be."""
+"""It cannot work; it works in another way than most users expect; it is as it should be."""
 SLOW_S = 3.0
 SACCT_TIMEOUT_S = 15.0
 _CLIENTS = ("sbatch", "squeue", "scontrol", "srun", "scancel", "sinfo")
@@ -23,21 +25,23 @@ _SHORT_S = 3600.0
 
 @dataclass(frozen=True)
 class Finding:
-    """level: FAILS, MIND or FINE. name: of the check. what: is found. do: what to type, or whom to ask."""
+    """Result of one check."""
 
     level: str
+    """FAILS, MIND or FINE."""
     name: str
     what: str
     do: str = ""
+    """A command to type, or a person to ask."""
 
 
 def findings(cluster: Cluster, runs_dir: Path, *, ask: Ask | None = None) -> list[Finding]:
-    """Everything that is looked at, the worst first. ask: runs a client command; tests hand in answers."""
+    """Results of all checks, the worst first. ask: runs a client command; tests pass answers."""
     found = [*_clients(cluster)]
     if cluster.is_here:
         for check in (_partitions, _memory, _time_limit, _preemption, _requeue, _arrays, _accounts, _mail):
             found += check(cluster)
-        found += _sacct(cluster, ask or run_client)
+        found += _sacct(ask or run_client)
         found += _folders(cluster, runs_dir)
     order = (FAILS, MIND, FINE)
     return sorted(found, key=lambda finding: order.index(finding.level))
@@ -47,91 +51,88 @@ def _clients(cluster: Cluster) -> Iterator[Finding]:
     missing = [name for name in _CLIENTS if shutil.which(name) is None]
     if len(missing) == len(_CLIENTS):
         yield Finding(
-            FAILS, "slurm", "there is no Slurm on this machine",
+            FAILS, "slurm", "this machine has no Slurm",
             "type this on a login node of the cluster. On this machine: hydra/launcher=local, or a cluster "
-            "to try things on: slurm/local_cluster.sh start",
+            "for trials: slurm/local_cluster.sh start",
         )  # fmt: skip
-    elif not cluster.is_here:
-        why = cluster.notes[0] if cluster.notes else "it gave no answer"
+        return
+    if not cluster.is_here:
+        why = cluster.notes[0] if cluster.notes else "no answer"
         yield Finding(
             FAILS, "controller", f"Slurm is installed and its controller does not answer: {why}",
             'scontrol ping; for slurm/local_cluster.sh: eval "$(slurm/local_cluster.sh env)"',
         )  # fmt: skip
+        return
+    if missing:
+        yield Finding(FAILS, "slurm", f"no {', '.join(missing)} in PATH", "module load slurm, or ask for it")
+    for note in cluster.notes:
+        yield Finding(MIND, "questions", note, "sbatch still refuses what the cluster does not accept")
+    version = tuple(int(part) for part in cluster.version.split(".")[:2] if part.isdigit())
+    if version and version < (20, 11):
+        yield Finding(MIND, "version", f"Slurm {cluster.version}", "20.11 to 25.11 were tested")
     else:
-        if missing:
-            yield Finding(
-                FAILS, "slurm", f"no {', '.join(missing)} in PATH", "module load slurm, or ask for it"
-            )
-        for note in cluster.notes:
-            yield Finding(MIND, "questions", note, "what it would have told is left to Slurm to judge")
-        version = tuple(int(part) for part in cluster.version.split(".")[:2] if part.isdigit())
-        if version and version < (20, 11):
-            yield Finding(MIND, "version", f"Slurm {cluster.version}", "tried are 20.11 to 25.11")
-        else:
-            yield Finding(FINE, "version", f"Slurm {cluster.version or '?'}, cluster {cluster.name or '?'}")
+        yield Finding(FINE, "version", f"Slurm {cluster.version or '?'}, cluster {cluster.name or '?'}")
 
 
 def _partitions(cluster: Cluster) -> Iterator[Finding]:
-    if cluster.partitions and cluster.default_partition is None:
+    partitions = cluster.partitions.values()
+    if partitions and cluster.default_partition is None:
         names = " ".join(cluster.partitions)
         yield Finding(MIND, "partition", "there is no default partition", f"slurm.partition=NAME: {names}")
-    down = [partition.name for partition in cluster.partitions.values() if not partition.is_up]
-    if down:
-        yield Finding(
-            MIND, "partition", f"take no jobs now: {' '.join(down)}", "choose another slurm.partition="
-        )
-    dead = [found.name for found in cluster.partitions.values() if found.kinds and not _can_run(found)]
+    closed = [found.name for found in partitions if not found.is_up]
+    if closed:
+        yield Finding(MIND, "partition", f"take no jobs now: {' '.join(closed)}", "slurm.partition=NAME")
+    dead = [found.name for found in partitions if found.kinds and all(kind.state for kind in found.kinds)]
     if dead:
-        yield Finding(MIND, "nodes", f"no node of {' '.join(dead)} can run a job now", "sinfo -R tells why")
-
-
-def _can_run(partition: Partition) -> bool:
-    return any(kind.count and not kind.state for kind in partition.kinds)
+        yield Finding(MIND, "nodes", f"no node of {' '.join(dead)} can run a job now", "sinfo -R shows why")
+    if cluster.setting("EnforcePartLimits").upper() == "NO":
+        yield Finding(
+            MIND, "limits", "sbatch accepts jobs above the limits of a partition (EnforcePartLimits=NO)",
+            "slurm.time is checked here; status shows another job that can never start as queued, with "
+            "Slurm's reason (PartitionNodeLimit, PartitionConfig)",
+        )  # fmt: skip
 
 
 def _memory(cluster: Cluster) -> Iterator[Finding]:
     if cluster.counts_rss:
         yield Finding(
-            MIND, "memory", "limited by RSS that slurmd polls (OverMemoryKill), with mapped files in it: a "
-            "run that maps more than its --mem is killed though it needs far less",
+            MIND, "memory", "limited by RSS that slurmd polls (OverMemoryKill), including mapped files: a "
+            "run that maps more than its --mem is killed, even if it needs far less",
             "nothing for reader=auto, which reads with pread there, and slurm.mem=auto, which adds mapped "
             "libraries; dataset.reader=mmap would be killed",
         )  # fmt: skip
         return
-    plugin, task = cluster.setting("CgroupPlugin"), cluster.setting("TaskPlugin").lower()
-    if task and "cgroup" not in task:
+    plugin, task = cluster.setting("CgroupPlugin"), cluster.setting("TaskPlugin")
+    if task and "cgroup" not in task.lower():
         yield Finding(
-            MIND, "memory", f"no limit is kept (TaskPlugin={cluster.setting('TaskPlugin')}): a run above its "
-            "--mem takes its neighbours' memory, and the host's OOM killer takes whom it likes",
-            "python -m memory explain RUN tells oom_host from the rest",
+            MIND, "memory", f"not limited (TaskPlugin={task}): a run above its --mem takes memory of other "
+            "jobs, and the OOM killer of the host kills any of them",
+            "python -m memory explain RUN shows it as oom_host",
         )  # fmt: skip
     elif task:
         yield Finding(FINE, "memory", f"limited by the kernel ({plugin or task}): mapped files are reclaimed")
     if not any(kind.mem_bytes for found in cluster.partitions.values() for kind in found.kinds):
-        yield Finding(MIND, "memory", "how much the nodes have is not told", "slurm.mem=SIZE is not checked")
-    if "memory" not in cluster.setting("SelectTypeParameters").lower() and cluster.setting(
-        "SelectTypeParameters"
-    ):
+        yield Finding(MIND, "memory", "sinfo does not report that of nodes", "plans need slurm.mem=SIZE")
+    shared = cluster.setting("SelectTypeParameters")
+    if shared and "memory" not in shared.lower():
         yield Finding(
-            MIND, "memory", f"is not shared out ({cluster.setting('SelectTypeParameters')}): --mem reserves "
-            "nothing, several jobs may get one node's whole memory",
-            "slurm.options=[--exclusive] where it matters",
+            MIND, "memory", f"not a resource of jobs ({shared}): --mem reserves nothing, several jobs can "
+            "each use all memory of a node", "slurm.options=[--exclusive] where it matters",
         )  # fmt: skip
 
 
 def _time_limit(cluster: Cluster) -> Iterator[Finding]:
-    default = cluster.default_partition
+    default, kill_wait_s = cluster.default_partition, cluster.kill_wait_s
     if default is not None and default.default_time_s is not None and default.default_time_s < _SHORT_S:
         yield Finding(
-            MIND, "time", f"a job that names no time gets {format_duration(default.default_time_s)} in "
-            f"{default.name}: a run that is not the first of its kind asks by itself",
+            MIND, "time", f"a job without --time gets {format_duration(default.default_time_s)} in "
+            f"{default.name}. slurm.time=auto asks for none until a run of the same kind has been measured",
             "slurm.time=4:00:00 for the first ones",
         )  # fmt: skip
-    kill_wait = cluster.kill_wait_s
-    if kill_wait is not None and kill_wait < 10:
+    if kill_wait_s is not None and kill_wait_s < 10:
         yield Finding(
-            MIND, "KillWait", f"{kill_wait:g} s between SIGTERM and SIGKILL: too short for a checkpoint of a "
-            "large model", "slurm.signal_s is what counts; leave it at 60 or more",
+            MIND, "KillWait", f"{kill_wait_s:g} s between SIGTERM and SIGKILL: too short for a checkpoint of "
+            "a large model", "slurm.signal_s is what counts; leave it at 60 or more",
         )  # fmt: skip
 
 
@@ -139,24 +140,23 @@ def _preemption(cluster: Cluster) -> Iterator[Finding]:
     if not cluster.preempts:
         yield Finding(FINE, "preemption", "jobs are not preempted")
         return
-    modes = {found.name: found.preempt_mode or "" for found in cluster.partitions.values()}
-    mode = cluster.setting("PreemptMode").lower()
-    cancelled = [name for name, of in modes.items() if "cancel" in of] or (
-        ["jobs"] if "cancel" in mode else []
-    )
-    if cancelled:
+    partitions = cluster.partitions.values()
+    ends = [found.name for found in partitions if "cancel" in (found.preempt_mode or "")]
+    if not ends and "cancel" in cluster.setting("PreemptMode").lower():
+        ends = ["jobs"]
+    if ends:
         yield Finding(
-            MIND, "preemption", f"{' '.join(cancelled)}: a preempted job is cancelled, not requeued",
-            "python -m slurm resubmit STUDY --only preempted; the runs go on from their checkpoints",
+            MIND, "preemption", f"{' '.join(ends)}: a preempted job is cancelled, not requeued",
+            "python -m slurm resubmit STUDY --only preempted; the runs resume from their checkpoints",
         )  # fmt: skip
     if cluster.signals_on_preemption:
-        yield Finding(FINE, "preemption", "a preempted job is asked to checkpoint first (send_user_signal)")
+        yield Finding(FINE, "preemption", "a preempted job gets its --signal first (send_user_signal)")
         return
-    graces = [found.grace_s or 0 for found in cluster.partitions.values()]
-    grace = f"SIGTERM comes up to {max(graces):.0f} s before" if any(graces) else "there is no grace time"
+    grace_s = max((found.grace_s or 0 for found in partitions), default=0)
+    grace = f"SIGTERM comes up to {grace_s:.0f} s before" if grace_s else "there is no grace time"
     yield Finding(
         MIND, "preemption", f"a preempted job gets no --signal (no preempt_send_user_signal); {grace}",
-        "a run checkpoints on SIGTERM too. Where there is no grace it goes on from the last one: "
+        "a run checkpoints on SIGTERM too. Without a grace time it resumes from its last checkpoint: "
         "training.checkpoint_every=N small enough",
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def _preemption(cluster: Cluster) -> Iterator[Finding]:
 def _requeue(cluster: Cluster) -> Iterator[Finding]:
     if not cluster.requeues_by_default:
         yield Finding(
-            MIND, "requeue", "jobs are not requeued unless they ask (JobRequeue=0)",
+            MIND, "requeue", "only jobs that ask for it are requeued (JobRequeue=0)",
             "slurm.requeue=true, the default, asks",
         )  # fmt: skip
 
@@ -177,36 +177,23 @@ def _arrays(cluster: Cluster) -> Iterator[Finding]:
             "each run is submitted as a job of its own; slurm.workers=K needs K jobs for a sweep",
         )  # fmt: skip
     elif size is not None:
-        yield Finding(FINE, "arrays", f"up to {size:,} runs each; a larger sweep is split")
-    limits: dict[str, int | None] = {}
-    for account in cluster.accounts:
-        own = [one.most for one in cluster.submit_limits_of_account(account)]
-        limits[f"account {account}"] = min(own, default=None)
-    for partition in cluster.partitions.values():
-        of_all = [
-            one.most
-            for one in cluster.submit_limits(partition=partition.name)
-            if one.qos and one.qos == partition.qos
-        ]
-        limits[f"partition {partition.name}"] = min(of_all, default=None)
-    told = [f"{most:,} of {whose}" for whose, most in limits.items() if most is not None]
-    if told:
+        yield Finding(FINE, "arrays", f"up to {size:,} tasks each")
+    limits = [f"{most:,} for {name}" for name, most in cluster.most_submitted.items()]
+    if limits:
         yield Finding(
-            MIND, "MaxSubmitJobs", f"tasks of yours that may be queued at once: {', '.join(told)}",
-            "a larger sweep: slurm.pack=8 or slurm.workers=K, or type the command again when some have ended",
+            MIND, "MaxSubmitJobs", f"jobs of yours in the queue at a time: {', '.join(limits)}",
+            "a larger sweep shares jobs: slurm.pack=8 or slurm.workers=K",
         )  # fmt: skip
 
 
 def _accounts(cluster: Cluster) -> Iterator[Finding]:
-    if cluster.associations is None:
-        return
     if cluster.accounts:
-        qos = sorted({name for found in cluster.associations for name in found.qos})
-        told = f"{' '.join(cluster.accounts)}" + (f"; quality of service: {' '.join(qos)}" if qos else "")
-        yield Finding(FINE, "accounts", f"of {cluster.user}: {told}")
-    elif "associations" in cluster.enforces:
+        qos = sorted({name for found in cluster.associations or () for name in found.qos})
+        listed = " ".join(cluster.accounts) + (f"; quality of service: {' '.join(qos)}" if qos else "")
+        yield Finding(FINE, "accounts", f"of {cluster.user}: {listed}")
+    elif cluster.associations is not None and "associations" in cluster.enforces:
         yield Finding(
-            FAILS, "accounts", f"{cluster.user} has none on this cluster", "ask whoever runs it for one"
+            FAILS, "accounts", f"{cluster.user} has none on this cluster", "ask its operators for one"
         )
 
 
@@ -215,20 +202,15 @@ def _mail(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(MIND, "mail", "Slurm sends none here", "notify=https://... takes a webhook")
 
 
-def _sacct(cluster: Cluster, ask: Ask) -> Iterator[Finding]:
-    import time
-
+def _sacct(ask: Ask) -> Iterator[Finding]:
     began = time.monotonic()
     answer = ask(["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID"], SACCT_TIMEOUT_S)
     seconds = time.monotonic() - began
-    without = "status and why read squeue and the runs' own files, and know less of jobs that are long gone"
-    if answer.code == 124:
-        yield Finding(MIND, "sacct", f"did not answer within {SACCT_TIMEOUT_S:g} s", without)
-    elif answer.code == 127:
-        yield Finding(MIND, "sacct", "is not installed", without)
-    elif answer.code != 0:
-        said = (answer.error.strip().splitlines() or ["it says nothing"])[-1]
-        yield Finding(MIND, "sacct", f"does not work: {said}", without)
+    if answer.code != 0:
+        without = (
+            "status and why read squeue and the runs' own files, and know less of jobs that ended long ago"
+        )
+        yield Finding(MIND, "sacct", why_not(answer, "sacct", SACCT_TIMEOUT_S), without)
     elif seconds > SLOW_S:
         yield Finding(MIND, "sacct", f"takes {seconds:.0f} s", "status asks it once for a whole study")
     else:
@@ -236,18 +218,16 @@ def _sacct(cluster: Cluster, ask: Ask) -> Iterator[Finding]:
 
 
 def _folders(cluster: Cluster, runs_dir: Path) -> Iterator[Finding]:
-    from slurm.cluster.reachability import local_kind
-
-    there = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        yield Finding(FAILS, "runs_dir", f"{there} cannot be written", "runs_dir=FOLDER that can be")
+    runs_dir = runs_dir.absolute()
+    existing = next(path for path in (runs_dir, *runs_dir.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        yield Finding(FAILS, "runs_dir", f"{existing} cannot be written", "runs_dir=FOLDER that can be")
     else:
-        free = shutil.disk_usage(there).free
-        level = MIND if free < 10 << 30 else FINE
-        yield Finding(level, "runs_dir", f"{runs_dir.absolute()}: {format_bytes(free)} free")
+        free = shutil.disk_usage(existing).free
+        yield Finding(MIND if free < 10 << 30 else FINE, "runs_dir", f"{runs_dir}: {format_bytes(free)} free")
     if cluster.is_this_machine:
         return
-    for name, path in (("runs_dir", runs_dir.absolute()), ("code", Path(__file__).resolve().parents[2])):
+    for name, path in (("runs_dir", runs_dir), ("code", Path(__file__).resolve().parents[2])):
         kind = local_kind(path)
         if kind is not None:
             yield Finding(
@@ -255,7 +235,7 @@ def _folders(cluster: Cluster, runs_dir: Path) -> Iterator[Finding]:
                 "put it on a file system that all nodes share",
             )  # fmt: skip
     yield Finding(
-        MIND, "home", "whether nodes can write your home folder and reach the internet only a job can tell",
+        MIND, "home", "only a job can check that nodes can write your home folder and reach the internet",
         "srun sh -c 'touch ~/.try && rm ~/.try; curl -sI https://huggingface.co | head -1'. If they cannot: "
-        "slurm.offline=true, and runs_dir= on a file system that they can",
+        "slurm.offline=true, and runs_dir= on a file system that they can write",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`slurm.options`: any other option of sbatch, as it is typed, held against those that are ours to set.
+"""`slurm.options`: any other option of sbatch, as it is typed, without those that Highwater sets.
 
 Source: sbatch(1) of 25.11; an option that is not listed here is sbatch's to judge (`sbatch --test-only`).
 """
@@ -33,7 +33,7 @@ OURS = {
     "test-only": "plan=true submits nothing",
     "quiet": "what sbatch says is needed",
     "verbose": "what sbatch says is read",
-    "chdir": "paths are relative to where you stand",
+    "chdir": "paths are relative to the folder that you submit from",
     "export": "a run needs the environment it was submitted from",
     "export-file": "a run needs the environment it was submitted from",
 }

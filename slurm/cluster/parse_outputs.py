@@ -1,61 +1,58 @@
-"""The outputs of Slurm's commands, 20.11 to 25.11, as facts. A key that a version lacks is a fact not known.
+"""Readers of the outputs of Slurm's commands, 20.11 to 25.11. A key that a version lacks is not known.
 
-Sources: scontrol(1), sinfo(1), sacctmgr(1); tests/golden/slurm/cluster names outputs of real clusters.
+Sources: scontrol(1), sinfo(1), sacctmgr(1). tests/golden/slurm/cluster names outputs of real clusters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from memory.accounting.sacct import to_seconds
-from slurm.cluster.facts import Association, NodeKind, Partition, Qos
+from slurm.cluster.facts import Association, NodeKind, Partition
 
 SINFO_FORMAT = "%R|%a|%D|%c|%m|%t|%G|%f"
-"""Of nodes of one make: partition, whether it takes jobs, how many, CPUs, MB, state, GRES, features."""
+"""Nodes of one make: partition, whether it takes jobs, count, CPUs, MB, state, GRES, features."""
 
-ASSOCIATION_FIELDS = (
-    "Cluster", "Account", "Partition", "QOS", "DefaultQOS", "MaxJobs", "MaxSubmit", "MaxWall",
-    "DefaultAccount",
-)  # fmt: skip
-QOS_FIELDS = ("Name", "MaxWall", "MaxJobsPU", "MaxSubmitPU", "PreemptMode")
+ASSOCIATION_FIELDS = ("Cluster", "Account", "QOS", "MaxSubmit", "DefaultAccount")
+QOS_FIELDS = ("Name", "MaxSubmitPU")
 
 _MB = 1 << 20
 _NOT_SET = ("", "UNLIMITED", "INFINITE", "NONE", "N/A", "(NULL)", "NOT_SET")
-NO_NODES = ("down", "fail", "failg", "futr", "inval", "unk", "drain", "drng", "drained", "boot_fail")
+_AWAY = (
+    "down", "fail", "failg", "futr", "inval", "unk", "drain", "drng", "drained", "boot_fail", "maint",
+)  # fmt: skip
 """States of nodes, as sinfo's %t shows them, in which no job starts."""
-FLAGS = "*~#!%$@^-"
-"""What sinfo's %t adds to a state."""
+_FLAGS = "*~#!%$@^-"
+"""Characters that sinfo's %t adds to a state."""
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """Of `scontrol show partition`, on one line each or several. Node kinds are not told there."""
+    """Partitions in the output of `scontrol show partition`, without the kinds of their nodes."""
     found = (_partition(block) for block in re.split(r"(?=\bPartitionName=)", text))
     return {partition.name: partition for partition in found if partition is not None}
 
 
 def with_nodes(partitions: dict[str, Partition], sinfo: str) -> dict[str, Partition]:
-    """The partitions with the kinds of their nodes, of `sinfo -e -o SINFO_FORMAT`, and those that only sinfo
-    knows."""
-    kinds: dict[str, list[NodeKind]] = {}
+    """The partitions with the kinds of their nodes, and those that only sinfo lists.
+
+    Args:
+        sinfo: Output of `sinfo --exact --format=SINFO_FORMAT`.
+    """
+    rows: dict[str, list[NodeKind]] = {}
     for name, kind in _kinds(sinfo):
-        kinds.setdefault(name, []).append(kind)
-    known = {name: partitions.get(name) or Partition(name) for name in [*partitions, *kinds]}
-    return {
-        name: replace(
-            partition,
-            kinds=tuple(_joined(kinds.get(name, []))),
-            nodes=partition.nodes
-            if partition.nodes is not None
-            else sum(kind.count for kind in kinds.get(name, [])),
-        )
-        for name, partition in known.items()
-    }
+        rows.setdefault(name, []).append(kind)
+    found = {}
+    for name in [*partitions, *(name for name in rows if name not in partitions)]:
+        partition, kinds = partitions.get(name) or Partition(name), _merged(rows.get(name, []))
+        nodes = sum(kind.count for kind in kinds) if partition.nodes is None else partition.nodes
+        found[name] = replace(partition, kinds=kinds, nodes=nodes)
+    return found
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
-    """GPUs by type: `gpu:a100:4(S:0-1),nvme:1` is {"a100": 4}, `gpu:4` {"": 4}; MPS and shards are none."""
+    """GPUs by type: `gpu:a100:4(S:0-1),nvme:1` is {"a100": 4}, `gpu:4` {"": 4}. No MPS, no shards."""
     gpus: dict[str, int] = {}
     for entry in re.split(r",(?![^(]*\))", gres.strip()):
         parts = re.sub(r"\(.*?\)", "", entry).split(":")
@@ -68,15 +65,12 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
-    """Of `sacctmgr show user withassoc` with ASSOCIATION_FIELDS; of one cluster, if it has a name."""
+    """Associations in the output of `sacctmgr show user withassoc`, of the cluster, if it has a name."""
     return tuple(
         Association(
             account=row["Account"],
-            partition=row.get("Partition") or None,
             qos=_names(row.get("QOS", "")),
-            default_qos=row.get("Def QOS") or row.get("DefaultQOS") or None,
             max_submit=_count(row.get("MaxSubmit", "")),
-            max_time_s=to_seconds(row.get("MaxWall", "")),
         )
         for row in _rows(text)
         if row.get("Account") and (not cluster or row.get("Cluster", cluster) == cluster)
@@ -84,23 +78,14 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
 
 
 def default_account(text: str) -> str | None:
-    """The account of a job that names none; of the same output."""
+    """Account of a job that names none, in the same output."""
     named = (row.get("Def Acct") or row.get("DefaultAccount") for row in _rows(text))
     return next((name for name in named if name), None)
 
 
-def parse_qos(text: str) -> dict[str, Qos]:
-    """Of `sacctmgr --parsable2` with QOS_FIELDS and a header."""
-    return {
-        row["Name"]: Qos(
-            name=row["Name"],
-            max_time_s=to_seconds(row.get("MaxWall", "")),
-            max_submit=_count(row.get("MaxSubmitPU", "")),
-            preempt_mode=row.get("PreemptMode", "").lower() or None,
-        )
-        for row in _rows(text)
-        if row.get("Name")
-    }
+def parse_qos(text: str) -> dict[str, int | None]:
+    """MaxSubmitJobsPerUser by name, in the output of `sacctmgr --parsable2 show qos` with QOS_FIELDS."""
+    return {row["Name"]: _count(row.get("MaxSubmitPU", "")) for row in _rows(text) if row.get("Name")}
 
 
 def _partition(block: str) -> Partition | None:
@@ -114,49 +99,51 @@ def _partition(block: str) -> Partition | None:
         max_time_s=_minutes(values.get("MaxTime", "")),
         default_time_s=_minutes(values.get("DefaultTime", "")),
         nodes=_count(values.get("TotalNodes", "")),
-        min_nodes=_count(values.get("MinNodes", "")) or 0,
         max_nodes=_count(values.get("MaxNodes", "")),
         max_mem_per_node_bytes=_megabytes(values.get("MaxMemPerNode", "")),
         max_cpus_per_node=_count(values.get("MaxCPUsPerNode", "")),
-        allow_accounts=_names(values.get("AllowAccounts", "")),
-        deny_accounts=_names(values.get("DenyAccounts", "")),
-        allow_qos=_names(values.get("AllowQos", values.get("AllowQOS", ""))),
-        deny_qos=_names(values.get("DenyQos", values.get("DenyQOS", ""))),
-        qos=_one(values.get("QoS", "")),
+        qos=next(iter(_names(values.get("QoS", ""))), None),
         preempt_mode=values.get("PreemptMode", "").lower() or None,
         grace_s=float(_count(values.get("GraceTime", "")) or 0),
     )
 
 
 def _kinds(sinfo: str) -> Iterator[tuple[str, NodeKind]]:
+    """Partition and nodes of each line; nodes of one make are on a line for each of their states."""
     for line in sinfo.splitlines():
-        parts = line.strip().split("|", 7)
-        if len(parts) < 8 or not parts[2].strip().isdigit():
+        parts = [part.strip() for part in line.split("|", 7)]
+        if len(parts) < 8 or not parts[2].isdigit():
             continue
-        name, _, nodes, cpus, mem, state, gres, features = (part.strip() for part in parts)
-        yield (
-            name.rstrip("*"),
-            NodeKind(
-                count=int(nodes),
-                cpus=_count(cpus.rstrip("+")),
-                mem_bytes=_megabytes(mem.rstrip("+")),
-                gpus=parse_gpus(gres),
-                features=_names(features),
-                state=state,
-            ),
+        name, _, nodes, cpus, mem, state, gres, features = parts
+        is_away = state.rstrip(_FLAGS) in _AWAY
+        kind = NodeKind(
+            count=int(nodes),
+            cpus=_count(cpus),
+            mem_bytes=_megabytes(mem.rstrip("+")),
+            gpus=parse_gpus(gres),
+            features=_names(features),
+            away=int(nodes) if is_away else 0,
+            state=state.rstrip(_FLAGS) if is_away else "",
         )
+        yield name.rstrip("*"), kind
 
 
-def _joined(kinds: Iterable[NodeKind]) -> Iterator[NodeKind]:
-    """Nodes of one make in several states as one kind. state: "" where some of them can run jobs."""
+def _merged(kinds: list[NodeKind]) -> tuple[NodeKind, ...]:
+    """One kind for nodes of one make, whatever their states."""
     makes: dict[str, list[NodeKind]] = {}
     for kind in kinds:
         makes.setdefault(repr((kind.cpus, kind.mem_bytes, dict(kind.gpus), kind.features)), []).append(kind)
-    for same in makes.values():
-        states = [kind.state.rstrip(FLAGS) for kind in same]
-        is_up = any(state not in NO_NODES for state in states)
-        state = "" if is_up else "/".join(dict.fromkeys(states))
-        yield replace(same[0], count=sum(kind.count for kind in same), state=state)
+    return tuple(
+        replace(
+            same[0],
+            count=sum(kind.count for kind in same),
+            away=sum(kind.away for kind in same),
+            state="/".join(dict.fromkeys(kind.state for kind in same))
+            if all(kind.state for kind in same)
+            else "",
+        )
+        for same in makes.values()
+    )
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
@@ -168,14 +155,10 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Of a list; empty where everything is allowed, or nothing is named."""
+    """Names of a list with commas; empty if it has none, or allows all."""
     if text.upper() in (*_NOT_SET, "ALL"):
         return ()
     return tuple(name for name in text.split(",") if name)
-
-
-def _one(text: str) -> str | None:
-    return None if text.upper() in _NOT_SET else text
 
 
 def _count(text: str) -> int | None:
@@ -184,7 +167,7 @@ def _count(text: str) -> int | None:
 
 
 def _megabytes(text: str) -> int | None:
-    """`4096`, or with a unit `96G`. None for no limit, and for 0, by which Slurm means all of a node."""
+    """Bytes of `4096` or `96G`; None: no limit, or 0, by which Slurm means all of a node."""
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", text.strip().upper())
     if match is None or int(match[1]) == 0:
         return None
@@ -193,7 +176,7 @@ def _megabytes(text: str) -> int | None:
 
 
 def _minutes(text: str) -> float | None:
-    """Of `1-00:00:00` or `00:15:00`; a lone number is minutes."""
+    """Seconds of `1-00:00:00` or `00:15:00`; a number alone is minutes."""
     if text.upper() in _NOT_SET:
         return None
     return float(text) * 60 if text.isdigit() else to_seconds(text)

@@ -1,4 +1,4 @@
-"""What this cluster has, in a few quick questions to its own commands."""
+"""Read what a cluster has, by a few quick calls of its own commands."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ NO_SLURM = "there is no Slurm on this machine"
 
 
 def read_cluster(*, ask: Ask | None = None, timeout_s: float = TIMEOUT_S, user: str | None = None) -> Cluster:
-    """Ask scontrol, sinfo and sacctmgr, all at once. Never raises: what cannot be had is a note.
+    """Ask scontrol, sinfo and sacctmgr in parallel. Never raises: an answer that is missing is a note.
 
     Args:
-        ask: runs a command within so many seconds; tests hand in recorded answers.
-        timeout_s: of each command.
-        user: whose accounts; None: who runs this.
+        ask: Runs a command within a number of seconds; tests pass recorded answers.
+        timeout_s: Of each command.
+        user: Whose accounts; None: of this process.
     """
     ask, user = ask or run_client, user or this_user()
     commands = {
         "config": ["scontrol", "show", "config"],
-        # without --all hidden partitions are left out, which a user may well be told to use
+        # without --all hidden partitions are left out, which a user can need
         "partitions": ["scontrol", "--all", "--oneliner", "show", "partition"],
         "nodes": ["sinfo", "--all", "--noheader", "--exact", f"--format={SINFO_FORMAT}"],
         "associations": [
@@ -53,18 +53,18 @@ def read_cluster(*, ask: Ask | None = None, timeout_s: float = TIMEOUT_S, user: 
 def _joined(answers: dict[str, Answer], user: str, timeout_s: float, names: dict[str, str]) -> Cluster:
     notes: dict[str, None] = {}
 
-    def told(of: str) -> str | None:
-        if answers[of].code == 0:
-            return answers[of].out
-        notes[why_not(answers[of], names[of], timeout_s)] = None
+    def answer(name: str) -> str | None:
+        if answers[name].code == 0:
+            return answers[name].out
+        notes[why_not(answers[name], names[name], timeout_s)] = None
         return None
 
-    settings = read_settings(told("config") or "")
+    settings = read_settings(answer("config") or "")
     config = {name: value for name, value in settings.items() if name}
-    partitions = with_nodes(parse_partitions(told("partitions") or ""), told("nodes") or "")
+    partitions = with_nodes(parse_partitions(answer("partitions") or ""), answer("nodes") or "")
     cluster = config.get("ClusterName", "")
-    associations, qos = told("associations"), told("qos")
-    if not config and not partitions:  # what the others say then is the same again
+    associations, qos = answer("associations"), answer("qos")
+    if not config and not partitions:  # the others say the same
         notes = dict.fromkeys(list(notes)[:1])
     found = None if associations is None else parse_associations(associations, cluster)
     return Cluster(

@@ -1,9 +1,4 @@
-"""What a node must be able to reach, checked where the user stands: data, code, folders, lines of set-up.
-
-A node without internet finds that out an hour later, in the queue's own time. So what a run would fetch is
-refused now (`slurm.offline=true`, as the site's file says); tokens and tokenizer were opened already to make
-the plan.
-"""
+"""Checks, where a run is submitted, of what its node must reach: data, code, folders, lines of set-up."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf.composing.per_model_slurm import settle
+from conf.per_model_slurm import settle
 from conf.schema import Slurm
 from experiment_utils.errors import Problem
 from slurm.cluster.facts import Cluster
@@ -29,17 +24,12 @@ _OF_ONE_MACHINE = ("tmpfs", "ramfs")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 _SOURCES = ("source", ".")
 _ACTIVATES = re.compile(r"\bactivate\b")
-_LIMITS = (
-    ("CPU", "t", 1, "that uses more seconds of CPU time"),
-    ("AS", "v", 1 << 10, "that maps more KB than that"),
-    ("DATA", "d", 1 << 10, "whose data are more KB than that"),
-    ("FSIZE", "f", 1 << 10, "that writes a file of more KB than that"),
-)
-"""Of resource.RLIMIT_*: name, letter of bash's ulimit, its unit, and which process Slurm ends."""
+_LIMITS = (("CPU", "t", 1), ("AS", "v", 1 << 10), ("DATA", "d", 1 << 10), ("FSIZE", "f", 1 << 10))
+"""Names of resource.RLIMIT_*, letters of bash's ulimit, and its units."""
 
 
 def unreachable(plans: Iterable[Plan]) -> list[Problem]:
-    """What a run would miss on a node, each thing once."""
+    """Everything that runs need and would miss on a node, each once."""
     found: dict[Problem, None] = {}
     for plan in plans:
         wanted = settle(plan.config).slurm
@@ -50,32 +40,28 @@ def unreachable(plans: Iterable[Plan]) -> list[Problem]:
 
 
 def is_offline(wanted: Slurm) -> bool:
-    """Whether nodes are to fetch nothing."""
+    """Whether the nodes have no internet, by slurm.offline or HF_HUB_OFFLINE."""
     return wanted.offline or os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
 
 
 def _fetched(plan: Plan) -> Iterator[Problem]:
-    """What is read from elsewhere while the run goes on."""
+    """Data that a run reads over the network."""
     from data_loading.remote.address import is_remote
 
     path = plan.config.dataset.path
-    why = "the nodes have no internet (slurm.offline=true, or HF_HUB_OFFLINE is set)"
+    why = "over the network, and the nodes have no internet (slurm.offline=true, or HF_HUB_OFFLINE is set)"
     if path is not None and is_remote(path):
-        yield Problem(
-            "dataset.path",
-            f"{path} is read over the network while the run goes on, and {why}. Copy it to a file system of "
-            "the cluster and give that path",
-        )
+        what = f"{path} is read {why}. Copy it to a file system of the cluster and give that path"
     elif plan.data is not None and plan.data.get("tokens") is None:
-        yield Problem(
-            "dataset.path",
-            f"{plan.data.get('path')} is streamed from the hub while the run goes on, and {why}. Tokenize it "
-            "where there is a network: python pretokenize_dataset.py --help",
-        )
+        tokenize = "Tokenize it on this machine: python pretokenize_dataset.py --help"
+        what = f"{plan.data.get('path')} is streamed {why}. {tokenize}"
+    else:
+        return
+    yield Problem("dataset.path", what)
 
 
 def missing_setup(wanted: Slurm) -> Iterator[Problem]:
-    """Files that the lines of set-up read, by whole paths, and that are not there."""
+    """Files that lines of `slurm.setup` source, by whole paths, and that do not exist."""
     for line in wanted.setup:
         try:
             words = shlex.split(line, comments=True)
@@ -85,13 +71,14 @@ def missing_setup(wanted: Slurm) -> Iterator[Problem]:
         for command, path in pairwise(words):
             is_file = command in _SOURCES and path.startswith(("/", "~")) and "$" not in path
             if is_file and not Path(path).expanduser().exists():
-                yield Problem("slurm.setup", f"`{line}`: there is no {path}")
+                yield Problem("slurm.setup", f"`{line}`: {path} does not exist")
 
 
 def warnings_of(plans: Sequence[Plan], cluster: Cluster, code: Path) -> list[str]:
-    """What is different on a node from what the user may expect: folders, limits, the Python that runs."""
+    """Warnings of what a run finds on a node and does not expect: folders, limits, another Python."""
+    folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
     return [
-        *of_this_machine_alone(plans, cluster, code),
+        *local_folders([("the code", code), *folders], cluster),
         *carried_limits(plans, cluster),
         *other_python(plans),
     ]
@@ -99,51 +86,48 @@ def warnings_of(plans: Sequence[Plan], cluster: Cluster, code: Path) -> list[str
 
 def other_python(plans: Iterable[Plan]) -> list[str]:
     """Warnings of environments that slurm.setup activates: a run uses the Python that submitted it."""
-    lines = dict.fromkeys(line for plan in plans for line in settle(plan.config).slurm.setup)
+    wanted = [settle(plan.config).slurm for plan in plans]
+    lines = dict.fromkeys(line for one in wanted if one.python is None for line in one.setup)
     found = [line for line in lines if _ACTIVATES.search(line) and f"{sys.prefix}/bin/activate" not in line]
     return [
         f"slurm.setup: `{line}` does not choose the Python of a run, which is that of this command, "
-        f"{sys.executable}. To use the other one, activate it before you submit"
+        f"{sys.executable}. To use the other one: slurm.python=python"
         for line in found
     ]
 
 
-def of_this_machine_alone(plans: Iterable[Plan], cluster: Cluster, code: Path) -> list[str]:
-    """Warnings of folders that nodes most likely do not see; none where the nodes are this machine."""
-    folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
-    return local_folders([("the code", code), *folders], cluster)
-
-
 def carried_limits(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
-    """Warnings of limits of this shell (ulimit) that Slurm sets for the jobs too, and that end a run."""
+    """Warning of limits of this shell (ulimit) that Slurm sets for the jobs too; at most one line."""
     carried = cluster.settings.get("PropagateResourceLimits", "ALL").upper().split(",")
     kept = cluster.settings.get("PropagateResourceLimitsExcept", "").upper().split(",")
     options = [option for plan in plans for option in settle(plan.config).slurm.options]
-    if not plans or carried == ["NONE"] or any(option.startswith("--propagate") for option in options):
+    if not plans or any(option.startswith("--propagate") for option in options):
         return []
-    warnings = []
-    for name, letter, unit_bytes, what in _LIMITS:
+    limits = []
+    for name, letter, unit_bytes in _LIMITS:
         limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
-        goes = name in carried or (carried == ["ALL"] and name not in kept)
-        if goes and limit != resource.RLIM_INFINITY:
-            warnings.append(
-                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs "
-                f"too: a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
-            )
-    return warnings
+        is_carried = name in carried or (carried == ["ALL"] and name not in kept)
+        if is_carried and limit != resource.RLIM_INFINITY:
+            limits.append(f"ulimit -{letter} {limit // unit_bytes}")
+    how = "without them: 'slurm.options=[--propagate=NONE]'"
+    return [f"limits of this shell hold for the jobs too ({', '.join(limits)}); {how}"] if limits else []
 
 
 def local_folders(folders: Iterable[tuple[str, Path]], cluster: Cluster) -> list[str]:
-    """Warnings of those of the folders, each with what it holds in words."""
+    """Warnings of folders that nodes most likely do not see; none if the nodes are this machine.
+
+    Args:
+        folders: What each holds, as text, and its path.
+    """
     if cluster.is_this_machine:
         return []
-    warnings: dict[str, None] = {}
-    for name, path in folders:
-        kind = local_kind(path)
-        if kind is not None:
-            told = f"{name} lies in {path}, {kind}: a node has another one there"
-            warnings[f"{told}. Put it on a file system that all nodes share"] = None
-    return list(warnings)
+    kinds = {(name, path): local_kind(path) for name, path in folders}
+    fix = "Put it on a file system that all nodes share"
+    return [
+        f"{name} is in {path}, {kind}: a node has another one there. {fix}"
+        for (name, path), kind in kinds.items()
+        if kind is not None
+    ]
 
 
 def _folders(plan: Plan) -> Iterator[tuple[str, Path]]:
@@ -155,7 +139,7 @@ def _folders(plan: Plan) -> Iterator[tuple[str, Path]]:
 
 
 def local_kind(path: Path) -> str | None:
-    """Why a path is of this machine alone, in words; None where nothing says so."""
+    """Why nodes do not see a path, as text; None if nothing says so."""
     from data_loading.readers.file_systems import file_system_of
 
     there = next(parent for parent in (path, *path.parents) if parent.exists())

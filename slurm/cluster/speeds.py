@@ -1,8 +1,8 @@
-"""Tokens a second of runs that were made, to tell how long others of their kind will take.
+"""Measured speeds of earlier runs, in tokens a second, from which the time of others is predicted.
 
-Runs of one kind have the same model, arch and seq_len, the same device and precision, and as many ranks. Of
-those, the ones that ran in the same partition on the same GPU, as many side by side, go before all others.
-The slowest counts: nodes differ, and a limit that is too short costs a requeue.
+Runs of one kind have the same model, arch, seq_len, device, precision and number of ranks. If some of them
+ran in the same partition, on the same GPU and with the same slurm.pack, only those count. The slowest counts:
+nodes differ, and a limit that is too short costs a requeue.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.composing.per_model_slurm import settle
+from conf.per_model_slurm import settle
 from experiment_utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from training.plan.run_plan import Plan
 
 NEWEST = 300
-"""Of the runs below runs_dir, those that are looked at: each costs a millisecond."""
+"""Number of runs below runs_dir that are looked at: each costs a millisecond."""
 LEAST_STEPS = 10
-"""Of a run that tells a speed: the first steps warm caches up."""
+"""Steps that a run must have: the first ones warm caches up."""
 _MODEL = ("d_model", "n_layers", "n_heads")
 _HERE = ("partition", "gpu_type", "pack")
 
 
 @dataclass(frozen=True)
 class Speed:
-    """tokens_per_s: of the whole run, while it trained. runs: how many were measured. nearby: in the same
-    partition, on the same type of GPU, with as many runs beside it.
-    """
+    """Speed of a kind of run."""
 
     tokens_per_s: float
+    """Speed of the whole run, without evaluations."""
     runs: int
+    """Number of runs that were measured."""
     nearby: bool
+    """Whether they had the same partition, type of GPU and slurm.pack."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,18 @@ class _Measured:
 
 
 class Speeds:
-    """What the runs below a runs_dir tell; each folder is read once, when it is first asked for."""
+    """Speeds of the runs below each runs_dir, which is read once, when it is first needed."""
 
     def __init__(self) -> None:
         self._measured: dict[str, list[_Measured]] = {}
 
     def of(self, plan: Plan, device: str, ranks: int) -> Speed | None:
-        """Of runs like this one; None where there is none. device: cpu or cuda. ranks: of the whole run."""
+        """Speed of runs like this one; None without such runs.
+
+        Args:
+            device: `cpu` or `cuda`.
+            ranks: Of the whole run.
+        """
         config = settle(plan.config)
         measured = self._of(config.runs_dir)
         if not measured:
@@ -84,7 +90,7 @@ def _newest(runs_dir: Path) -> list[Path]:
 
 
 def _measured(folder: Path) -> _Measured | None:
-    """Of one run; None where it tells nothing, or was damaged."""
+    """Speed of one run; None if it has none, or its files are damaged."""
     try:
         run = RunFolder(folder)
         config, auto = run.run["config"], run.run["auto"]

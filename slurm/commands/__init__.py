@@ -1,1 +1,1 @@
-"""What `python -m slurm` offers, a module a command."""
+"""Commands of `python -m slurm`, a module each."""

@@ -1,4 +1,4 @@
-"""`python -m slurm cancel STUDY`: end the runs of a study that are queued or running."""
+"""`python -m slurm cancel STUDY [RUN ...]`: end runs that are queued or running."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from experiment_utils.quantities import counted
 from experiment_utils.run_folder import RunFolder
 from slurm.arguments import find_job, find_token_jobs, set_of, study_and_names
 from slurm.records.submissions import LOCAL, named_places, run_folders, typed_study
+from slurm.states import ENDED, FROM_SLURM
 
 if TYPE_CHECKING:
     from slurm.submit.cancel_jobs import Target
 
 EXAMPLES = """\
 examples:
-  python -m slurm cancel lr_sweep                # asks first, when typed in a terminal
+  python -m slurm cancel lr_sweep                # asks first in a terminal
   python -m slurm cancel lr_sweep --yes
   python -m slurm cancel lr_sweep 1a2b3c4d       # one run of it
+  python -m slurm cancel 4242_3                  # the run of a job
   python -m slurm cancel lr_sweep --dry-run --json
 
-Runs that have begun write a checkpoint and stop; `python -m slurm resubmit STUDY` goes on with them."""
+Runs that have begun write a checkpoint and stop; `python -m slurm resubmit STUDY` resumes them."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "cancel",
         help="end what is queued or running",
@@ -39,104 +41,101 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="of the study (all)")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs of the study (all)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and end nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be ended")
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Say what, ask in a terminal, end it. Raises UserError."""
-    from slurm.submit.cancel_jobs import cancel, found_under_way
+    """List what is under way, ask in a terminal, end it.
+
+    Raises:
+        UserError: the study or a run does not exist, or a run cannot be ended alone.
+    """
+    from slurm.submit.cancel_jobs import CancelResult, cancel, found_under_way
     from slurm.submit.resubmit_runs import named
 
     tokens = find_token_jobs(options.study)
-    study, meant = study_and_names(options.study) if tokens is None else (tokens, [])
+    study, runs = study_and_names(options.study) if tokens is None else (tokens, [])
     study = study.resolve()
-    name = study.name if tokens is None else str(set_of(tokens))
     there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
-    runs = list(meant)
     for given in options.runs:
-        of_job = find_job(given)
-        is_here = of_job is not None and of_job[0].resolve() == study
-        runs += of_job[1] if of_job is not None and is_here else [named(given, there)]
+        job = find_job(given)
+        is_here = job is not None and job[0].resolve() == study
+        runs = [*runs, *(job[1] if job is not None and is_here else [named(given, there)])]
+    name, typed = study.name, typed_study(study)
+    if tokens is not None:
+        name, typed = str(set_of(tokens)), shlex.quote(options.study)
     under_way = found_under_way(study, runs)
-    found = [one for one in under_way if one.out_of_reach is None]
-    kept = [one for one in under_way if one.out_of_reach is not None]
-
-    def jobs(targets: list[Target]) -> list[dict[str, object]]:
-        return [
-            {
-                "job": one.array.job_id,
-                "launcher": one.submission.launcher,
-                "tasks": _tasks(one, runs),
-                "runs": [run for run in one.runs if not runs or run in runs],
-            }
-            for one in targets
-        ]
-
+    results = [CancelResult(one, error=one.out_of_reach) for one in under_way]
+    found = [one.target for one in results if one.error is None]
     if found and not options.dry_run:
         if sys.stdin.isatty() and not options.yes:
-            listed = ", ".join(_words(one, runs) for one in found)
             many = counted(len(runs or {run for one in found for run in one.runs}), "run")
-            print(f"{name}: {many} in {listed}")
+            print(f"{name}: {many} in {', '.join(_words(one, runs) for one in found)}")
             if not agreed("End them? [y/N] "):
-                print("left as they are")
+                print("nothing was ended")
                 return INTERRUPTED
-        found = cancel(study, runs)
+        results = cancel(study, runs)
+        found = [one.target for one in results if one.error is None]
+    kept = [result for result in results if result.error is not None]
     if options.json:
-        told = {"cancelled": [] if options.dry_run else jobs(found), "found": jobs(under_way)}
-        print(json.dumps(told | {"out_of_reach": jobs(kept)}, indent=2))
+        groups = {"cancelled": [] if options.dry_run else found, "found": under_way}
+        groups["out_of_reach"] = [one.target for one in kept]
+        plain = {key: [_to_json(one, runs) for one in targets] for key, targets in groups.items()}
+        print(json.dumps(plain, indent=2))
         return FAILED if kept else DONE
-    did = "would end" if options.dry_run else "ends"
     for one in found:
-        print(f"{name}: {did} {_words(one, runs)}")
+        print(f"{name}: {'would end' if options.dry_run else 'ends'} {_words(one, runs)}")
     if found and not options.dry_run:
         what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
-        print(f"{what}; resubmit them when status says cancelled")
-    for one in kept:
-        print(f"{name}: {_words(one, runs)} {one.out_of_reach}")
-    out_of_reach = _out_of_reach(study, runs, under_way) if tokens is None else []
-    for line in out_of_reach:
-        print(line)
-    if not under_way and not out_of_reach:
-        print(f"{', '.join(runs) or name}: nothing of it is queued, or runs")
-    typed = shlex.quote(options.study) if tokens is not None else typed_study(study)
-    print(f"How it goes: python -m slurm status {typed}")
+        print(f"{what}. To resume: resubmit")
+    for result in kept:
+        print(f"{name}: {_words(result.target, runs)}: {result.error}")
+    others = _others(study, runs, under_way) if tokens is None else []
+    print(*others, sep="\n", end="\n" if others else "")
+    if not under_way and not others:
+        print(f"{', '.join(runs) or name}: nothing is queued or running")
+    print(f"States: python -m slurm status {typed}")
     return FAILED if kept else DONE
 
 
-def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:
-    """Runs whose process lives, though no job or process that could be ended holds them: the copy on a node
-    that Slurm has lost, one that somebody watches. How each is ended.
-    """
+def _others(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:
+    """Lines on runs that no job or process of these holds: they have ended, or a lost process still runs."""
     from slurm.status import study_states
 
-    held = {run for one in found for run in one.runs}
+    held = {run for one in found for run in one.runs if not runs or run in runs}
     wanted = [run for run in run_folders(study) if run.name not in held and (not runs or run.name in runs)]
     lines = []
     for entry in study_states(study, folders=wanted) if wanted else ():
-        if entry.state == "unreadable":
-            lines.append(f"{entry.name}: {entry.reason}. Whether it runs is not known; its owner can end it")
-            continue
         holder = RunFolder(entry.folder).holder
-        if entry.state not in ("running", "stalled") or holder is None or holder.is_gone():
-            continue
-        whose = (
-            f", of job {holder.job_id}, which Slurm does not have as running any more"
-            if holder.job_id
-            else ""
-        )
-        lines.append(
-            f"{entry.name} goes on as process {holder.pid} on {holder.host}{whose}. To end it, there: "
-            f"kill {holder.pid}"
-        )
+        if entry.state == "unreadable":
+            lines.append(f"{entry.name}: {entry.reason}: its owner can end it")
+        elif entry.state in ("running", "stalled") and holder is not None and not holder.is_gone():
+            process = f"{entry.name} is process {holder.pid} on {holder.host}"
+            if entry.job is not None and FROM_SLURM.get(entry.slurm_word) == "running":  # of a user's script
+                lines.append(f"{process}, in job {entry.job}. To end it: scancel {entry.job}")
+            else:
+                whose = f", of job {holder.job_id} (not running by Slurm)" if holder.job_id else ""
+                lines.append(f"{process}{whose}. To end it, there: kill {holder.pid}")
+        elif entry.name in runs:
+            lines.append(f"{entry.name}: {'it has ended: ' if entry.state in ENDED else ''}{entry.state}")
     return lines
 
 
+def _to_json(target: Target, runs: Sequence[str]) -> dict[str, object]:
+    return {
+        "job": target.array.job_id,
+        "launcher": target.submission.launcher,
+        "tasks": _tasks(target, runs),
+        "runs": [run for run in target.runs if not runs or run in runs],
+    }
+
+
 def _tasks(target: Target, runs: Sequence[str]) -> list[str]:
-    """Of an array of which only some of the tasks are meant, these, as Slurm writes them."""
+    """Job ids of these runs; none if all of the array is meant."""
     array = target.array
     meant = [task for task in sorted(target.tasks) if set(array.tasks[task]) & set(runs)]
     if array.takes_any or len(meant) == len(target.tasks):
@@ -147,6 +146,4 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[str]:
 def _words(target: Target, runs: Sequence[str]) -> str:
     if target.submission.launcher == LOCAL:
         return f"process {target.array.job_id}"
-    if target.array.job_id is None:
-        return "what waits for room in the queue"
-    return f"job {', '.join(_tasks(target, runs)) or target.array.job_id}"
+    return f"job {', '.join(_tasks(target, runs)) or target.array.job_id or target.array.name}"

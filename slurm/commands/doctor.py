@@ -6,20 +6,27 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiment_utils import atomic_files
 from experiment_utils.display import table
+from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted, format_duration
 from memory import format_bytes
 from slurm.cluster import Cluster, read_cluster
 from slurm.cluster.findings import FAILS, FINE, MIND, Finding, findings
+from slurm.cluster.site_file import site_file
 
+CONF = Path(__file__).resolve().parents[2] / "conf"
 EXAMPLES = """examples:
   python -m slurm doctor                  # on a login node of the cluster
   python -m slurm doctor --json
   python -m slurm doctor --runs-dir /scratch/me/runs
+  python -m slurm doctor --write          # conf/slurm/mine.yaml for this cluster: slurm=mine
+  python -m slurm doctor --write lab --config-dir DIR     # DIR/slurm/lab.yaml
 
 exit status: 0 all is well, or works with care; 1 something cannot work here
 """
@@ -27,12 +34,12 @@ _MARKS = {FAILS: "fails", MIND: "mind", FINE: "ok"}
 
 
 def add_parser(subparsers: Any) -> None:
-    """What a user may type."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "doctor",
         help="what this cluster has, its limits, what will not work and what to do about it",
         description="What this cluster has, its limits, what will not work and what to do about it. It asks "
-        "sinfo, scontrol, sacctmgr and sacct, and changes nothing.",
+        "sinfo, scontrol, sacctmgr and sacct, and changes nothing on the cluster.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,13 +47,27 @@ def add_parser(subparsers: Any) -> None:
         "--runs-dir", type=Path, help="where runs are to go (default: HIGHWATER_RUNS_DIR, else runs)"
     )
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.add_argument(
+        "--write", nargs="?", const="mine", metavar="NAME", help="write a site file, slurm=NAME (mine)"
+    )
+    parser.add_argument(
+        "--config-dir", type=Path, default=CONF, metavar="DIR", help="of --write: DIR/slurm/NAME.yaml"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="of --write: replace the file")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it; 1 where something cannot work."""
-    runs_dir = options.runs_dir or Path(os.environ.get("HIGHWATER_RUNS_DIR") or "runs")
+    """Print what was found, or write a site file; 1 if something cannot work.
+
+    Raises:
+        UserError: the site file cannot be written.
+    """
     cluster = read_cluster()
+    if options.write is not None:
+        print("\n".join(write_site(cluster, options.write, options.config_dir, options.overwrite)))
+        return 0
+    runs_dir = options.runs_dir or Path(os.environ.get("HIGHWATER_RUNS_DIR") or "runs")
     found = findings(cluster, runs_dir.expanduser())
     if options.json:
         plain = {"cluster": cluster.to_json(), "findings": [dataclasses.asdict(one) for one in found]}
@@ -54,6 +75,26 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(render(cluster, found)))
     return 1 if any(one.level == FAILS for one in found) else 0
+
+
+def write_site(cluster: Cluster, name: str, config_dir: Path, overwrite: bool) -> Iterator[str]:
+    """Write DIR/slurm/NAME.yaml; yields lines for a terminal.
+
+    Raises:
+        UserError: no cluster answered, the name is not one, or the file exists and is not to be replaced.
+    """
+    if not cluster.is_here:
+        raise UserError(f"--write: no cluster answered: {'; '.join(cluster.notes)}. Type it on a login node")
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise UserError(f"--write: expected a name of letters, digits, _ and -, got `{name}`")
+    path = config_dir.expanduser() / "slurm" / f"{name}.yaml"
+    if path.exists() and not overwrite:
+        raise UserError(f"--write: {path} exists. Another name: --write NAME; replace it: --overwrite")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_files.write_text(path, site_file(cluster, name))
+    elsewhere = "" if config_dir == CONF else f"--config-dir {config_dir} "
+    yield f"wrote {path}. Read it, and set what your runs need"
+    yield f"next: python experiments.py -m {elsewhere}slurm={name} hydra/launcher=slurm plan=true"
 
 
 def render(cluster: Cluster, found: list[Finding]) -> Iterator[str]:
@@ -67,7 +108,7 @@ def render(cluster: Cluster, found: list[Finding]) -> Iterator[str]:
     yield from table((), rows)
     yield ""
     if any(one.level == FAILS for one in found):
-        yield "next: mend what fails, then python -m slurm doctor"
+        yield "next: fix what fails, then python -m slurm doctor"
     else:
         yield "next: python experiments.py -m model=32d,64d hydra/launcher=slurm plan=true"
 

@@ -1,4 +1,4 @@
-"""`python -m slurm script OVERRIDES`: a plain sbatch script for a site, to be kept and edited."""
+"""`python -m slurm script OVERRIDES`: a plain sbatch script for a site, to keep and edit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 TEMPLATE = Path(__file__).resolve().parent.parent / "submit_job.sh"
 _EXAMPLES = """\
 examples:
-  python -m slurm script > my_job.sh                            # what slurm=default asks for
+  python -m slurm script > my_job.sh                            # options of slurm=default
   python -m slurm script slurm=supercloud model=256d > my_job.sh
   python -m slurm script slurm.partition=gpu slurm.gpus_per_node=1 slurm.time=2:00:00 > my_job.sh
-  sbatch my_job.sh model=256d optimizer.lr=1e-3                 # its arguments say what runs
+  sbatch my_job.sh model=256d optimizer.lr=1e-3                 # its arguments are those of the run
 
-Memory and time that are `auto` are those of the run that the overrides describe.
+For `auto`, memory and time are estimated for the run that the overrides describe.
 """
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add the command."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "script",
         help="a plain sbatch script for a site, to be kept",
@@ -37,10 +37,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it.
+    """Print the script.
 
     Raises:
-        UserError: what is wrong with the overrides.
+        UserError: an override is not valid.
     """
     from slurm.cluster.resources import ask
     from slurm.launch.compose_one import compose
@@ -61,27 +61,24 @@ def run(options: argparse.Namespace) -> int:
 def script(options: dict[str, Any], setup: Sequence[str], overrides: Sequence[str]) -> str:
     """submit_job.sh with these options of sbatch, this checkout and this interpreter in it."""
     head, _, body = TEMPLATE.read_text(encoding="utf-8").partition("set -euo pipefail\n")
-    written = [line for line in head.splitlines() if line.startswith("#SBATCH ")]
-    kept = {word[2:].partition("=")[0]: word for line in written for word in [line.removeprefix("#SBATCH ")]}
-    given = {name.replace("_", "-"): value for name, value in options.items() if value not in (None, False)}
-    fixed = {name: kept[name] for name in ("job-name", "output", "open-mode")}
-    lines = [*fixed.values(), *(_option(name, value) for name, value in sorted(given.items()))]
+    kept = ("#SBATCH --job-name=", "#SBATCH --output=", "#SBATCH --open-mode=")
     command = shlex.join(["python", "-m", "slurm", "script", *overrides])
-    root = TEMPLATE.parent.parent
     return "\n".join(
         [
             "#!/bin/bash",
             f"# One run as a plain job; made by `{command}`. sbatch THIS_FILE OVERRIDES",
-            "# It goes back into the queue ahead of its limit: keep --signal, --requeue, --open-mode.",
-            *(f"#SBATCH {line}" for line in lines),
+            "# It is requeued before its time limit: keep --signal, --requeue, --open-mode.",
+            *(line for line in head.splitlines() if line.startswith(kept)),
+            *(
+                f"#SBATCH --{name.replace('_', '-')}"
+                + ("" if value is True else f"={shlex.quote(str(value))}")
+                for name, value in sorted(options.items())
+                if value not in (None, False)
+            ),
             *setup,  # as in a sweep's job: what sites have their users source fails under `set -eu`
             "set -euo pipefail",
-            f"export HIGHWATER_CODE=${{HIGHWATER_CODE:-{shlex.quote(str(root))}}}",
+            f"export HIGHWATER_CODE=${{HIGHWATER_CODE:-{shlex.quote(str(TEMPLATE.parent.parent))}}}",
             f"export PYTHON=${{PYTHON:-{shlex.quote(sys.executable)}}}",
             body,
         ]
     )
-
-
-def _option(name: str, value: Any) -> str:
-    return f"--{name}" if value is True else f"--{name}={shlex.quote(str(value))}"

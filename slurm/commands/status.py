@@ -1,18 +1,17 @@
-"""`python -m slurm status [STUDY]`: every run, its state and why, how far it is, how near its memory is."""
+"""`python -m slurm status [STUDY]`: each run's state and its reason, its progress, its memory."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.typed_here import wrap
 from slurm.arguments import (
     all_studies,
     all_token_jobs,
@@ -25,6 +24,7 @@ from slurm.arguments import (
 from slurm.records.submissions import run_folders
 from slurm.states import STATES
 from slurm.status.status_table import (
+    Next,
     next_of_all,
     next_of_study,
     next_of_tokens,
@@ -42,20 +42,19 @@ examples:
   python -m slurm status lr_sweep                every run of one
   python -m slurm status lr_sweep --state failed,oom
   python -m slurm status Datasets/huge           every task of a token set (pretokenize_dataset.py --slurm)
-  python -m slurm status lr_sweep --watch        live, until nothing runs or waits any more
+  python -m slurm watch lr_sweep                 the same, live
   python -m slurm status lr_sweep --json | jq '.runs[] | select(.state == "oom")'
 
-memory: the high-water mark of U, what the kernel could not have taken back, and the limit it stays under.
-The states and what each is known from: docs/slurm.md."""
-EVERY_S = 10.0
+memory: the peak of memory that the kernel cannot take back, and the limit that applies to it.
+In a terminal the table is fitted to its width; in a pipe it is whole. States: docs/slurm.md."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command and its options."""
     parser = subparsers.add_parser(
         "status",
         help="every run of a study: state, progress, memory, reason",
-        description="Every run of a study: its state and why, how far it is, how near its memory limit.",
+        description="Every run of a study: its state and the reason, its progress, its memory.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,188 +62,87 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "study", nargs="?", metavar="STUDY", help="path, name below runs_dir, or token set; none: all"
     )
     parser.add_argument("--state", metavar="S,S", help=f"only runs in these states: {', '.join(STATES)}")
-    parser.add_argument("--watch", action="store_true", help="live, until nothing runs or waits any more")
-    parser.add_argument(
-        "--interval", type=float, default=EVERY_S, metavar="S", help=f"of --watch, seconds ({EVERY_S:g})"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object; of --watch one a line")
+    parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell once, or until nothing is live.
+    """Print the states once.
 
     Raises:
-        UserError: there is no such study, or no such state.
+        UserError: the study or a state does not exist.
     """
     wanted = _wanted(options.state)
-    if not 1 <= options.interval <= 86400:
-        raise UserError(f"--interval {options.interval:g}: expected 1 to 86400 seconds")
-    tokens = find_token_jobs(options.study) if options.study is not None else None
-    if tokens is not None:
-        look = _of_tokens(tokens, wanted)
-    else:
-        look = _of_study(options, wanted) if options.study is not None else _of_all(options)
-    if not options.watch:
-        view = look()
-        print(json.dumps(view.plain, indent=2, ensure_ascii=False) if options.json else view.text())
+    if options.watch:
+        raise UserError(f"--watch is a command: python -m slurm watch {options.study or ''}".rstrip())
+    if options.study is None and wanted:
+        raise UserError("--state: expected a STUDY, whose runs are to be listed")
+    columns = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else None
+    plain, lines, step = _of_all() if options.study is None else _of_study(options.study, wanted, columns)
+    if options.json:
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
         return 0
-    return _watch(look, options)
+    print(*lines, "", sep="\n")
+    print(*(wrap(step.line(), columns, subsequent_indent="  ") if columns else [step.line()]), sep="\n")
+    return 0
 
 
-class View:
-    """What is seen at one moment. is_live: whether anything runs or waits."""
-
-    def __init__(
-        self, plain: dict[str, Any], lines: Callable[[int | None], list[str]], ends: list[str], is_live: bool
-    ) -> None:
-        self.plain, self._lines, self._ends, self.is_live = plain, lines, ends, is_live
-
-    def text(self, columns: int | None = None) -> str:
-        """columns: by default of the terminal, if there is one."""
-        if columns is None and sys.stdout.isatty():
-            columns = shutil.get_terminal_size((120, 24)).columns
-        return "\n".join([*self._lines(columns), *self._ends])
-
-
-def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[], View]:
-    study_and_runs(options.study)
-
-    def look() -> View:
-        study, folders = study_and_runs(options.study)
+def _of_study(
+    given: str, wanted: Sequence[str], columns: int | None
+) -> tuple[dict[str, Any], list[str], Next]:
+    """JSON values, lines and the next command of a study or of a token set."""
+    jobs = find_token_jobs(given)
+    if jobs is None:
+        study, folders = study_and_runs(given)
         if not folders:
             raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
-        found = run_states(folders)
-        shown = [entry for entry in found if not wanted or entry.state in wanted]
-        plain = study_json(study, found, shown)
-        step = next_of_study(options.study, found)
+        found, name, what = run_states(folders), study.name, "run"
+        step, more = next_of_study(given, found), {}
+    else:
+        from slurm.tokens.task_status import token_run_states  # it loads the pretokenizer
 
-        def lines(columns: int | None) -> list[str]:
-            head = f"{study.name}: {summary(found)}"
-            rows = (
-                table(shown, columns, versions_of(found)) if shown else [f"no run is {' or '.join(wanted)}"]
-            )
-            return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
-
-        ends = [f"next: {step.command}   ({step.why})"]
-        return View(plain, lines, ends, any(entry.is_live for entry in found))
-
-    return look
+        study, found, name, what = jobs, token_run_states(jobs), str(set_of(jobs)), "task"
+        step, more = next_of_tokens(name, found), {"study": name, "kind": "token set"}
+    shown = [entry for entry in found if not wanted or entry.state in wanted]
+    plain = study_json(study, found, shown) | more
+    head = [f"{name}: {summary(found, what)}", *(f"note: {note}" for note in plain["notes"])]
+    if columns:
+        head = [line for text in head for line in wrap(text, columns, subsequent_indent="  ")]
+    none = f"no {what} is {' or '.join(wanted)}"
+    return plain, [*head, "", *(table(shown, columns, versions_of(found)) if shown else [none])], step
 
 
-def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
-    """jobs: `.SET.slurm`."""
-    from slurm.tokens.task_status import token_run_states
+def _of_all() -> tuple[dict[str, Any], list[str], Next]:
+    """JSON values, lines and the next command of all studies and token sets."""
+    studies = all_studies()
+    folders = [run_folders(study) for study in studies]
+    states = iter(run_states([folder for runs in folders for folder in runs]))
+    found = [(study, [next(states) for _ in runs]) for study, runs in zip(studies, folders, strict=True)]
+    sets: list[tuple[Path, list[RunState]]] = []
+    for jobs in all_token_jobs():
+        from slurm.tokens.task_status import token_run_states
 
-    def look() -> View:
-        found = token_run_states(jobs)
-        shown = [entry for entry in found if not wanted or entry.state in wanted]
-        plain = {**study_json(jobs, found, shown), "study": str(set_of(jobs)), "kind": "token set"}
-        step = next_of_tokens(str(set_of(jobs)), found)
-
-        def lines(columns: int | None) -> list[str]:
-            head = f"{set_of(jobs)}: {summary(found, 'task')}"
-            rows = table(shown, columns) if shown else [f"no task is {' or '.join(wanted)}"]
-            return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
-
-        ends = [f"next: {step.command}   ({step.why})"]
-        return View(plain, lines, ends, any(entry.is_live for entry in found))
-
-    return look
-
-
-def _of_all(options: argparse.Namespace) -> Callable[[], View]:
-    if options.state is not None:
-        raise UserError("--state: expected a STUDY with it, whose runs are to be told")
-
-    def look() -> View:
-        studies = all_studies()
-        folders = {study: list(run_folders(study)) for study in studies}
-        found = iter(run_states([folder for study in studies for folder in folders[study]]))
-        told: list[tuple[Path, list[RunState]]] = [
-            (study, [next(found) for _ in folders[study]]) for study in studies
-        ]
-        sets = _sets()
-        plain = {
-            "version": 1,
-            "runs_dir": str(root_of()),
-            "studies": [study_json(*one) for one in told],
-            "token_sets": [{**study_json(*one), "study": str(set_of(one[0]))} for one in sets],
-        }
-        notes = dict.fromkeys(note for one in plain["studies"] for note in one["notes"])  # type: ignore[attr-defined]
-        notes |= dict.fromkeys(f"{one.path} cannot be read: {one.why}" for one in closed_studies())
-        step = next_of_all(told)
-
-        def lines(columns: int | None) -> list[str]:
-            of_sets = [f"{set_of(jobs)}: {summary(found, 'task')}" for jobs, found in sets]
-            if of_sets:
-                of_sets.append("")
-            if not told and of_sets:
-                return of_sets
-            if not told:
-                nothing = f"there is no study under {root_of()} yet (runs_dir, HIGHWATER_RUNS_DIR)"
-                return [*([] if notes else [nothing]), *(f"note: {note}" for note in notes), ""]
-            return [*study_lines(told), *(f"note: {note}" for note in notes), "", *of_sets]
-
-        is_live = any(entry.is_live for _, runs in (*told, *sets) for entry in runs)
-        return View(plain, lines, [f"next: {step.command}   ({step.why})"], is_live)
-
-    return look
-
-
-def _sets() -> list[tuple[Path, list[RunState]]]:
-    """Of token sets that jobs make, where they were submitted and how their tasks are."""
-    there = all_token_jobs()
-    if not there:
-        return []
-    from slurm.tokens.task_status import token_run_states  # it loads the pretokenizer
-
-    return [(jobs, token_run_states(jobs)) for jobs in there]
+        sets.append((jobs, token_run_states(jobs)))
+    plain = {
+        "version": 1,
+        "runs_dir": str(root_of()),
+        "studies": [study_json(*one) for one in found],
+        "token_sets": [{**study_json(*one), "study": str(set_of(one[0]))} for one in sets],
+    }
+    notes = dict.fromkeys(note for one in plain["studies"] for note in one["notes"])  # type: ignore[attr-defined]
+    notes |= dict.fromkeys(f"{one.path} cannot be read: {one.why}" for one in closed_studies())
+    lines = [*study_lines(found), *(f"note: {note}" for note in notes)]
+    lines = lines or ([] if sets else [f"{root_of()} has no studies (runs_dir, HIGHWATER_RUNS_DIR)"])
+    lines += [*[""] * bool(lines and sets), *(f"{set_of(jobs)}: {summary(of, 'task')}" for jobs, of in sets)]
+    return plain, lines, next_of_all(found)
 
 
 def _wanted(given: str | None) -> list[str]:
-    if given is None:
-        return []
-    names = [name.strip() for name in given.split(",") if name.strip()]
+    names = [name.strip() for name in (given or "").split(",") if name.strip()]
     strange = [name for name in names if name not in STATES]
-    if strange or not names:
+    if strange or (given is not None and not names):
         raise UserError(
             f"--state {given}: no state {', '.join(strange) or 'is named'}; choices are {', '.join(STATES)}"
         )
     return names
-
-
-def _watch(look: Callable[[], View], options: argparse.Namespace) -> int:
-    if not options.json and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        _moving(look, look(), options.interval)
-    else:
-        _lines(look, look(), options)
-    return 0
-
-
-def _lines(look: Callable[[], View], view: View, options: argparse.Namespace) -> None:
-    """Each look that differs from the one before."""
-    before = ""
-    while True:
-        text = json.dumps(view.plain, ensure_ascii=False) if options.json else view.text()
-        if text != before:
-            print(text if options.json else f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n", flush=True)
-        before = text
-        if not view.is_live:
-            return
-        time.sleep(options.interval)
-        view = look()
-
-
-def _moving(look: Callable[[], View], view: View, interval_s: float) -> None:
-    from rich.live import Live
-    from rich.text import Text
-
-    def drawn(view: View) -> Text:
-        return Text(view.text(), no_wrap=True, overflow="ellipsis")
-
-    with Live(drawn(view), auto_refresh=False, screen=False, vertical_overflow="crop") as live:
-        while view.is_live:
-            time.sleep(interval_s)
-            view = look()
-            live.update(drawn(view), refresh=True)

@@ -1,12 +1,9 @@
-"""What happens inside a job: one process beside each run starts it, waits, judges, and hands it back.
+"""Code that runs inside a job of Slurm: next to each run a process that starts it, waits, and judges its end.
 
-srun --> submitit --> start.start(word) --exec--> python -m slurm.in_job word --> supervisor --> core.py
+srun --> python -m slurm.in_job word --> supervisor --> core.py
 
-start      the name that a job unpickles; becomes `slurm.in_job` of the snapshot
-job        which job this is; asks Slurm about it, and for another start of it
-running    the story of one run in one start of a job
-judge      what comes after a run has stopped: a table, pure
-lock       whether another copy of the run is alive somewhere
-starts     RUN/starts.json: every start of a job for this run, and what came of it
-tokens     the same for a task of a token set, beside the pretokenizer
+slots              slots of a job, which take missing runs; a step of srun for each of several
+run_in_job         one start of a job for one run
+requeue_decision   whether the job goes back into the queue
+plain              a run in the job of a user's own sbatch script
 """

@@ -1,36 +1,30 @@
-"""`python -m slurm.in_job WORD [RUN]`: what a job runs, from the snapshot (see `slurm.queue.job_entry`)."""
-
-from __future__ import annotations
+"""`python -m slurm.in_job WORD [SLOT]`: what a job runs, from the snapshot (see `slurm.queue.job_entry`)."""
 
 import os
 import signal
 import sys
 import traceback
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from slurm.queue.job_entry import SIGNALS, words_of
+from slurm.queue.job_entry import SIGNALS, check_python, words_of
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    check_python()
 
 from experiment_utils.errors import UserError
+from experiment_utils.lease import TOKEN, new_token
 from slurm.cluster.current_job import Job
-from slurm.in_job.run_in_job import (
-    TO_LOOK_AGAIN,
-    look_again,
-    run_beside_others,
-    run_in_job,
-    run_together_in_job,
-)
-from slurm.in_job.shared_job import run_missing, run_side_by_side, take_share
-from slurm.records.start_records import LEFT
+from slurm.in_job.slots import end_job, is_done, is_over, run_slot, run_steps, take_cores
+from slurm.launch.processes import Children, run_command
 from slurm.records.submissions import Submission, read_submission
 
 
-def main(word: str, run: str | None = None) -> int:
-    """Run what the task is for; returns the exit code. run: the one of its runs that this process is for."""
-    study, submission_id, array, task = words_of(word)
+def main(word: str, slot: str | None = None) -> int:
+    """Run a task's runs; returns the exit code. slot: number of the one that this process is, in a step."""
+    study, submission_id, array_number, task = words_of(word)
     submission = read_submission(Path(study), submission_id)
     check_snapshot(submission)
     try:
@@ -43,28 +37,44 @@ def main(word: str, run: str | None = None) -> int:
     job = Job.of()
     if job is None:
         raise UserError("this is no job of Slurm: SLURM_JOB_ID is not set")
-    if run is not None:
-        take_share(os.environ)
-        return run_beside_others(submission.study / run, job).exit_code
-    shared = submission.arrays[array]
-    runs = [submission.study / name for name in shared.tasks[task]]
-    if shared.how == "pack" and len(runs) > 1:
-        return run_side_by_side(runs, word, job)
-    if shared.takes_any:
-        names = dict.fromkeys(name for names in zip_longest(*shared.tasks) for name in names if name)
-        first_own = sorted(names, key=lambda name: name not in shared.tasks[task])
-        return run_missing([submission.study / name for name in first_own], submission.folder / "claims", job)
-    if shared.how == "ensemble" and len(runs) > 1:
-        verdict = run_together_in_job(runs, job)
+    array = submission.arrays[array_number]
+    own = [submission.study / name for name in array.tasks[task]]
+    if job.rank:
+        return follow_first_rank(own[0])
+    os.environ[TOKEN] = new_token()  # the runs' processes share the leases of this one
+    is_ended = partial(is_over, job=job) if len(own) > 1 or array.takes_any else is_done
+    if array.how == "ensemble":
+        return end_job([run_slot([own], job, is_ended)], [own], job)
+    names = [name for names in zip_longest(*array.tasks) for name in names if name] if array.takes_any else []
+    programs = [[submission.study / name] for name in dict.fromkeys([*array.tasks[task], *names])]
+    if slot is not None:
+        take_cores(int(slot), array.slots)
+        return run_slot(programs, job, is_ended)
+    missing = [program for program in programs if not is_ended(program[0])]
+    steps = min(array.slots, len(missing))
+    if steps > 1:
+        codes = run_steps(programs, array.slots, steps, word, job)
     else:
-        verdict = run_in_job(runs[0], job)
-    if verdict.end == LEFT and verdict.exit_code == TO_LOOK_AGAIN:
-        return look_again(runs[:1], job)
-    return verdict.exit_code
+        codes = [run_slot(programs, job, is_ended)]
+    return end_job(codes, programs, job)
+
+
+def follow_first_rank(run: Path) -> int:
+    """Run a rank that is not the first, which judges: it ends as its process does, but well when a stop was
+    asked for, since srun ends all ranks as soon as one fails.
+    """
+    with Children() as children:
+        children.start(run_command(run, quiet=False), quiet=False)
+        child = children.wait()
+    return 0 if children.requested is not None else child.exit_code
 
 
 def check_snapshot(submission: Submission) -> None:
-    """Raises UserError: this code is not that of the submission."""
+    """Check that this is the code of the submission.
+
+    Raises:
+        UserError: it is not.
+    """
     here = Path(__file__).resolve()
     if submission.snapshot and not here.is_relative_to(Path(submission.snapshot).resolve()):
         raise UserError(
@@ -75,7 +85,7 @@ def check_snapshot(submission: Submission) -> None:
 
 
 def exit_code_of(*words: str) -> int:
-    """Whatever happens has a word on stderr."""
+    """Exit code of `main`; what ends it is printed on stderr."""
     try:
         return main(*words)
     except UserError as error:

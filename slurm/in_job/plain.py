@@ -1,8 +1,8 @@
 """`python -m slurm.in_job.plain OVERRIDES`: a run inside of a job of a plain sbatch script (submit_job.sh).
 
-The first start of the job makes of it what a launcher would have made before: the run's folder, a copy of the
-code, a submission of one run. Later starts find that, and go on with the same code and configuration,
-whatever was edited since: this module too is then that of the copy.
+The first start of the job makes what a launcher makes before a job: the run's folder, a copy of the code, a
+submission of one run. Later starts find that, and resume with the same code and configuration, whatever was
+edited since: this module too is then that of the copy.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 
-from slurm.queue.job_entry import SIGNALS, start, word_for
+from slurm.queue.job_entry import SIGNALS, check_python, start, word_for
 
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    check_python()
 
 from conf import Config
 from experiment_utils import atomic_files
@@ -26,59 +26,56 @@ from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
 from slurm.cluster.current_job import Job, leave_other_array
 from slurm.launch.compose_one import compose
-from slurm.launch.run_lock import remove_lock_of_the_dead
-from slurm.records.submissions import (
-    SLURM,
-    SUBMISSION,
-    SUBMISSIONS,
-    Array,
-    Place,
-    Submission,
-    add_place,
-    this_user,
-)
+from slurm.records.submissions import SLURM, SUBMISSION, SUBMISSIONS, Array
 from training.attempt.begin import create_run
-from training.attempt.run_files import run_folder
 
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
 CODE = "code"
-"""In the submission's folder: where the copy of the code is, for the script, which reads no JSON."""
+"""File in the submission's folder with the path of the copy of the code; the script reads no JSON."""
 OUTPUT = "HIGHWATER_OUTPUT"
-"""Variable of the environment: the file that the script writes to, whatever its --output is."""
+"""Environment variable: the file that the script writes to, whatever its --output is."""
 
 
 def main(argv: list[str]) -> int:
-    """Never returns where the run can be started.
+    """Become the process of the job's run (`slurm.queue.job_entry.start`).
 
     Raises:
-        UserError: what is wrong with the overrides, or that this is no job.
+        UserError: the overrides are wrong, or this is no job.
     """
     leave_other_array()
     job = Job.of()
     if job is None:
         raise UserError(f"this is for inside of a job. From a shell: {SCRIPT} {shlex.join(argv)}")
-    study = submitted_before(_runs_dir(argv), job) if job.restart or job.rank else None
+    runs_dir = _runs_dir(argv)
+    study = submitted_before(runs_dir, job) if job.restart or job.rank else None
     if study is None and job.rank:
-        study = _wait_for_the_first(_runs_dir(argv), job)
+        raise UserError(f"rank 0 has not begun the run below {runs_dir} within {OTHERS_WAIT_S:.0f} s")
     if study is None:
         study = submit_from_inside(compose(argv), job, argv)
     start(word_for(study, submission_id(job), 0, 0))
 
 
 def submission_id(job: Job) -> str:
-    """Of the submission that the job is, in all its starts."""
+    """Id of the submission that the job is, the same in all of its starts."""
     return f"job-{job.id}"
 
 
 def submitted_before(runs_dir: Path, job: Job) -> Path | None:
-    """The study in which an earlier start of the job, or its first rank, has written down its submission.
+    """Study in which an earlier start of the job, or its first rank, has written its submission; else None.
 
-    Not that of a job of the same number before this one: a cluster that is set up anew counts from 1.
+    Other ranks wait for the first. An older job of the same number is another one: a cluster that is set up
+    again counts from 1.
     """
-    found = sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}"))
+    until_s = time.monotonic() + OTHERS_WAIT_S * bool(job.rank)
     begun_s = 0.0 if job.restart else float(os.environ.get("SLURM_JOB_START_TIME") or 0)
-    return next((path.parents[2] for path in found if path.stat().st_mtime >= begun_s), None)
+    while True:
+        for path in sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}")):
+            if path.stat().st_mtime >= begun_s:
+                return path.parents[2]
+        if time.monotonic() >= until_s:
+            return None
+        time.sleep(0.5)
 
 
 def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
@@ -89,10 +86,11 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
     """
     from slurm.launch.code_snapshot import take, while_submitting
     from slurm.plans.sweep_plans import plan_all
+    from slurm.queue.arrays import ToSend
+    from slurm.queue.two_phase import intend
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
-    remove_lock_of_the_dead(run_folder(plan.config, plan.identity))
     folder = create_run(plan.config, plan.identity).resolve()
     array = Array(
         number=0,
@@ -102,29 +100,26 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         job_id=job.id,
         submitted_s=time.time(),
     )
+    command = f"{SCRIPT} {shlex.join(argv)}"
     with while_submitting(plan.config.runs_dir):
-        submission = Submission(
-            id=submission_id(job),
-            study=folder.parent,
+        submission = intend(
+            submission_id(job),
+            folder.parent,
+            [ToSend(array, ())],
+            time.time(),
             launcher=SLURM,
-            created_s=time.time(),
-            user=this_user(),
-            host=socket.gethostname(),
-            cwd=str(Path.cwd()),
-            command=f"{SCRIPT} {shlex.join(argv)}",
-            arrays=[array],
-            snapshot=str(take(plan.config.runs_dir).path),
+            command=command,
+            snapshot=take(plan.config.runs_dir).path,
             output=os.environ.get(OUTPUT),
         )
-        add_place(folder, Place(submission.id, 0, 0))
-        submission.write()
         atomic_files.write_text(submission.folder / CODE, f"{submission.snapshot}\n")
     return folder.parent
 
 
 def _runs_dir(argv: list[str]) -> Path:
-    """Where the job's earlier starts have written, by the command line and the environment alone: files may
-    have been edited. submit_job.sh looks there too.
+    """Folder of the studies, by the command line and the environment alone, as in submit_job.sh.
+
+    Files can have been edited since an earlier start of the job.
     """
     there = os.environ.get("HIGHWATER_RUNS_DIR")
     given = [there] if there else []
@@ -134,17 +129,6 @@ def _runs_dir(argv: list[str]) -> Path:
     from conf.schema import Config
 
     return Path(Config().runs_dir)
-
-
-def _wait_for_the_first(runs_dir: Path, job: Job) -> Path:
-    """Of several ranks the first makes the submission."""
-    until_s = time.monotonic() + OTHERS_WAIT_S
-    while time.monotonic() < until_s:
-        found = submitted_before(runs_dir, job)
-        if found is not None:
-            return found
-        time.sleep(0.5)
-    raise UserError(f"rank 0 has not begun the run below {runs_dir} within {OTHERS_WAIT_S:.0f} s")
 
 
 if __name__ == "__main__":

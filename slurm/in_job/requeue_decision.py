@@ -1,4 +1,4 @@
-"""What comes after a run has stopped: is it put back into the queue, or is this the end?"""
+"""Whether the job of a run that has stopped goes back into the queue."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ from dataclasses import dataclass
 from slurm.records.start_records import DONE, ENDED, GAVE_UP, PREEMPTED, REQUEUED
 from training.interrupt import TIME_IS_UP
 
+_LATE = ", which Slurm sent for the start before, whose node was lost"
+
 
 @dataclass(frozen=True)
 class Stopped:
-    """A run's process has ended. state: of the run, by its own word or its end. signal: the first that came
-    to the job. idle: starts of this job without a step forward, this one among them.
-    """
+    """A run whose process has ended."""
 
     state: str
+    """State of the run, by its own files or by how it ended."""
     exit_code: int
     reason: str | None
     signal: int | None
+    """The first that came to the job."""
     idle: int
+    """Starts of this job without a new checkpoint, this one among them."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """end: as `starts` has it. exit_code: of the job, unless Slurm starts it again. state: of the run, where
-    its own word falls short of it.
-    """
+    """Decision on a run that has stopped, and on its job."""
 
     end: str
+    """Kind of end, as starts.json has it."""
     exit_code: int
+    """Exit code of the job, unless Slurm starts it again."""
     reason: str | None
     state: str | None = None
+    """State of the run, if more is known than its files say."""
 
 
 def judge(
@@ -44,51 +48,45 @@ def judge(
     is_early: bool = False,
     was_for_another_start: Callable[[], bool] = lambda: False,
 ) -> Verdict:
-    """Only a run that was asked to stop, and did, goes on in the same job: an error would come again.
+    """Decide: only a run that was asked to stop, and did, goes back. An error would come again.
 
-    SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM may be a preemption, which Slurm
-    is asked about, or late, for an earlier start; else somebody has cancelled the job, or Slurm puts it back
-    by itself.
+    SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM can be a preemption, which Slurm
+    is asked about, or late, for an earlier start; else the job was cancelled, or Slurm puts it back itself.
 
-    is_early: it came so long before the time limit that there is another reason for it, and time to ask; or
-    nothing is known of a limit.
+    Args:
+        stopped: the run.
+        may_requeue: slurm.requeue.
+        max_idle: slurm.max_idle_attempts.
+        is_being_preempted: asks Slurm.
+        is_early: the signal came too long before the time limit to be of it, or no limit is known.
+        was_for_another_start: whether SIGTERM was for an earlier start of the job.
     """
     number, reason = stopped.signal, stopped.reason
     if stopped.exit_code == 0:
         return Verdict(DONE, 0, None)
-    ended = Verdict(ENDED, stopped.exit_code, reason)
-    if number is None and was_for_another_start():  # another rank got it
-        return _again(stopped, f"{reason}{_LATE}", may_requeue=may_requeue, max_idle=max_idle)
-    if number is None or stopped.state not in ("timeout", "cancelled"):
-        return ended
     is_term = number == signal.SIGTERM
-    if number not in TIME_IS_UP and not is_term:
-        return ended
-    is_preempted = (is_term or is_early or not may_requeue) and is_being_preempted()
-    if is_term and not is_preempted:
-        if not was_for_another_start():
-            return ended
-        return _again(stopped, f"{reason}{_LATE}", may_requeue=may_requeue, max_idle=max_idle)
-    told = f"{reason}; another job is to have its place" if is_preempted else f"{reason}"
+    is_asked = number in TIME_IS_UP or is_term
+    is_late, is_preempted = False, False
+    if number is None:  # another rank of the run can have got it
+        is_late = was_for_another_start()
+    elif is_asked and stopped.state in ("timeout", "cancelled"):
+        is_preempted = bool((is_term or is_early or not may_requeue) and is_being_preempted())
+        is_late = is_term and not is_preempted and was_for_another_start()
+    else:
+        is_asked = False
+    if not is_late and (not is_asked or (is_term and not is_preempted)):
+        return Verdict(ENDED, stopped.exit_code, reason)
+    reason = f"{reason}{_LATE * is_late}{'; another job is to have its place' * is_preempted}"
     state = PREEMPTED if is_preempted else None
-    return _again(stopped, told, state, may_requeue=may_requeue, max_idle=max_idle)
-
-
-_LATE = ", which Slurm sent for the start before, whose node was lost"
-
-
-def _again(
-    stopped: Stopped, reason: str, state: str | None = None, *, may_requeue: bool, max_idle: int
-) -> Verdict:
-    if may_requeue and stopped.idle >= max_idle:
+    if not may_requeue:
+        return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)
+    if stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
-    if may_requeue:
-        return Verdict(REQUEUED, stopped.exit_code, reason, state)
-    return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)
+    return Verdict(REQUEUED, stopped.exit_code, reason, state)
 
 
 def no_progress(idle: int, reason: str | None) -> str:
-    """Why a run is given up."""
+    """Reason of a run that is given up after `idle` starts, the last of which ended for `reason`."""
     starts = "1 start" if idle == 1 else f"{idle} starts"
     return (
         f"given up: {starts} of this job brought no step forward (slurm.max_idle_attempts). The last one: "

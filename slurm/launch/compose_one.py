@@ -1,9 +1,17 @@
-"""The one run that a command line asks for, read as `experiments.py` reads it."""
+"""Compose the one run that a command line asks for, by the rules of all rooms."""
 
 from __future__ import annotations
 
 from conf import Config
+from conf.between_keys.rules import RULES, Rule
 from experiment_utils.errors import UserError
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """The rules of the configuration, with those that other rooms add."""
+    from models.options.shape import shape_problems
+
+    return (*RULES, Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch)))
 
 
 def compose(argv: list[str]) -> Config:
@@ -12,23 +20,15 @@ def compose(argv: list[str]) -> Config:
     Raises:
         UserError: everything that is wrong with it; or it is a sweep.
     """
-    from conf.between_keys.rules import RULES, Rule
     from conf.command_line.arguments import read_arguments
     from conf.command_line.request import read_request
     from conf.composing.compose import Composer
-    from models.options.shape import shape_problems
 
     arguments = read_arguments(argv)
+    command = arguments.command(arguments.overrides, multirun=True)
     if arguments.multirun:
-        sweep = arguments.command(arguments.overrides, multirun=True)
-        raise UserError(f"a sweep is submitted from a shell: {sweep} hydra/launcher=slurm")
+        raise UserError(f"a sweep is submitted from a shell: {command} hydra/launcher=slurm")
     searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
-    shapes = Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch))
-    request = read_request(
-        arguments.overrides,
-        Composer(arguments.config_dir, arguments.config_name, searchpath),
-        multirun=False,
-        rules=(*RULES, shapes),
-        command=arguments.command(arguments.overrides, multirun=True),
-    )
+    composer = Composer(arguments.config_dir, arguments.config_name, searchpath)
+    request = read_request(arguments.overrides, composer, multirun=False, rules=all_rules(), command=command)
     return request.runs[0].config

@@ -1,4 +1,4 @@
-"""Finished runs whose code has changed since: their results are those of the earlier code."""
+"""Finished runs whose results are those of code that has changed since."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from training.attempt.run_files import read_run, read_status
 
 
 def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
-    """A line for each version of the code that finished runs of these folders were made with and that is not
-    the code of now.
+    """Return a line for each earlier version of the code that finished runs of these folders were made with.
 
     Args:
-        command: what runs them again.
+        command: what runs them again, for the last line.
     """
     code_version.cache_clear()  # it can have been edited while the runs were computed
-    now = code_version().hash
     versions: dict[str, list[tuple[Path, RecordedCode]]] = {}
     for folder in dict.fromkeys(folders):
-        try:
-            if read_status(folder).get("state") != "done":
-                continue
-            attempts = read_run(folder).get("attempts") or [{}]
-        except UserError:
-            continue
-        before = code_of_attempt(folder, attempts[-1])
-        if before is not None and before.version.hash != now:
+        before = _code_of_finished(folder)
+        if before is not None and before.version.hash != code_version().hash:
             versions.setdefault(before.version.hash, []).append((folder, before))
     lines = []
-    for runs in versions.values():
-        folder, before = runs[0]
-        which = folder.name if len(runs) == 1 else counted(len(runs), "run")
+    for (folder, before), *others in versions.values():
+        runs = counted(1 + len(others), "run") if others else folder.name
         changes = describe_changes(changes_since(folder, before))
-        lines.append(f"{which}: computed by earlier code, which has changed since: {changes}")
-    if lines:
-        lines.append(f"To run {'it' if len(versions) == 1 and len(runs) == 1 else 'them'} again: {command}")
-    return lines
+        lines.append(f"{runs}: computed by earlier code, which has changed since: {changes}")
+    again = "it" if sum(map(len, versions.values())) == 1 else "them"
+    return [*lines, f"To run {again} again: {command}"] if lines else []
+
+
+def _code_of_finished(folder: Path) -> RecordedCode | None:
+    """Code of a run's last attempt; None if it is not finished or that is not known."""
+    try:
+        if read_status(folder).get("state") != "done":
+            return None
+        attempts = read_run(folder).get("attempts") or [{}]
+    except UserError:
+        return None
+    return code_of_attempt(folder, attempts[-1])

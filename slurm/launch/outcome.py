@@ -1,4 +1,4 @@
-"""How a run ended: its process, with what it left in its folder."""
+"""Decide how a run ended, from its process and the files in its folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_utils.exit_status import INTERRUPTED
+from experiment_utils.exit_status import INTERRUPTED, LEASE_LOST
 from experiment_utils.json_values import at_path, is_number
+from experiment_utils.quantities import format_duration
 from memory.explain import explain
 from memory.record.evidence import Evidence
 from slurm.launch.processes import Child, is_supervised
@@ -19,27 +20,28 @@ from slurm.status.run_history import RunHistory
 from slurm.status.state_table import decide
 from training.attempt.run_files import read_run, read_status
 
-_WHY = {
-    "SIGBUS": (
-        ", most likely because a token file was truncated in the moment in which it was read. See whether it "
-        "is whole (pretokenize_dataset.py verify), and type the same command again to go on from the last "
-        "checkpoint"
-    )
-}
-"""What is known of a signal, behind its name."""
 _SEE_LOG = "see its log.txt"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. val_loss: its final one, nats a token; reason: why it is not `done`."""
+    """The end of a run."""
 
     folder: Path
     exit_code: int
     state: str
+    """One of `slurm.states.STATES`."""
     val_loss: float | None
+    """Final one, in nats a token; None unless the run is done."""
     reason: str | None
+    """Why it is not done."""
     seconds: float
+    """Time that its process ran; 0 if it was not started."""
+
+    def __str__(self) -> str:
+        result = f"val {self.val_loss:.4f}" if self.val_loss is not None else self.reason
+        ran = f"  {format_duration(self.seconds)}" if self.seconds else ""
+        return f"{self.state} {self.folder.name}  {result}{ran}"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}
@@ -49,46 +51,46 @@ def outcome_of(
     folder: Path,
     child: Child,
     before: dict[str, Any],
-    sampled: Path | None = None,
+    supervised: Path | None = None,
     *,
     asked_to_stop: bool = False,
 ) -> Outcome:
-    """How the run ended: the child's exit, with what it left in its folder, judged as `slurm.status` does.
+    """Decide how a run ended, by the same table of states as `slurm.status`.
 
-    before: status.json as it was when the child was started; what it says is of an earlier attempt. sampled:
-    of a run of an ensemble, whose child ran others too: the folder in which its supervisor wrote.
-    asked_to_stop: the signal that ended it came from this process, which got it too.
+    Args:
+        folder: of the run.
+        child: its process.
+        before: status.json when the child was started. The same content is of an earlier attempt.
+        supervised: for a run of an ensemble, the folder that the supervisor of its process writes to.
+        asked_to_stop: whether this process got a signal and passed it on.
     """
-    is_done = sampled is not None and read_status(folder).get("state") == "done"
-    if child.exit_code == 0 or is_done:
-        found = at_path(read_run(folder), "results.val_loss")
-        val_loss = found if is_number(found) else None
-        return Outcome(folder, 0, "done", val_loss, None, child.seconds)
+    if child.exit_code == LEASE_LOST:  # its files are of another process
+        return Outcome(folder, LEASE_LOST, "failed", None, "another process has taken it over", child.seconds)
     status = read_status(folder)
-    told = Evidence(sampled or folder).outcome
-    is_told = told.get("supervisor_pid") == child.process.pid
-    if not is_told:  # of an earlier attempt, or nobody was there to tell
-        told = {}
-    told = {"signal": child.killed_by, "exit_code": child.exit_code, **told}
-    said = status if status != before and status.get("state") != "done" else {}
-    if not said and child.exit_code == INTERRUPTED:
+    if child.exit_code == 0 or (supervised is not None and status.get("state") == "done"):
+        loss = at_path(read_run(folder), "results.val_loss")
+        return Outcome(folder, 0, "done", loss if is_number(loss) else None, None, child.seconds)
+    is_new = status != before and status.get("state") != "done"
+    if not is_new and child.exit_code == INTERRUPTED:
         return Outcome(folder, INTERRUPTED, "cancelled", None, child.last_error() or _SEE_LOG, child.seconds)
-    known = RunEvidence(folder, said, told)
+    supervised = supervised or folder
+    noted = Evidence(supervised).outcome
+    is_noted = noted.get("supervisor_pid") == child.process.pid
+    ended = {"signal": child.killed_by, "exit_code": child.exit_code, **(noted if is_noted else {})}
+    known = RunEvidence(folder, status if is_new else {}, ended)
     decision = decide(
         RunHistory(
             known,
             time.time(),
-            explain=lambda: explain(Evidence(sampled or folder)) if is_told else None,
-            # in a job its stderr is the job's, and its log has the same
+            explain=lambda: explain(Evidence(supervised)) if is_noted else None,
+            # in a job its stderr is the job's, and log.txt has the same
             last_words=lambda: child.last_error() or last_words(known),
             asked_to_stop=asked_to_stop,
         )
     )
     reason = decision.reason or _SEE_LOG
-    if child.killed_by == "SIGKILL" and not is_told and is_supervised(folder):
+    if child.killed_by == "SIGKILL" and not is_noted and is_supervised(folder):
         reason = f"its supervisor was {reason}"
-    if decision.rule.startswith("killed"):
-        reason += _WHY.get(str(child.killed_by), "")
-    if oom_kills(told):
-        reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(sampled or folder))}"
+    if oom_kills(ended):
+        reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(supervised))}"
     return Outcome(folder, child.exit_code, decision.state, None, reason, child.seconds)

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import IO, Any
 
 from experiment_utils.errors import UserError
+from experiment_utils.exit_status import DONE, FAILED, INTERRUPTED, LEASE_LOST, USER_ERROR
 from experiment_utils.modules import entry_words
 from memory.supervision.options import command_line as supervised
 from memory.supervision.outcome import signal_name
@@ -28,12 +29,15 @@ POLL_S = 0.05
 
 
 def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> list[str]:
-    """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted.
+    """Command of a run's process, or of its supervisor, which exits as the run does (`exit_status`).
 
-    It checkpoints and stops when this process is gone. Between the two stands the supervisor, which exits as
-    the run does; not with `memory.supervise=false`, nor where the run is done and will only say so. Of a run
-    with several ranks (`training.distributed.place`) this is one of them. members: of an ensemble, of
-    which `folder` is the first that is not done: one process runs them all, and what is sampled lies there.
+    The run checkpoints and stops when this process is gone. It has no supervisor with memory.supervise=false.
+
+    Args:
+        folder: of the run. One of several ranks runs if the environment says so
+            (`training.distributed.place`).
+        quiet: log.txt alone gets its lines.
+        members: runs of an ensemble, which one process trains; its supervisor writes into `folder`.
     """
     flags = ["--quiet"] if quiet else []
     folders = [str(member) for member in members] or [str(folder)]
@@ -41,14 +45,15 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
         run = [sys.executable, *entry_words("core"), *folders, *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
-        return supervised(run, own, attempt=_attempt(folder), parent=os.getpid())
+        return supervised(run, own, attempt=attempt_of_start(folder), parent=os.getpid())
     return [sys.executable, *entry_words("core"), *folders, "--parent", str(os.getpid()), *flags]
 
 
-def _attempt(folder: Path) -> int:
+def attempt_of_start(folder: Path) -> int:
+    """Number of the attempt that a process started now makes; 1 if the run's files are damaged."""
     try:
         return next_attempt(folder)
-    except UserError:  # the run says what is wrong with it
+    except UserError:  # the run reports it
         return 1
 
 
@@ -65,19 +70,22 @@ def is_supervised(folder: Path) -> bool:
 
 @dataclass
 class Child:
-    """A run's process. errors: what it wrote to stderr, where it has no terminal."""
+    """A run's process."""
 
     process: subprocess.Popen[bytes]
     slot: int
     errors: IO[bytes] | None
+    """Its stderr, if it has no terminal."""
     started_s: float = field(default_factory=time.monotonic)
     ended_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        """As a run exits; 130 also when SIGINT ended it before it could say so, 1 for other signals."""
+        """Exit status of the run; INTERRUPTED also if SIGINT ended it early, FAILED for other signals."""
         code = self.process.returncode
-        return code if code in (0, 1, 2, 130) else 130 if code == -signal.SIGINT else 1
+        if code in (DONE, FAILED, USER_ERROR, INTERRUPTED, LEASE_LOST):
+            return code
+        return INTERRUPTED if code == -signal.SIGINT else FAILED
 
     @property
     def killed_by(self) -> str | None:
@@ -89,7 +97,7 @@ class Child:
         return self.ended_s - self.started_s
 
     def last_error(self) -> str | None:
-        """The last line it wrote to stderr, where that was kept."""
+        """Last line that it wrote to stderr, if that was kept."""
         if self.errors is None:
             return None
         self.errors.seek(0)
@@ -100,10 +108,7 @@ class Child:
 class Children:
     """Within the `with` block SIGNALS are passed on to the children, each time; blocked ones are let in.
 
-    slots: how many may run side by side; the CPU cores of this process are shared out among them
-    (shares_cores), so that a run which takes all cores it may use takes its share. requested: the first
-    signal that came; nothing more should be started then. kept: those of SIGNALS that are not passed on.
-    gpus: the GPU of each slot, which it alone sees; none: it sees what this process sees.
+    `requested` is the first signal that came: nothing more should be started then.
     """
 
     def __init__(
@@ -114,6 +119,14 @@ class Children:
         kept: Collection[signal.Signals] = (),
         gpus: Sequence[GpuSlot] = (),
     ) -> None:
+        """Prepare a number of slots.
+
+        Args:
+            slots: children that run in parallel.
+            shares_cores: each runs on its share of the cores of this process.
+            kept: signals that are not passed on.
+            gpus: the GPU that each slot sees; without any it sees what this process sees.
+        """
         self.slots = slots
         self._gpus = gpus
         self._kept = frozenset(kept)
@@ -142,14 +155,11 @@ class Children:
 
     @property
     def free(self) -> bool:
-        """Whether one more may be started."""
+        """Whether one more is allowed to start."""
         return self.requested is None and len(self._running) < self.slots
 
     def start(self, command: list[str], *, quiet: bool) -> Child:
-        """Start one. quiet: it gets no terminal, and its stderr is kept.
-
-        It sees the GPU of its slot, if there are GPUs (`gpus`).
-        """
+        """Start one in a free slot. quiet: it gets no terminal, and its stderr is kept."""
         taken = {child.slot for child in self._running}
         slot = next(slot for slot in range(self.slots) if slot not in taken)
         errors = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  lives as long as the child
@@ -169,7 +179,7 @@ class Children:
         return child
 
     def wait(self) -> Child:
-        """The next child that ends."""
+        """Wait for the next child that ends, and return it."""
         while True:
             for child in self._running:
                 if child.process.poll() is not None:
@@ -191,7 +201,7 @@ class Children:
 def _signals_held_back() -> Any:
     """A child that is started in the block has these signals blocked until it is ready to handle them.
 
-    Else one that comes while it imports would end it without a word; see `training.interrupt.Interrupt`.
+    Otherwise one that comes while it imports ends it without a log line (`training.interrupt.Interrupt`).
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -215,7 +225,7 @@ def _on_cores(slot: int, slots: int) -> Any:
 
 
 def share_of(cores: Iterable[int], slot: int, slots: int) -> list[int]:
-    """Those of a slot; where there are more slots than cores, some share one."""
+    """Cores of a slot; if there are more slots than cores, some share one."""
     of_all = sorted(cores)
     first, end = (place * len(of_all) // slots for place in (slot, slot + 1))
     return of_all[first:end] or [of_all[slot % len(of_all)]]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import glob
+import dataclasses
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import AUTO, Config
 from conf.between_keys.ensembles import members_of
-from conf.composing.run_identity import run_name, varying_settings
+from conf.composing.differences import changes
+from conf.composing.overrides import typed_at
+from conf.composing.run_identity import makes_another_run, run_name, varying_settings
+from experiment_utils.display import table
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
@@ -20,9 +25,10 @@ from training.attempt.run_files import read_run, state_of
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
     from data_loading import Data, MixedData
+    from slurm.plans.ensembles import Place
     from slurm.plans.gpu_slots import GpuSlot
     from training.plan.memory_plan import MemoryPlan
-    from training.plan.run_plan import Plan
+    from training.plan.run_plan import Plan, RunCost
 
 log = logging.getLogger("slurm")
 
@@ -31,40 +37,139 @@ def plan_all(
     configs: Iterable[Config],
     *,
     tokenize: bool,
-    place: Callable[[Config], dict[str, Any]] = lambda config: {},
+    place: Place = lambda config: {},
     also: Callable[[Sequence[tuple[Config, Plan | None]]], Iterable[Problem]] = lambda plans: (),
 ) -> list[Plan]:
-    """The plan of each configuration, in order. tokenize: they are to be run, not only looked at.
+    """Plan each configuration, in order.
 
-    place: where they are to run, if not here: further arguments of make_plan (`slurm.cluster.place`).
-    also: asked where something is wrong: what else is, so that all of it is told at once. It gets each
-    configuration with its plan, None where that could not be made.
+    A run of the same command that is not done keeps the data that it began with, also if they have grown.
 
-    Where more was appended to the data since, a run of it that was begun before and is not done is gone on
-    with, on the data that it began with.
+    Args:
+        tokenize: They are to be run; False: the plans are only shown.
+        place: Where each of them runs, if not here (`slurm.cluster.place`).
+        also: Asked for further problems if there are some. It gets each configuration with its plan, None
+            if that could not be made.
 
     Raises:
-        UserError: the problems of all of them, each once.
+        UserError: The problems of all of them, each once.
     """
-    from data_loading import prepare_run
     from training.plan.run_plan import make_plan
 
-    prepare = _once(prepare_run)
+    shared = _SharedFacts()
     plans: list[tuple[Config, Plan | None]] = []
     problems: dict[Problem, None] = {}
     for config in configs:
         plan: Plan | None = None
+        make = partial(make_plan, config, cost=shared.cost, **place(config))
         try:
-            plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare, **place(config))
-            plan = _begun_before(plan, config, prepare, place(config)) or plan
+            plan = make(tokenize=tokenize, log=log.info, prepare=shared.prepare)
+            plan = _begun_before(plan, make, shared) or plan
             if tokenize and (plan.state != "done" or config.again):
-                plan.memory.check(refuse=config.memory.refuse)  # the run itself tells what to be warned of
+                plan.memory.check(refuse=config.memory.refuse)  # the run itself logs the warnings
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
         plans.append((config, plan))
+    made = [plan for _, plan in plans if plan is not None]
+    problems |= dict.fromkeys(_different_settings(made))
     if problems:
         raise UserError(*(problems | dict.fromkeys(also(plans))))
-    return [plan for _, plan in plans if plan is not None]
+    return made
+
+
+class _SharedFacts:
+    """Facts that runs of a sweep share: those of each dataset, and the cost of each shape."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._runs: dict[Path, dict[str, list[Path]]] = {}
+
+    def prepare(self, dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data | MixedData:
+        """`data_loading.prepare_run`, once for each dataset, tokenizer and version of it."""
+        from data_loading import prepare_run
+
+        key = repr((dataset, tokenizer, how.get("versions")))
+        found: Data | MixedData = self._once(key, partial(prepare_run, dataset, tokenizer, **how))
+        return found
+
+    def cost(self, shape: Config, data: Data | MixedData | None, missing: Any, **place: Any) -> RunCost:
+        """`training.plan.run_plan.run_cost`, once for each shape, data and place."""
+        from training.plan.run_plan import run_cost
+
+        room = place.get("room")
+        if room is not None:  # `raised` follows from the configuration
+            room = dataclasses.replace(room, raised=None)
+        key = repr((shape, id(data), {**place, "room": room}))
+        found: RunCost = self._once(key, partial(run_cost, shape, data, missing, **place))
+        return found
+
+    def runs_named(self, study: Path, name: str) -> list[Path]:
+        """Run folders of a study with this name before their identity, the newest status first."""
+        if study not in self._runs:
+            self._runs[study] = defaultdict(list)
+            for status in study.glob("*/status.json"):
+                self._runs[study][f"{status.parent.name.rpartition('-')[0]}-"].append(status)
+        found = self._runs[study].get(name, [])
+        return [status.parent for status in sorted(found, key=lambda path: -path.stat().st_mtime)]
+
+    def _once(self, key: str, compute: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            try:
+                self._known[key] = compute()
+            except UserError as error:
+                self._known[key] = error
+        if isinstance(self._known[key], UserError):
+            raise self._known[key]
+        return self._known[key]
+
+
+def _different_settings(plans: Sequence[Plan]) -> Iterable[Problem]:
+    """Problems of runs in one folder with different settings, of which one would be lost."""
+    from conf.composing.check import to_plain
+
+    first: dict[Any, Plan] = {}
+    for plan in plans:
+        other = first.setdefault(plan.folder or id(plan), plan)
+        if other.config == plan.config:
+            continue
+        differing = changes(to_plain(other.config), to_plain(plan.config), _is_setting)
+        for key, values in differing.items():
+            one, two = (typed_at(key, value) for value in values)
+            yield Problem(
+                key,
+                f"cannot be swept: {one} and {two} make one and the same run. Give one value",
+                code="different-settings-of-a-run",
+            )
+
+
+def _is_setting(path: str) -> bool:
+    return not makes_another_run(path)
+
+
+def _begun_before(plan: Plan, make: Callable[..., Plan], shared: _SharedFacts) -> Plan | None:
+    """The plan of a run of the same command, not done, that began on an earlier version of its data."""
+    if plan.identity is None or plan.folder is None or plan.data is None or plan.state is not None:
+        return None
+    for folder in shared.runs_named(plan.folder.parent, run_name(plan.config, "")):
+        if state_of(folder) == "done":
+            continue
+        try:
+            data = read_run(folder).get("data") or {}
+            versions = tuple(data.get("sets") or ())
+            is_other = any(data.get(key) != plan.data[key] for key in ("path", "val_path"))
+            if is_other or not versions or versions == tuple(plan.data["sets"]):
+                continue
+            earlier = make(tokenize=False, prepare=partial(shared.prepare, versions=versions))
+        except (KeyError, UserError):  # damaged, or its data no longer exist
+            continue
+        if earlier.folder == folder:
+            log.info(
+                "%s has changed; %s is not done and keeps the version that it began with. For a new run on "
+                "the present one: study.name=NAME",
+                data["path"],
+                folder.name,
+            )
+            return earlier
+    return None
 
 
 @dataclass(frozen=True)
@@ -90,7 +195,7 @@ class EnsemblePlan:
 
 
 def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
-    """The plan of each ensemble; how many go together is measured here, in a few steps.
+    """Plan each ensemble; a probe of a few steps measures how many runs go together here.
 
     Raises:
         UserError: as `plan_all`.
@@ -100,12 +205,12 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
 
     found = []
     for config in configs:
-        members = members_of(config)
+        members, wanted = members_of(config), config.ensemble.together
         plans = plan_all(members, tokenize=False)
-        asked = config.ensemble.together
-        choice = (
-            probe(members[0], len(members)) if asked == AUTO else Choice(min(int(asked), len(members)), {})
-        )
+        if wanted == AUTO:
+            choice = probe(members[0], len(members))
+        else:
+            choice = Choice(min(int(wanted), len(members)), {})
         held = max([choice.together, *choice.speedups])  # the run probes again, and holds the largest size
         memory = make_plan(members[0], tokenize=False, together=held).memory
         found.append(EnsemblePlan(plans, choice.words(len(members)), choice.together, memory))
@@ -119,7 +224,7 @@ def check_side_by_side(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot]
         gpus: GPU of each slot (`slurm.plans.gpu_slots.gpu_slots`).
 
     Raises:
-        UserError: they do not; it says how many do.
+        UserError: they do not; it has the number that does.
     """
     if (problem := too_many(plans, jobs, gpus)) is not None:
         raise UserError(problem)
@@ -128,94 +233,41 @@ def check_side_by_side(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot]
 def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> Problem | None:
     """The problem that `jobs` runs in parallel do not fit, with the number that does; None: they fit.
 
-    The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
+    Slots are taken in any order, so the runs that need most can be in parallel, and on one GPU.
     """
-    to_run = (plan for plan in plans if plan.state != "done" or plan.config.again)
-    waiting = {plan.folder or id(plan): plan for plan in to_run}.values()
+    waiting = [plan for plan in _different(plans) if plan.state != "done" or plan.config.again]
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None
     on_host = sorted((memory.estimate.host_bytes for memory in refused), reverse=True)
     on_gpu = sorted((memory.estimate.gpu_bytes for memory in refused), reverse=True)
-    free, count = refused[0].room.free_bytes, len({gpu.name for gpu in gpus})
     gpu_free = min((gpu.free_bytes for gpu in gpus if gpu.free_bytes is not None), default=None)
 
-    def excess(runs: int) -> tuple[int, int, str] | None:
-        """Needed and free bytes, and of what, where they do not fit."""
-        sharing = -(-min(runs, len(waiting)) // max(1, count))
-        if free is not None and sum(on_host[:runs]) > free:
-            return sum(on_host[:runs]), free, ""
-        if gpu_free is not None and sum(on_gpu[:sharing]) > gpu_free:
-            on = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
-            return sum(on_gpu[:sharing]), gpu_free, on
+    def excess(runs: int) -> str | None:
+        """Needed and free memory, if these runs do not fit."""
+        sharing = -(-min(runs, len(waiting)) // max(1, len({gpu.name for gpu in gpus})))
+        whose = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
+        needs = ((sum(on_host[:runs]), refused[0].room.free_bytes, ""),
+                 (sum(on_gpu[:sharing]), gpu_free, whose))  # fmt: skip
+        for needed, free, where in needs:
+            if free is not None and needed > free:
+                return f"{format_bytes(needed)}{where}, {format_bytes(free)} are free"
         return None
 
     if (too_much := excess(jobs)) is None:
         return None
-    needed, available, where = too_much
     fitting = max((runs for runs in range(1, jobs) if excess(runs) is None), default=1)
     return Problem(
         "hydra.launcher.jobs",
-        f"{jobs} side by side need {format_bytes(needed)}{where}, {format_bytes(available)} are free. "
-        f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
+        f"{jobs} in parallel need {too_much}. What fits: hydra.launcher.jobs={fitting}. To start all {jobs} "
+        "without this check: memory.refuse=false",
         code="too-many-jobs",
     )
 
 
-def _begun_before(
-    plan: Plan, config: Config, prepare: Callable[..., Data | MixedData], place: dict[str, Any]
-) -> Plan | None:
-    """The plan of a run of the same command, not done, that began on less of the same data."""
-    from training.plan.run_plan import make_plan
-
-    if plan.identity is None or plan.folder is None or plan.state is not None:
-        return None
-    begun = plan.folder.parent.glob(f"{glob.escape(run_name(plan.config, ''))}*/status.json")
-    for status in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True):
-        if state_of(status.parent) == "done":
-            continue
-        try:
-            data = read_run(status.parent).get("data") or {}
-            if plan.data is None or any(data.get(key) != plan.data[key] for key in ("path", "val_path")):
-                continue
-            versions = tuple(data["sets"])
-            if versions == tuple(plan.data["sets"]):
-                continue
-            again = partial(prepare, versions=versions)
-            earlier = make_plan(config, tokenize=False, prepare=again, **place)
-        except (KeyError, UserError):  # damaged, or what it read is no longer there
-            continue
-        if earlier.folder == status.parent:
-            tokens = earlier.data["tokens"] if earlier.data else 0
-            log.info(
-                "%s has %s; %s is not done and goes on with the %s that it began with. For a new run on all "
-                "of it: study.name=NAME",
-                data["path"],
-                "changed" if tokens is None else "grown",
-                earlier.folder.name,
-                f"commit {versions[0][:12]}" if tokens is None else f"{format_count(tokens)} tokens",
-            )
-            return earlier
-    return None
-
-
-def _once(prepare_run: Callable[..., Data | MixedData]) -> Callable[..., Data | MixedData]:
-    """The same, asked once for each dataset and tokenizer: the runs of a sweep mostly share theirs."""
-    asked: dict[str, Data | MixedData | UserError] = {}
-
-    def prepare(dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data | MixedData:
-        key = repr((dataset, tokenizer, how.get("versions")))
-        if key not in asked:
-            try:
-                asked[key] = prepare_run(dataset, tokenizer, **how)
-            except UserError as error:
-                asked[key] = error
-        answer = asked[key]
-        if isinstance(answer, UserError):
-            raise answer
-        return answer
-
-    return prepare
+def _different(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans, each run once."""
+    return list({plan.folder or id(plan): plan for plan in plans}.values())
 
 
 def render_plans(plans: Sequence[Plan]) -> str:
@@ -223,24 +275,30 @@ def render_plans(plans: Sequence[Plan]) -> str:
     if len(plans) == 1:
         return plans[0].render()
     settings = varying_settings([plan.config for plan in plans])
-    header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "memory", "state")
-    told = zip(*settings.values(), strict=True) if settings else [()] * len(plans)
-    rows = [header, *(_row(plan, cells) for plan, cells in zip(plans, told, strict=True))]
+    columns: dict[str, list[str]] = {}
     if len({(plan.config.runs_dir, plan.config.study.name) for plan in plans}) > 1:
-        studies = ["study", *(plan.config.study.name or "default" for plan in plans)]
-        rows = [(study, *row) for study, row in zip(studies, rows, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<"] * (len(rows[0]) - 6) + [">"] * 5 + ["<"]
-    lines = [
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        for row in rows
+        columns["study"] = [plan.config.study.name or "default" for plan in plans]
+    columns |= {"run": [run_name(plan.config, plan.identity or "?") for plan in plans], **settings}
+    columns["parameters"] = [f"{plan.parameters:,}" for plan in plans]
+    columns["tokens"] = [format_count(plan.budget.tokens) for plan in plans]
+    columns["steps"] = [f"{plan.budget.steps:,}" for plan in plans]
+    columns["FLOPs"] = [f"{plan.total_flops:.3g}" for plan in plans]
+    columns["memory"] = [
+        format_bytes(plan.memory.estimate.host_bytes) + ("" if plan.memory.fits else " !") for plan in plans
     ]
-    different = list({plan.folder or id(plan): plan for plan in plans}.values())
+    columns["state"] = [plan.state or "-" for plan in plans]
+    numbers = range(len(columns) - 6, len(columns) - 1)
+    rows = list(zip(*columns.values(), strict=True))
+    advice = dict.fromkeys(f"advice: {line}" for plan in plans for line in plan.memory.advice)
+    return "\n".join([*table(list(columns), rows, right=numbers), _total(plans), *advice])
+
+
+def _total(plans: Sequence[Plan]) -> str:
+    """Runs, tokens and FLOPs of all of them, each run counted once."""
+    different = _different(plans)
     tokens = sum(plan.budget.tokens for plan in different)
     flops = sum(plan.total_flops for plan in different)
-    there = sum(plan.state == "done" for plan in different)
+    done = sum(plan.state == "done" for plan in different)
     most = max((plan.memory for plan in different), key=lambda found: found.estimate.host_bytes)
     total = (
         f"{counted(len(different), 'run')}, {format_count(tokens)} tokens, {flops:.3g} FLOPs, up to "
@@ -248,23 +306,9 @@ def render_plans(plans: Sequence[Plan]) -> str:
     )
     if len(different) < len(plans):
         total += f"; {len(plans) - len(different)} asked for twice run once"
-    if there:
-        total += f"; {there} done already"
+    if done:
+        total += f"; {done} done already"
     texts = sorted({plan.text for plan in plans if plan.text is not None})
     if texts:
         total += f"; not tokenized yet: {', '.join(texts)} (identities after tokenizing)"
-    advice = dict.fromkeys(f"advice: {line}" for plan in plans for line in plan.memory.advice)
-    return "\n".join([*lines, total, *advice])
-
-
-def _row(plan: Plan, settings: Iterable[str]) -> tuple[str, ...]:
-    return (
-        run_name(plan.config, plan.identity or "?"),
-        *settings,
-        f"{plan.parameters:,}",
-        format_count(plan.budget.tokens),
-        f"{plan.budget.steps:,}",
-        f"{plan.total_flops:.3g}",
-        format_bytes(plan.memory.estimate.host_bytes) + ("" if plan.memory.fits else " !"),
-        plan.state or "-",
-    )
+    return total

@@ -1,1 +1,1 @@
-"""Questions to Slurm's clients, job scripts, and one sbatch for each array."""
+"""Calls of Slurm's clients, job scripts, and one sbatch for each array."""

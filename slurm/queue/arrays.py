@@ -1,44 +1,43 @@
-"""Runs to job arrays: one for each class of resources, split at what the cluster takes. A pure function."""
+"""Job arrays for runs: one for each class of resources, of as many tasks as the cluster takes."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from slurm.queue.queue_limits import Limits, Queue
+from slurm.cluster.facts import Cluster
 from slurm.records.submissions import Array
 
+MAX_ARRAY_SIZE = 1001
+"""Slurm's default of MaxArraySize (slurm.conf(5))."""
 _NOT_IN_A_JOB_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What one run asks for. options: of sbatch, without dashes. setup: lines of shell before it.
-
-    parallel, pack, workers: as in `slurm=`. ensemble: a name of the one that it is trained in; its runs are a
-    task. Runs that ask for the same share an array.
-    """
+    """The request of one run. Runs with the same request share an array."""
 
     run: str
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of sbatch, without dashes."""
     setup: tuple[str, ...] = ()
+    """Lines of shell before the run."""
     parallel: int | None = None
+    """Tasks of the array that run at a time (`slurm.parallel`)."""
     pack: int = 1
+    """Runs in parallel in one task (`slurm.pack`)."""
     workers: int | None = None
+    """Tasks that take one missing run after another (`slurm.workers`)."""
     ensemble: str | None = None
-
-    @property
-    def queue(self) -> Queue:
-        return Queue.of(self.options)
+    """Name of the ensemble that the run is trained in; the runs of an ensemble are one task."""
 
     @property
     def resource_class(self) -> str:
-        """Equal for runs that may share an array."""
+        """A text that is equal for runs that can share an array."""
         same = [self.options, self.setup, self.parallel, self.pack, self.workers, self.ensemble is not None]
         return json.dumps(same, sort_keys=True, default=str)
 
@@ -51,75 +50,91 @@ class ToSend:
     setup: tuple[str, ...]
 
 
+def most_tasks(cluster: Cluster) -> int:
+    """The number of tasks that an array can have; 1 if arrays are off (MaxArraySize=0)."""
+    size = cluster.max_array_size
+    return MAX_ARRAY_SIZE if size is None else max(1, size)
+
+
 def array_name(study: Path, submission_id: str, number: int) -> str:
-    """The job's name, which no other job has: Slurm is asked for it where its id was not heard."""
+    """The job's name, unique among all jobs, by which Slurm is asked for a job whose id did not arrive."""
     return f"{_NOT_IN_A_JOB_NAME.sub('_', study.name)}-{submission_id}-{number}"
 
 
-def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_tasks: int) -> list[ToSend]:
-    """The arrays of these runs, in the order in which they were asked for.
+def arrays_of(
+    asked: Sequence[Asked], study: Path, submission_id: str, most_tasks: int, *, shares: bool = True
+) -> list[ToSend]:
+    """The arrays for these runs, in the order of the requests.
 
-    most_tasks: in one array (MaxArraySize: its indices are below it).
+    Args:
+        most_tasks: number of tasks that an array can have.
+        shares: whether tasks can take several runs if there are more runs than `most_tasks`; else there are
+            several arrays.
     """
     classes: dict[str, list[Asked]] = {}
     for one in asked:
         classes.setdefault(one.resource_class, []).append(one)
     found: list[ToSend] = []
-    for members in classes.values():
-        first = members[0]
-        if first.ensemble is not None:
-            how, tasks = "ensemble", together_of({one.run: one.ensemble for one in members})
-        else:
-            how, tasks = _tasks([member.run for member in members], first.pack, first.workers)
-        for start in range(0, len(tasks), most_tasks):
-            number = len(found)
-            part = tasks[start : start + most_tasks]
-            parallel = first.parallel if first.parallel is not None and first.parallel < len(part) else None
+    for first, *others in classes.values():
+        whole = _array_of([first, *others])
+        if shares and 1 < most_tasks < len(whole.tasks) and can_share(whole):
+            whole = with_fewer_tasks(whole, most_tasks)
+        for start in range(0, len(whole.tasks), most_tasks):
+            tasks, number = whole.tasks[start : start + most_tasks], len(found)
+            parallel = first.parallel if first.parallel is not None and first.parallel < len(tasks) else None
             name = array_name(study, submission_id, number)
-            array = Array(number, name, part, dict(first.options), how, parallel)
+            array = replace(whole, number=number, name=name, tasks=tasks, parallel=parallel)
             found.append(ToSend(array, first.setup))
     return found
 
 
+def can_share(array: Array) -> bool:
+    """Whether its tasks can take several runs, one after another: runs of one rank, and no ensemble."""
+    nodes, ranks = (str(array.options.get(name, 1)) for name in ("nodes", "ntasks-per-node"))
+    return array.how != "ensemble" and (nodes, ranks) == ("1", "1") and "ntasks" not in array.options
+
+
+def with_fewer_tasks(array: Array, count: int) -> Array:
+    """The array with `count` tasks, each of which takes one missing run after another.
+
+    The runs of task n are now those of task `n % count`: see `Array.task_of`.
+    """
+    tasks = [[run for task in array.tasks[first::count] for run in task] for first in range(count)]
+    return replace(array, how="shared", tasks=tasks)
+
+
+def in_earlier_words(array: Array) -> Array:
+    """The array for earlier code, which knows `pack` and `workers` in place of `shared` and its slots."""
+    is_packed = all(len(task) <= array.slots for task in array.tasks)
+    how = ("pack" if is_packed else "workers") if array.how == "shared" else array.how
+    return replace(array, how=how, slots=1)
+
+
 def together_of(ensembles: Mapping[str, str | None]) -> list[list[str]]:
-    """The runs of each ensemble; one that is in none is by itself. ensembles: by run."""
+    """The runs of each ensemble, and each other run alone.
+
+    Args:
+        ensembles: name of a run to the name of its ensemble.
+    """
     found: dict[str, list[str]] = {}
     for run, ensemble in ensembles.items():
         found.setdefault(ensemble or run, []).append(run)
     return list(found.values())
 
 
-def first_runs(asked: Sequence[Asked], limits: Limits, ends: Collection[Queue] = ()) -> list[Asked]:
-    """As many of the runs as the queue has room for, in their order; of an ensemble, a task, all or none.
-
-    ends: where the job at their end may go, which needs room beside them.
-    """
-    kept: list[Asked] = []
-    tasks: Counter[Queue] = Counter()
-    of_class: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    ensembles: set[tuple[str, str]] = set()
-    for one in asked:
-        key = one.resource_class
-        if one.ensemble is not None and (key, one.ensemble) in ensembles:
-            kept.append(one)
-            continue
-        many = counts.get(key, 0) + 1
-        needed = min(many, one.workers) if one.workers else -(-many // one.pack)
-        more = Counter({one.queue: needed - of_class.get(key, 0)})
-        if limits.takes(tasks + more, one.queue) and limits.takes_the_end(tasks + more, ends):
-            tasks += more
-            of_class[key], counts[key] = needed, many
-            kept.append(one)
-            if one.ensemble is not None:
-                ensembles.add((key, one.ensemble))
-    return kept
+def _array_of(members: Sequence[Asked]) -> Array:
+    """One array for runs of one class, without a name."""
+    first, runs = members[0], [member.run for member in members]
+    if first.ensemble is not None:
+        tasks = together_of({one.run: one.ensemble for one in members})
+        return Array(0, "", tasks, dict(first.options), how="ensemble")
+    how, slots, tasks = _tasks(runs, first.pack, first.workers)
+    return Array(0, "", tasks, dict(first.options), how=how, slots=slots)
 
 
-def _tasks(runs: list[str], pack: int, workers: int | None) -> tuple[str, list[list[str]]]:
-    """(how, the runs of each task)"""
-    if workers is not None:
-        return "workers", [runs[worker::workers] for worker in range(min(workers, len(runs)))]
-    if pack > 1:
-        return "pack", [runs[start : start + pack] for start in range(0, len(runs), pack)]
-    return "each", [[run] for run in runs]
+def _tasks(runs: list[str], pack: int, workers: int | None) -> tuple[str, int, list[list[str]]]:
+    """The `how` and `slots` of an array, and the runs of each of its tasks."""
+    if pack == 1 and workers is None:
+        return "each", 1, [[run] for run in runs]
+    count = min(-(-len(runs) // pack), workers or len(runs))
+    return "shared", pack, [runs[task::count] for task in range(count)]

@@ -1,16 +1,18 @@
-"""The environment that sbatch is called in.
+"""The environment in which sbatch is called.
 
-Inside a job Slurm's variables speak of that job: a job submitted from there would take its size from them
-(`SLURM_NTASKS`, `SLURM_MEM_PER_NODE`) and its step would fail. submitit's `clean_env` takes them away, and
-SLURM_CONF too, by which the cluster is found. And SBATCH_ variables, which a site sets as defaults, go before
-what a script says (sbatch(1), INPUT ENVIRONMENT VARIABLES): one is kept only where nothing else is said.
+Slurm's variables inside a job describe that job: sbatch would take the size of the new one from them
+(`SLURM_NTASKS`, `SLURM_MEM_PER_NODE`), and its step would fail. SLURM_CONF, by which the cluster is found,
+stays. A variable SBATCH_*, by which a site sets a default, overrides the script (sbatch(1), INPUT ENVIRONMENT
+VARIABLES), so it stays only if the script does not set its option.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_", "SBATCH_", "PMI_", "PMI2_", "PMIX_")
+from slurm.cluster.job_step import SRUN_ARGS
+
+_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_", "SBATCH_", "PMI_", "PMI2_", "PMIX_", SRUN_ARGS)
 _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_JWT"}
 _OF_TORCH = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 _OF_ITS_GPUS = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
@@ -22,7 +24,7 @@ _DEFAULTS = {
 
 
 def environment(variables: Mapping[str, str], options: Iterable[str]) -> dict[str, str]:
-    """What sbatch is given of these variables. options: of sbatch, without dashes, that the script sets."""
+    """Return the variables that sbatch is given. options: of sbatch, without dashes, that the script sets."""
     in_a_job = "SLURM_JOB_ID" in variables
     given = set(options)
     kept = {}

@@ -1,4 +1,4 @@
-"""Jobs of an sbatch whose answer was not heard, found by their name."""
+"""Find the jobs of an sbatch without an answer, by their names."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ from slurm.records.submitter_liveness import NEVER_SENT, sent_last_s
 log = logging.getLogger("slurm")
 
 SETTLE_S = 10.0
-"""So long after it answers again slurmctld may still be making the job of an sbatch that it was handed."""
+"""Time after slurmctld answers again within which it can still make the job of an sbatch."""
 _POLL_S = 0.5
 
 
 def after_no_answer(submission: Submission, array: Array, why: str) -> tuple[Array, str | None]:
-    """Ask Slurm at once for the job of an sbatch that had no answer: the array as it stands then, and why it
-    is not known to be submitted, None where it is. why: what sbatch said.
+    """Ask Slurm for the job of an sbatch without an answer; returns the array, and why it is not submitted.
+
+    Args:
+        why: what sbatch said.
     """
     try:
         jobs = find_jobs([array.name], submission)
     except NoAnswer as error:
         return array, (
-            f"{why}; squeue cannot be asked now ({error}), so that nobody knows yet whether there is a job. "
-            "Type the same command again later: it asks Slurm first, and submits nothing twice"
+            f"{why}; squeue does not answer either ({error}), so there can be a job or not. Type the same "
+            "command again later: it asks Slurm first, and submits nothing twice"
         )
-    told = resolved(array, jobs)
-    if told.is_sent:
-        return told, None
-    return told, f"{why}. Slurm answers again, and has no job of it: type the same command again"
+    found = resolved(array, jobs)
+    if found.is_sent:
+        return found, None
+    return found, f"{why}. Slurm answers again, and has no job of it: type the same command again"
 
 
 def resolved(array: Array, jobs: dict[str, str]) -> Array:
+    """The array with its job id, or with an error if it has no job."""
     job = jobs.get(array.name)
     if job is None:
         log.info("%s %s", array.name, NEVER_SENT)
         return dataclasses.replace(array, error=NEVER_SENT)
-    log.info("%s is job %s: its sbatch was not heard to have made it", array.name, job)
+    log.info("%s is job %s, of an sbatch that had no answer", array.name, job)
     return dataclasses.replace(array, job_id=job, submitted_s=round(time.time(), 3))
 
 
 def find_jobs(names: list[str], submission: Submission) -> dict[str, str]:
-    """Name to job id. Looks until what may still be under way has come to light: a slurmctld that stood still
-    finds the request when it goes on, however long ago sbatch gave it up.
+    """Job ids by name. If sbatch was called, look until slurmctld has had time to make the jobs: one that was
+    stopped handles a request when it continues, however long ago sbatch gave it up.
     """
     was_called = sent_last_s(submission) > 0
     answered = None
@@ -60,12 +63,13 @@ def find_jobs(names: list[str], submission: Submission) -> dict[str, str]:
 
 
 def jobs_named(names: Iterable[str], *, since_s: float) -> dict[str, str]:
-    """Name to the id of the job or array, of those that squeue or, when they have ended, sacct knows.
+    """Ids of jobs and arrays by name, from squeue and, for jobs that have ended, sacct.
 
-    since_s: none of them is older, seconds since the epoch.
+    Args:
+        since_s: no job is older, seconds since the epoch.
 
     Raises:
-        NoAnswer: of squeue. A site without sacct has squeue's memory alone (MinJobAge, five minutes).
+        NoAnswer: squeue does not answer. Without sacct, squeue alone is asked (MinJobAge, five minutes).
     """
     wanted = ",".join(sorted(names))
     if not wanted:

@@ -1,8 +1,8 @@
-"""One sbatch: the script on the disk, the call that nothing interrupts, the job id that it answers.
+"""One sbatch: the script on the disk, a call that no signal interrupts, the job id of its answer.
 
-While a call is under way, it and its submitter hold a lock on the submission's file `sending`. The call
-inherits it, so that the lock stands as long as either of them lives: a submitter that was killed leaves an
-sbatch behind that may still succeed (flock(2): a lock belongs to the open file, which fork shares).
+During a call, it and its submitter hold a lock on the submission's file `sending`. The call inherits the
+lock, which lasts as long as one of them lives: a killed submitter leaves an sbatch behind that can still
+succeed (flock(2): a lock belongs to the open file, which fork shares).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
-from slurm.cluster.sbatch_errors import has_no_room, is_full, is_unanswered, meaning, words
-from slurm.queue.batch_script import script, submitit_folder, write_pickles
+from slurm.cluster.sbatch_errors import has_no_room, is_unanswered, meaning, words
+from slurm.queue.batch_script import script, submitit_folder
 from slurm.queue.environment import environment
 from slurm.queue.slurm_client import NoAnswer
 from slurm.records.submissions import Array, Submission
@@ -27,50 +27,45 @@ from slurm.records.submitter_liveness import SENDING, TIMEOUT_S
 
 
 class Refused(Exception):
-    """sbatch did not take it; says why."""
+    """sbatch refused a job; the text is the reason."""
 
 
 class NoRoom(Refused):
-    """The queue has no place for it now: there was none that we knew of, or another command took it.
-
-    is_for_all: nor for any other job (MaxJobCount), not only for those of its account, qos and partition.
-    """
-
-    def __init__(self, why: str, is_for_all: bool) -> None:
-        super().__init__(why)
-        self.is_for_all = is_for_all
+    """The queue has no room for a job now: a limit on the number of submitted jobs is reached."""
 
 
 @contextmanager
 def sending(submission: Submission) -> Iterator[int]:
-    """Hold the submission's lock for the length of the block, as what is started in it does: its number."""
+    """Hold the submission's lock within the block; yields its file descriptor, for processes to inherit."""
     with open(submission.folder / SENDING, "a") as file:
-        with suppress(OSError):  # a file system without flock: `has_ended` then goes by the clock
+        with suppress(OSError):  # a file system without flock: `has_ended` then compares times
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
 
 def prepare(submission: Submission, array: Array, setup: Sequence[str]) -> Path:
-    """Write the array's pickles and its script; returns the script."""
-    write_pickles(submission, array)
+    """Write the array's script; returns its path."""
+    submitit_folder(submission).mkdir(exist_ok=True)
     path = submitit_folder(submission) / f"{array.number}.sh"
     path.write_text(script(submission, array, setup), encoding="utf-8")
     return path
 
 
-def send(submission: Submission, path: Path, options: dict[str, Any], lock: int, *arguments: str) -> str:
+def send(submission: Submission, path: Path, options: dict[str, Any], lock: int) -> str:
     """Call sbatch with a script; returns the job id.
 
-    options: that the script sets. lock: of `sending`.
+    Args:
+        options: options of sbatch that the script sets.
+        lock: file descriptor from `sending`.
 
     Raises:
-        Refused: sbatch says no; NoRoom: for now.
-        NoAnswer: nobody can tell yet whether there is a job; `reconciling` will.
+        Refused: sbatch refused the job; NoRoom: because of the number of jobs in the queue.
+        NoAnswer: whether there is a job is not known; `slurm.submit.reconcile` finds out.
     """
     os.utime(submission.folder / SENDING)
-    command = ["sbatch", "--parsable", *arguments, str(path)]
+    command = ["sbatch", "--parsable", str(path)]
     atomic_files.point("submit:before_sbatch")
-    with _left_alone():
+    with _uninterrupted():
         # In a session of its own: Ctrl-C in the terminal must not end it between the job and its number.
         called = subprocess.Popen(
             command,
@@ -92,16 +87,39 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
             raise NoAnswer(f"sbatch has not answered for {TIMEOUT_S:.0f} s: Slurm is down, or busy") from None
     atomic_files.point("submit:after_sbatch")
     if called.returncode != 0 and is_unanswered(error, called.returncode):
-        os.utime(submission.folder / SENDING)  # what is still under way is so from now on
+        os.utime(submission.folder / SENDING)  # a request on its way has been on its way since now
         how = f"sbatch was ended by signal {-called.returncode}" if called.returncode < 0 else words(error)
         raise NoAnswer(f"slurmctld did not answer sbatch: {how}")
+    if called.returncode != 0 and has_no_room(error):
+        raise NoRoom(f"the queue has no room: {words(error)}")
     if called.returncode != 0:
-        why = str(meaning(error, options))
-        raise NoRoom(why, is_full(error)) if has_no_room(error) else Refused(why)
+        raise Refused(str(meaning(error, options)))
     job = job_id_of(out)
     if job is None:
         raise NoAnswer(f"sbatch --parsable answered {out!r}, in which there is no job id")
     return job
+
+
+def check_room(submission: Submission, path: Path, options: dict[str, Any]) -> None:
+    """Ask sbatch whether the queue has room for a script's job, without submitting it.
+
+    sbatch itself tries for two minutes when the cluster holds MaxJobCount jobs; with --test-only it does not.
+
+    Raises:
+        NoRoom: it has none.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            ["sbatch", "--test-only", str(path)],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            cwd=submission.cwd,
+            env=environment(os.environ, options),
+            timeout=TIMEOUT_S,
+        )
+        if has_no_room(asked.stderr):
+            raise NoRoom(f"the queue has no room: {words(asked.stderr)}")
 
 
 def job_id_of(answer: str) -> str | None:
@@ -114,8 +132,8 @@ def job_id_of(answer: str) -> str | None:
 
 
 @contextmanager
-def _left_alone() -> Iterator[None]:
-    """Signals that ask to stop wait until the block has ended."""
+def _uninterrupted() -> Iterator[None]:
+    """Delay signals that ask to stop until the end of the block."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:

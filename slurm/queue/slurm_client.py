@@ -1,4 +1,4 @@
-"""Questions to Slurm's client commands, and what is said when they do not answer."""
+"""Calls of Slurm's client commands, and the error if one does not answer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ class NoAnswer(UserError):
 def need_slurm(
     where: str = "hydra/launcher: slurm", instead: str = "run it on this machine: hydra/launcher=local"
 ) -> None:
-    """Raises UserError where this machine has no Slurm to submit to.
+    """Check that this machine has Slurm's commands.
 
-    where: what asked for it. instead: what can be typed here.
+    Args:
+        where: the key or option that asked for Slurm.
+        instead: what can be typed here instead.
+
+    Raises:
+        UserError: a command is missing.
     """
     missing = [name for name in ("sbatch", "squeue", "srun", "scontrol") if shutil.which(name) is None]
     if missing:
@@ -37,10 +42,10 @@ def need_slurm(
 
 
 def ask(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
-    """What the command prints.
+    """Output of a command.
 
     Raises:
-        NoAnswer: it failed; says what it said.
+        NoAnswer: it failed, with its message.
     """
     environment = client_environment() | {"LC_ALL": "C"}
     wrong = lost_settings(environment)

@@ -1,10 +1,9 @@
-"""The two phases of a submission, whatever its tasks are: the intent on the disk, then one sbatch an array.
+"""The two phases of a submission: the intent on the disk, then one sbatch an array.
 
     lock -> reconcile -> ... -> intend: submission.json, each task's place in it      (all of it on the disk)
     send_all: one call an array, its job id written down before the next one          (the answers)
 
-What a task is, its script, and what is left alone is the affair of `slurm.submit.batch` (runs) and
-`slurm.tokens` (tasks of a token set).
+`slurm.submit.batch` submits runs, `slurm.tokens` tasks of a token set.
 """
 
 from __future__ import annotations
@@ -23,26 +22,34 @@ from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import UserError
 from slurm.queue.arrays import ToSend
 from slurm.queue.find_jobs import after_no_answer
-from slurm.queue.queue_limits import Queue
-from slurm.queue.send import NoRoom, Refused, sending
+from slurm.queue.send import Refused, sending
 from slurm.queue.slurm_client import NoAnswer
-from slurm.records.submissions import SUBMISSIONS, Array, Place, Submission, add_place, this_user
-from slurm.records.submitter_liveness import NO_ROOM
+from slurm.records.submissions import (
+    SUBMISSIONS,
+    Array,
+    Place,
+    Submission,
+    add_place,
+    read_submission,
+    this_user,
+)
 
 LOCK, LOCK_WAIT_S = "lock", 300.0
 WRITERS = 16
 
 Send = Callable[[Submission, ToSend, int], Array]
-"""Submits one array: the submission as it stands, the array, the lock of `sending`. Raises as `send`."""
+"""Submits one array of a submission, with the lock of `sending`; raises as `send`."""
 
 
 @contextmanager
 def study_lock(study: Path, again: str = "it finds what has been submitted already") -> Iterator[None]:
-    """Nobody else submits or cancels anything of the study for the length of the block. again: what the same
-    command does when a disk that was full has room.
+    """Within the block no other process submits or cancels runs of the study.
+
+    Args:
+        again: result of typing the same command again, for the message about a full disk.
 
     Raises:
-        LockHeld: somebody else still does after minutes.
+        LockHeld: another process holds the lock for minutes.
         UserError: a file of the study cannot be written.
     """
     folder = study / SUBMISSIONS
@@ -54,14 +61,14 @@ def study_lock(study: Path, again: str = "it finds what has been submitted alrea
         if error.filename is not None and not Path(error.filename).is_relative_to(study):
             raise
         raise UserError(
-            f"cannot write {error.filename or folder}: {error.strerror}. When that is mended, type the same "
+            f"cannot write {error.filename or folder}: {error.strerror}. Once it can, type the same "
             f"command again: {again}",
             code="study-not-written",
         ) from error
 
 
 def submission_id(now_s: float) -> str:
-    """No other submission has it."""
+    """A new id, by the time in seconds since the epoch."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     return f"{stamp}-{int(now_s * 1000) % 1000:03d}-{secrets.token_hex(2)}"
 
@@ -77,7 +84,11 @@ def intend(
     snapshot: Path | None,
     **more: Any,
 ) -> Submission:
-    """The first phase: what is about to be submitted, on the disk. more: other facts of the submission."""
+    """The first phase: write what is about to be submitted.
+
+    Args:
+        more: other fields of the submission.
+    """
     submission = Submission(
         id=submission_id,
         study=study,
@@ -108,55 +119,50 @@ def send_all(
     submission: Submission,
     to_send: Sequence[ToSend],
     send_one: Send,
+    *,
     afterwards: Callable[[Submission, int], Submission] = lambda submission, lock: submission,
 ) -> tuple[Submission, dict[str, str]]:
-    """The second phase. Returns the submission as it stands then, and why which task was not submitted.
+    """The second phase: submit each array. An array that is refused keeps no other from being sent.
 
-    After one for which the queue has no room, those for other queues are sent all the same. afterwards: what
-    else is sent under the same lock.
+    Args:
+        send_one: submits one array.
+        afterwards: submits what else goes with the arrays, under the same lock.
+
+    Returns:
+        The submission with the answers, and the reason for each run that was not submitted.
     """
     why: dict[int, str] = {}
-    error, before = None, ""
-    full: dict[Queue | None, str] = {}  # why; of None: all queues
+    silent: str | None = None
     with sending(submission) as lock:
         for one in to_send:
-            queue = Queue.of(one.array.options)
-            no_room = full.get(None) or full.get(queue)
-            if error is not None:
-                array = _with_error(one.array, f"not tried after another array {before}: {error}")
-            elif no_room is not None:
-                array, why[one.array.number] = _with_error(one.array, NO_ROOM), no_room
-            else:
-                try:
-                    array = send_one(submission, one, lock)
-                except NoRoom as raised:
-                    array = _with_error(one.array, NO_ROOM)
-                    full[None if raised.is_for_all else queue] = why[array.number] = str(raised)
-                except Refused as raised:
-                    error, before = str(raised), "was refused"
-                    array = _with_error(one.array, error)
-                except NoAnswer as raised:  # it may be in the queue
-                    array, error = after_no_answer(submission, one.array, str(raised))
-                    before = "had no answer"
-                if error is not None:
-                    why[array.number] = error
-            arrays = [array if array.number == other.number else other for other in submission.arrays]
-            submission = dataclasses.replace(submission, arrays=arrays)
+            array = one.array
+            try:
+                if silent is not None:
+                    raise Refused(f"not tried after another array had no answer: {silent}")
+                array = send_one(submission, one, lock)
+            except Refused as refused:
+                array = dataclasses.replace(array, error=str(refused))
+                why[array.number] = str(refused)
+            except NoAnswer as error:  # there can be a job
+                written = read_submission(submission.study, submission.id).arrays[array.number]
+                array, silent = after_no_answer(submission, written, str(error))
+                if silent is not None:
+                    why[array.number] = silent
+            submission = submission.with_array(array)
             submission.write()
             atomic_files.point("submit:after_job_id")
         submission = afterwards(submission, lock)
-    refused = {
+    not_sent = [array for array in submission.arrays if not array.is_sent]
+    return submission, {
         run: why.get(array.number) or array.error or ""
-        for array in submission.arrays
-        if not array.is_sent
+        for array in not_sent
         for task in array.tasks
         for run in task
     }
-    return submission, refused
 
 
 def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """What is waited for is the disk, on a network file system for milliseconds each time."""
+    """Results of `work` for each item, in threads: a network file system takes milliseconds for each call."""
     with ThreadPoolExecutor(WRITERS) as pool:
         return list(pool.map(work, items))
 
@@ -164,7 +170,3 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 def sent(array: Array, job: str) -> Array:
     """The array, with the job id that sbatch has answered."""
     return dataclasses.replace(array, job_id=job, submitted_s=round(time.time(), 3))
-
-
-def _with_error(array: Array, error: str) -> Array:
-    return dataclasses.replace(array, error=error)

@@ -1,4 +1,4 @@
-"""Plain values, read from a file that anything may have happened to, as what they are declared to be."""
+"""Dataclasses of plain values that were read from a file, with their types checked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from experiment_utils.json_values import finite
 
 
 def shaped(kind: Any, plain: dict[str, Any]) -> Any:
-    """A dataclass of these values. Keys that a later version added are passed over.
+    """Make a dataclass of plain values. Unknown keys, which a later version added, are ignored.
 
     Raises:
-        TypeError: one is missing, or is of another type than its field.
+        TypeError: a value is missing, or is not of its field's type.
     """
     hints = _hints(kind)
     given = {name: value for name, value in plain.items() if name in hints}

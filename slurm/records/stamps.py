@@ -42,6 +42,6 @@ def is_before(earlier_s: float | None, later_s: float | None, margin_s: float = 
     """Whether a moment on one clock was surely before a moment on another; False if one is not known.
 
     The only comparison of clocks: for records without a stamp, as earlier versions wrote them, for runs of
-    this machine, which have none (margin 0), and for `slurm cancel`.
+    this machine, which have none (margin 0), and for a run that ended long before its job.
     """
     return earlier_s is not None and later_s is not None and earlier_s < later_s - margin_s

@@ -1,10 +1,10 @@
-"""What was asked of a cluster or of this machine: written before it is asked, completed by the answer.
+"""Records of submissions: written before a cluster or this machine is asked, completed by the answer.
 
     runs/STUDY/.submissions/ID/submission.json    one submission: its arrays, their tasks, their job ids
     runs/STUDY/RUN/jobs.json                      the run's place in each submission, newest last
 
-A submission stands on the disk, each of its runs with it, before the first sbatch; an array gets its job id
-from the answer. Where the submitter died in between, the name of the array finds its job (squeue --name).
+A submission and the places of its runs are on the disk before the first sbatch; an array gets its job id from
+the answer. If the submitter dies in between, the name of the array finds its job (squeue --name).
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
 _OF_A_RUN = ("config.yaml", JOBS)
 SLURM, LOCAL = "slurm", "local"
 OF_THE_ORIGINAL = "its job belongs to"
-"""An array's error in a copy of its study begins so."""
+"""Begin of the error of an array in a copy of its study."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """One sbatch: a job array, or of one task a plain job; of the local launcher, its one process.
-
-    number: its place in the submission. name: of the job, unique among all submissions. tasks: for each the
-    names of the runs that it is for, below the study; of several runs, `how` they share it. options: of
-    sbatch, without dashes. parallel: tasks at a time; of the local launcher: runs side by side. job_id: of
-    the array, `4242`, without a task; None: not known to have been submitted; of the local launcher
-    `HOST:PID:STARTED_AT`. error: why it was not submitted: what sbatch said where it refused. waiter: of runs
-    that the queue had no room for, the command that waits to submit them, written in the same way.
-    cancelled_s: when `slurm cancel` ended all of it; cancelled_tasks: of a job array when it ended which of
-    its tasks.
-    """
+    """One sbatch: a job array, or a plain job for one task; for the local launcher, its one process."""
 
     number: int
+    """Place in the submission."""
     name: str
+    """Job name, unique among all submissions."""
     tasks: list[list[str]]
+    """Names of the runs of each task, below the study."""
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of sbatch, without dashes."""
     how: str = "each"
-    """How the runs of a task share it: `each`: one run; `ensemble`: its runs as one program; `shared`: its
+    """Sharing of a task by its runs: `each`: one run; `ensemble`: its runs as one program; `shared`: its
     slots take any missing run of the array, those of the task first. Of earlier versions: `pack`: the runs of
     the task in parallel; `workers`: as `shared` with one slot."""
     slots: int = 1
     """Runs in parallel in one task of `shared`."""
     parallel: int | None = None
+    """Tasks in parallel; for the local launcher, runs in parallel."""
     job_id: str | None = None
+    """`4242` without a task, HOST:PID:STARTED_AT for the local launcher; None: not known to be submitted."""
     submitted_s: float | None = None
     error: str | None = None
+    """Why it was not submitted: the words of sbatch if it refused."""
     waiter: str | None = None
+    """Written by earlier versions: the command that was to submit it when the queue had room."""
     cancelled_s: float | None = None
+    """When `slurm cancel` ended all of it."""
     cancelled_tasks: dict[str, float] = field(default_factory=dict)
+    """When `slurm cancel` ended single tasks of a job array."""
 
     @property
     def is_sent(self) -> bool | None:
-        """Whether it was submitted; None where its submitter died before it could say."""
+        """Whether it was submitted; None if its submitter died before it noted that."""
         return True if self.job_id is not None else False if self.error is not None else None
 
     @property
@@ -81,46 +81,57 @@ class Array:
 
     @property
     def is_shared(self) -> bool:
-        """Whether runs of a task end by themselves, and the job goes on for others."""
+        """Whether a run of a task can end while the job continues for others."""
         return self.takes_any or self.how == "pack"
 
+    def task_of(self, place: int) -> int:
+        """Task of the runs whose place names task `place`: the array can have been sent with fewer tasks."""
+        return place % max(1, len(self.tasks))
+
     def job_of(self, task: int) -> str | None:
-        """As Slurm writes it: `4242_3`, or `4242` of a plain job."""
-        return f"{self.job_id}_{task}" if self.job_id and self.is_array else self.job_id
+        """The job of a task: `4242_3`, or `4242` for a plain job."""
+        return f"{self.job_id}_{self.task_of(task)}" if self.job_id and self.is_array else self.job_id
 
     def cancelled_at(self, task: int) -> float | None:
-        """Unix time; None of a task that `slurm cancel` has not ended."""
-        return self.cancelled_tasks.get(str(task), self.cancelled_s)
+        """Unix time at which `slurm cancel` ended a task, None if it did not."""
+        return self.cancelled_tasks.get(str(self.task_of(task)), self.cancelled_s)
 
 
 @dataclass(frozen=True)
 class Submission:
-    """launcher: SLURM or LOCAL. cwd: where the user stood: what paths are relative to. command: as typed.
-    snapshot: folder of the code that runs. then, notify: what the sweep's end is to do, as configured;
-    follow_up: job id of what does it; follow_up_error: why there is none. makes: of tasks of a token set, a
-    name of all that decides its bytes. output: of a plain job, where its script writes; None: not told.
-    earlier: ids of what the same command submitted before, as the queue had room: one sweep with this.
-    home: absolute path of its folder when it was written, by which a copy of the study is recognized.
-    """
+    """One command's request for runs."""
 
     id: str
     study: Path
     launcher: str
+    """SLURM or LOCAL."""
     created_s: float
     user: str
     host: str
     cwd: str
+    """Folder in which the command was typed: paths are relative to it."""
     command: str
     arrays: list[Array]
     snapshot: str | None = None
+    """Folder of the code that runs."""
     then: str | None = None
+    """Command to run when all of it has ended, as configured."""
     notify: str | None = None
+    """Address to notify then."""
     follow_up: str | None = None
+    """Job id of the job that does both."""
     follow_up_error: str | None = None
+    """Why there is no such job."""
     makes: str | None = None
+    """For tasks of a token set: a name of all that decides its bytes."""
     output: str | None = None
+    """For a plain job: where its script writes; None: sbatch's default."""
     earlier: list[str] = field(default_factory=list)
+    """Ids of submissions that the same command made before: one sweep with this one."""
     home: str | None = None
+    """Absolute path of its folder when it was written, by which a copy of the study is recognized."""
+    job: str | None = None
+    """Slurm job that the process is in which works through a submission of this machine."""
 
     @property
     def is_copied(self) -> bool:
@@ -132,21 +143,25 @@ class Submission:
         return self.study / SUBMISSIONS / self.id
 
     def output_of(self, job: str) -> Path:
-        """Of a plain job: as told, else by the name that sbatch gives it."""
+        """Output file of a plain job: as configured, else by the name that sbatch gives it."""
         return Path(self.cwd, self.output or f"slurm-{job}.out")
 
     @property
     def wants_follow_up(self) -> bool:
-        """Whether its end is still to be submitted, once its arrays are: it waits for all of them."""
+        """Whether the job for its end is still to be submitted: it depends on all arrays."""
         given_up = self.follow_up is not None or self.follow_up_error is not None
         wanted = self.launcher == SLURM and (self.then is not None or self.notify is not None)
-        told = [array.is_sent for array in self.arrays]
-        return wanted and not given_up and any(told) and None not in told
+        are_sent = [array.is_sent for array in self.arrays]
+        return wanted and not given_up and any(are_sent) and None not in are_sent
+
+    def with_array(self, array: Array) -> Submission:
+        """The submission with another array of the same number."""
+        return replace(self, arrays=[array if one.number == array.number else one for one in self.arrays])
 
     def write(self) -> None:
-        """Whole or not at all; safe to call again."""
+        """Write submission.json, whole or not at all."""
         plain = {**asdict(self), "version": VERSION}
-        del plain["study"]  # where it lies
+        del plain["study"]  # it is where the file is
         self.folder.mkdir(parents=True, exist_ok=True)
         plain["home"] = self.home or os.path.realpath(self.folder)
         atomic_files.write_json(self.folder / SUBMISSION, plain)
@@ -162,7 +177,11 @@ class Place:
 
 
 def read_submission(study: Path, submission_id: str) -> Submission:
-    """Raises UserError: it is missing, or was damaged; names the file."""
+    """Read a submission.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
     path = study / SUBMISSIONS / submission_id / SUBMISSION
     try:
         with atomic_files.reading(path):
@@ -184,10 +203,10 @@ def _without_jobs(submission: Submission) -> Submission:
 
 
 def submissions(study: Path, *, all_of_them: bool = False) -> Iterator[Submission]:
-    """Of a study, oldest first; damaged ones are left out: `read_submission` reports them.
+    """Submissions of a study, oldest first, without damaged ones.
 
     Args:
-        all_of_them: what cannot be read raises atomic_files.Unreadable; else it is left out too.
+        all_of_them: raise atomic_files.Unreadable for one that cannot be read; else it is left out too.
     """
     if all_of_them:
         with suppress(FileNotFoundError), atomic_files.reading(study / SUBMISSIONS):
@@ -203,22 +222,20 @@ def submissions(study: Path, *, all_of_them: bool = False) -> Iterator[Submissio
 
 
 def places(run: Path) -> list[Place]:
-    """Of a run, oldest first; of a file that is damaged, those by the submissions that name it.
+    """Places of a run, oldest first; if its file is damaged, by the submissions that name it.
 
     Raises:
         atomic_files.Unreadable: the file cannot be read.
     """
     try:
-        plain = atomic_files.read_object(run / JOBS)
+        plain = atomic_files.read_object(f"{run}/{JOBS}")
         return [] if plain is None else [shaped(Place, place) for place in plain["places"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
 
 
 def named_places(study: Path) -> dict[str, list[Place]]:
-    """Of each run that submissions of the study name, oldest first: also where the submitter died before the
-    run heard of it.
-    """
+    """Places of each run that a submission names, oldest first; jobs.json is written later."""
     found: dict[str, list[Place]] = {}
     for submission in submissions(study):
         for array in submission.arrays:
@@ -229,7 +246,7 @@ def named_places(study: Path) -> dict[str, list[Place]]:
 
 
 def last_place(run: Path) -> tuple[Submission, Array, int] | None:
-    """Of a run: its last submission, its array there, and its task of that; None where there is none.
+    """The last submission of a run, its array there, and its task in that; None without one.
 
     Raises:
         UserError: a submission was damaged.
@@ -244,8 +261,11 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
 
 def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
     """The array of a place; None if it does not name the run, as in a copy of a run's folder."""
-    name, arrays = run.name, (one for one in submission.arrays if one.number == place.array)
-    return next((one for one in arrays if any(name in names for names in one.tasks)), None)
+    for array in submission.arrays:
+        if array.number == place.array:
+            own = array.tasks[array.task_of(place.task)] if array.tasks else []
+            return array if any(run.name in names for names in (own, *array.tasks)) else None
+    return None
 
 
 def add_place(run: Path, place: Place) -> None:
@@ -255,13 +275,13 @@ def add_place(run: Path, place: Place) -> None:
 
 
 STOPS_S = 120.0
-"""A launcher notes a signal that it has passed on when its runs have stopped: so long ago at most."""
+"""A launcher notes a signal that it passed on when its runs have stopped, at most this much later."""
 
 
 def note_cancelled(
     submission: Submission, array: Array, asked_s: float, tasks: Iterable[int] | None = None
 ) -> None:
-    """Write down what was asked to end, and when: tasks of an array (None: all of it)."""
+    """Note when tasks of an array were asked to end (None: all of it)."""
     submission = read_submission(submission.study, submission.id)
 
     def noted(one: Array) -> Array:
@@ -277,12 +297,12 @@ def note_cancelled(
 
 
 def runs_of(submission: Submission) -> list[str]:
-    """Names of its runs, in the order they were asked for."""
+    """Names of its runs, in the order of the request."""
     return list(dict.fromkeys(name for array in submission.arrays for task in array.tasks for name in task))
 
 
 def sweep_of(submission: Submission) -> list[Submission]:
-    """With what its command submitted before, oldest first; without what cannot be read any more."""
+    """The submission after those that its command made before, without those that cannot be read."""
     found = []
     for name in submission.earlier:
         with suppress(UserError):
@@ -290,26 +310,36 @@ def sweep_of(submission: Submission) -> list[Submission]:
     return [*found, submission]
 
 
+def end_errors(study: Path) -> list[str]:
+    """Failures at the end of the study's newest submission with `then=` or `notify=`; empty if nothing."""
+    errors = [
+        one.follow_up_error
+        for one in submissions(study)
+        if one.then is not None or one.notify is not None or one.follow_up_error is not None
+    ]
+    return [error for error in errors[-1:] if error is not None]
+
+
 def find_study(given: str, runs_dir: str | None = None) -> Path:
-    """STUDY is a path, or a name under `runs_dir` (None: HIGHWATER_RUNS_DIR, else `runs`).
+    """Find a study by its path, or by its name below runs_dir (None: HIGHWATER_RUNS_DIR, else `runs`).
 
     Raises:
-        UserError: there is none; names those that there are.
+        UserError: there is no such study.
     """
     is_path = given in (".", "..") or given.startswith(("./", "../"))
     root = root_of(runs_dir)
     for path in (path_of(given),) if is_path else (root / given, path_of(given)):
         if is_folder(path):
             return path
-    there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
-    told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
+    names = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
+    choices = f"studies there: {', '.join(names)}" if names else "there is no study there yet"
     raise UserError(
-        f"{given}: no such study: expected a folder, or a name under {root}; {told}", code="no-such-study"
+        f"{given}: no such study: expected a folder, or a name under {root}; {choices}", code="no-such-study"
     )
 
 
 def _has_runs(study: Path) -> bool:
-    """Whether it holds runs, or cannot be looked into."""
+    """Whether it has runs, or cannot be read."""
     try:
         return bool(run_folders(study))
     except atomic_files.Unreadable:
@@ -317,7 +347,7 @@ def _has_runs(study: Path) -> bool:
 
 
 def this_user() -> str:
-    """The name of who runs this; of a user id without a name, as in a container, the number."""
+    """Name of this process's user; the number for an id without a name, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -325,7 +355,7 @@ def this_user() -> str:
 
 
 def typed_study(study: Path) -> str:
-    """STUDY for a shell, as `find_study` takes it: its name where that leads there, else its path."""
+    """The study as an argument in a shell: its name if `find_study` finds it by that, else its path."""
     try:
         is_named = (root_of() / study.name).samefile(study)
     except (OSError, UserError):
@@ -334,7 +364,7 @@ def typed_study(study: Path) -> str:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether it has a config.yaml, or had one when it was submitted, or cannot be looked into."""
+    """Whether it has a config.yaml, or had one when it was submitted, or cannot be read."""
     try:
         with atomic_files.reading(folder):
             return any((folder / name).is_file() for name in _OF_A_RUN)
@@ -343,24 +373,27 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def run_folders(study: Path) -> Sequence[Path]:
-    """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir.
+    """Run folders of a study, by name, without the conf/ of a checkout that is in runs_dir.
 
     Raises:
         atomic_files.Unreadable: the study itself cannot be read.
     """
     try:
         with atomic_files.reading(study), os.scandir(study) as entries:
-            folders = [Path(entry.path) for entry in entries if entry.is_dir()]
+            folders = sorted(entry.path for entry in entries if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(run for run in folders if _is_run(run))
+    return [Path(folder) for folder in folders if _is_run(folder)]
 
 
-def _is_run(folder: Path) -> bool:
-    try:
-        names = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # of another user, perhaps: a row says so
-        return not folder.name.startswith(".")
-    return bool(names & set(_OF_A_RUN)) and not (folder.name == "conf" and "__init__.py" in names)
+def _is_run(folder: str) -> bool:
+    name = folder.rpartition("/")[2]
+    for file in _OF_A_RUN:
+        try:
+            os.stat(f"{folder}/{file}")  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # a folder of another user gets a row that says so
+            return not name.startswith(".")
+        return name != "conf" or not Path(folder, "__init__.py").exists()
+    return False

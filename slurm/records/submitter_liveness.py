@@ -1,8 +1,8 @@
-"""Who submits, or is to start, what a submission names: whether that process is still there.
+"""Whether the process that submits, or that works through runs of this machine, is alive.
 
-An sbatch holds a lock on the submission's file `sending` as its submitter does, and outlives it
-(`slurm.queue.send`). A process that works through runs of this machine touches `alive`, so that it is missed
-from another machine too.
+An sbatch holds a lock on the submission's file `sending`, as its submitter does, and can outlive it
+(`slurm.queue.send`). A process that works through runs of this machine touches `alive` all the time, so that
+its end is seen from another machine too.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from contextlib import suppress
 
 from experiment_utils import lock_file
 from experiment_utils.errors import UserError
+from experiment_utils.safe_read import changed_s
 from memory.measure.process import started_at
 from slurm.records.submissions import SUBMISSIONS, Array, Submission
 
 SENDING, ALIVE, LOCK = "sending", "alive", "lock"
 TIMEOUT_S = 300.0
-"""Of an sbatch."""
+"""Longest time of one sbatch."""
 NEVER_SENT = "was never submitted: what submitted it ended before"
-"""In place of what sbatch said against an array: nobody has asked it."""
+"""`Array.error` if no sbatch was called."""
 NO_ROOM = "the queue had no room for it (MaxSubmitJobs, MaxJobCount)"
-"""The same of a run that nobody has handed to sbatch yet."""
+"""`Array.error` in records of earlier versions, if no sbatch was called since the queue was full."""
 BEAT_S = 30.0
+"""Time between two touches of `alive`."""
 _MISSED_S = 300.0
 
 
 def has_ended(submission: Submission) -> bool:
-    """Whether neither the submitter nor an sbatch of it is there any more, on this host."""
+    """Whether neither the submitter nor an sbatch of it is alive on this host."""
     try:
         with open(submission.folder / SENDING) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,17 +45,14 @@ def has_ended(submission: Submission) -> bool:
 
 
 def sent_last_s(submission: Submission) -> float:
-    """When the last sbatch was called, seconds since the epoch; 0 where none was."""
-    try:
-        return (submission.folder / SENDING).stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+    """Unix time of the last call of sbatch, 0 without one."""
+    return changed_s(submission.folder / SENDING)
 
 
 def submitter_lives(submission: Submission) -> bool | None:
-    """Whether somebody still submits what the submission names; None: on another machine, perhaps.
+    """Whether a process still submits; None: not known, since it can be on another machine.
 
-    Whoever submits holds the lock of the study, from before the submission is written to its end.
+    It holds the lock of the study from before the submission is written until its end.
     """
     try:
         holder = lock_file.read_holder(submission.study / SUBMISSIONS / LOCK, "submitting")
@@ -65,45 +64,28 @@ def submitter_lives(submission: Submission) -> bool | None:
 
 
 def beat(submission: Submission) -> None:
-    """A sign of life of the process that works through a submission on this machine."""
+    """Touch `alive`: the process that works through a submission on this machine is alive."""
     with suppress(OSError):
         (submission.folder / ALIVE).touch()
 
 
 def this_process() -> str:
-    """`HOST:PID:STARTED_AT` of it."""
+    """`HOST:PID:STARTED_AT` of this process."""
     return f"{os.uname().nodename}:{os.getpid()}:{started_at(os.getpid())}"
 
 
-def waiter_lives(array: Array) -> bool | None:
-    """Of runs that the queue had no room for: whether a command waits to submit them; None: on another
-    machine, perhaps.
-    """
-    if array.waiter is None:
-        return False
-    waiter = _holder(array.waiter)
-    return None if waiter is None or waiter.host != os.uname().nodename else not waiter.is_gone()
-
-
 def launcher_lives(submission: Submission, array: Array, now_s: float) -> bool | None:
-    """Of runs of a machine in the background or in front of somebody (HOST:PID:STARTED_AT): whether their
-    process is there; None: that cannot be told from here.
-    """
-    launcher = _holder(array.job_id or "")
-    if launcher is None:
-        return None
-    if launcher.host == os.uname().nodename:
-        return not launcher.is_gone()
-    try:
-        return False if now_s - (submission.folder / ALIVE).stat().st_mtime > _MISSED_S else None
-    except OSError:
-        return None
+    """Whether the process that works through runs of a machine is alive; None: not known from here."""
+    return _lives(array.job_id, submission, now_s)
 
 
-def _holder(process: str) -> lock_file.Holder | None:
-    """Who `HOST:PID:STARTED_AT` is; None where it is not written so."""
-    host, _, rest = process.partition(":")
+def _lives(process: str | None, submission: Submission | None = None, now_s: float = 0.0) -> bool | None:
+    """process: HOST:PID:STARTED_AT."""
+    host, _, rest = (process or "").partition(":")
     pid, _, since = rest.partition(":")
-    return (
-        lock_file.Holder(host, int(pid), int(since), "", None) if pid.isdigit() and since.isdigit() else None
-    )
+    if not pid.isdigit() or not since.isdigit():
+        return None
+    if host == os.uname().nodename:
+        return not lock_file.Holder(host, int(pid), int(since), "", None).is_gone()
+    beat_s = changed_s(submission.folder / ALIVE) if submission else 0.0
+    return False if 0 < beat_s < now_s - _MISSED_S else None

@@ -1,6 +1,6 @@
-"""Successive halving as numbers: how many run for how long, and which of them go on.
+"""Successive halving as numbers: runs and budget of each rung, and the runs that continue.
 
-Jamieson and Talwalkar 2016 (arXiv:1502.07943); of a tie the candidate that was drawn first goes on.
+Jamieson and Talwalkar 2016 (arXiv:1502.07943). Of equal losses the candidate that was drawn first continues.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rung:
-    """number: from 1. count: runs. share: of the whole budget, that each of them has."""
+    """One rung of a search."""
 
     number: int
+    """From 1."""
     count: int
+    """Runs of the rung."""
     share: float
+    """Share of the whole budget that each of them has."""
 
 
 def most_rungs(candidates: int, eta: int) -> int:
-    """As many as leave one candidate at the last of them, or more."""
+    """The largest number of rungs that leaves one candidate or more in the last."""
     rungs = 1
     while candidates // eta:
         candidates, rungs = candidates // eta, rungs + 1
@@ -28,10 +31,10 @@ def most_rungs(candidates: int, eta: int) -> int:
 
 
 def rungs_of(candidates: int, eta: int, count: int) -> list[Rung]:
-    """The first has all candidates, each further one the best 1/eta, the last one the whole budget.
+    """Rungs from all candidates to the whole budget: each has the best 1/eta of the one before.
 
     Raises:
-        ValueError: there are fewer candidates than so many rungs need.
+        ValueError: there are too few candidates.
     """
     if not 1 <= count <= most_rungs(candidates, eta):
         raise ValueError(f"{candidates} candidates make {most_rungs(candidates, eta)} rungs at most")
@@ -41,11 +44,11 @@ def rungs_of(candidates: int, eta: int, count: int) -> list[Rung]:
 
 
 def best_first(losses: Sequence[float | None]) -> list[int]:
-    """The places of all that have a result, best first; without those that have none that is finite."""
+    """Places of the finite losses, the lowest loss first."""
     known = [(loss, place) for place, loss in enumerate(losses) if loss is not None and math.isfinite(loss)]
     return [place for _, place in sorted(known)]
 
 
 def kept(losses: Sequence[float | None], count: int) -> list[int]:
-    """The places of those that go on to a rung of so many, in their order; fewer where fewer have one."""
+    """Places of the `count` lowest finite losses, in their order; fewer if fewer are finite."""
     return sorted(best_first(losses)[:count])

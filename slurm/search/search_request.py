@@ -1,8 +1,8 @@
-"""A search as it was asked for, read from the request and checked whole before the first run."""
+"""A search, read from a request and checked before its first run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,50 +18,50 @@ from slurm.search.space import RANDOM, SOBOL, Interval, dimensions_of, drawn, ev
 
 BUDGETS = ("training.max_tokens", "training.max_steps", "training.tokens_per_param")
 _TRUNKS = ("constant", "stable")
-"""Schedules whose runs are the beginning of the same run with a larger budget."""
+"""Schedules with which a run is the beginning of the same run with a larger budget."""
+_UNITS = {"max_tokens": "tokens", "max_steps": "steps", "tokens_per_param": "tokens a parameter"}
 
 
 @dataclass(frozen=True)
 class Search:
-    """candidates: the values of each that the first rung has. budget: the key, and the whole of it, which the
-    last rung has. goes_on: whether a run of a later rung begins where that of the rung before has ended.
-    """
+    """Candidates of a search, and its rungs."""
 
     candidates: Sequence[Mapping[str, Value]]
+    """Values of each candidate of the first rung."""
     rungs: Sequence[Rung]
     budget: tuple[str, float]
-    goes_on: bool
+    """Key of the budget, and its value in the last rung."""
+    continues: bool
+    """Whether a run of a later rung begins with the checkpoint of the rung before."""
     fixed: Mapping[str, Value]
+    """Values that all runs have."""
 
     def arguments(self, candidate: Mapping[str, Value], rung: Rung, trunk: str | None = None) -> list[str]:
-        """What Hydra's launcher is told of one run. trunk: the folder of the run that it goes on from."""
-        key, _ = self.budget
+        """Overrides of one run. trunk: folder of the run that it continues."""
         amount = self.amount(rung)
-        values = {**self.fixed, **candidate, key: Value(amount, str(amount))}
+        values = {**self.fixed, **candidate, self.budget[0]: Value(amount, str(amount))}
         if trunk is not None:
             values |= {"restore.from": Value(trunk, quoted(trunk)), "restore.what": Value("run", "run")}
         return arguments_of(values)
 
     def amount(self, rung: Rung) -> int | float:
-        """Of the budget's key, that each run of the rung has."""
+        """Budget of each run of the rung."""
         key, whole = self.budget
         part = whole * rung.share
         return float(f"{part:.6g}") if key == BUDGETS[2] else max(1, round(part))
 
     def render(self) -> str:
-        """For people: rung by rung, and what all of it costs beside the same candidates without halving."""
-        key = self.budget[0].partition(".")[2]
-        unit = {"max_tokens": "tokens", "max_steps": "steps", "tokens_per_param": "tokens a parameter"}[key]
-        lines, whole = [], 0.0
-        before: float = 0
+        """The rungs for a terminal, and what they cost next to the same candidates without halving."""
+        unit = _UNITS[self.budget[0].partition(".")[2]]
+        lines, whole, before = list[str](), 0.0, 0.0
         for rung in self.rungs:
             amount = self.amount(rung)
             whole += rung.count * (amount - before)
-            goes_on = f", from {_count(before)} on" if before else ""
+            start = f", from {_count(before)} on" if before else ""
             lines.append(
-                f"rung {rung.number}: {counted(rung.count, 'run')} of {_count(amount)} {unit}{goes_on}"
+                f"rung {rung.number}: {counted(rung.count, 'run')} of {_count(amount)} {unit}{start}"
             )
-            before = amount if self.goes_on else 0
+            before = amount if self.continues else 0.0
         first, last = self.rungs[0].count, self.amount(self.rungs[-1])
         saved = f"all {first} to the end: {_count(first * last)}"
         return "\n".join([*lines, f"together {_count(whole)} {unit}; {saved}"])
@@ -72,36 +72,25 @@ class Search:
             "rungs": [
                 {"rung": rung.number, "runs": rung.count, "budget": self.amount(rung)} for rung in self.rungs
             ],
-            "goes_on": self.goes_on,
+            "goes_on": self.continues,
             "candidates": [{key: value.value for key, value in one.items()} for one in self.candidates],
         }
 
 
 def read_search(request: Request) -> Search:
-    """What `hydra/sweeper=halving` is to do.
+    """Read and check a request with `hydra/sweeper=halving`.
 
     Raises:
         UserError: everything that is wrong with it.
     """
-    asked, problems = request.sweeper, list[Problem]()
-    for name, least in (("samples", 1), ("eta", 2), ("rungs", 1), ("seed", 0)):
-        value = asked.get(name)
-        is_left = value is None and name in ("samples", "rungs")
-        if not is_left and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            what = f"expected a whole number from {least} on, got {value}"
-            problems.append(Problem(f"hydra.sweeper.{name}", what))
-    how = asked.get("sampling")
-    if how not in (SOBOL, RANDOM):
-        problems.append(Problem("hydra.sweeper.sampling", no_such("way", str(how), [SOBOL, RANDOM])))
+    asked, problems = request.sweeper, list(_problems_with_numbers(request.sweeper))
     dimensions, wrong = dimensions_of(request.settings)
     problems += wrong
-    budget, wrong = _budget(request.runs[0].config, list(dimensions))
+    budget, wrong = _budget(request.runs[0].config, dimensions)
     problems += wrong
     if not dimensions:
-        what = (
-            "nothing is searched: give a key several values, or 'optimizer.lr=tag(log,interval(1e-4,1e-1))'"
-        )
-        problems.append(Problem("hydra/sweeper", f"halving: {what}"))
+        what = "give a key several values, or 'optimizer.lr=tag(log,interval(1e-4,1e-1))'"
+        problems.append(Problem("hydra/sweeper", f"halving: nothing is searched: {what}"))
     intervals = [key for key, one in dimensions.items() if isinstance(one, Interval)]
     samples, count = asked.get("samples"), asked.get("rungs")
     if samples is None and intervals:
@@ -109,22 +98,33 @@ def read_search(request: Request) -> Search:
         problems.append(Problem("hydra.sweeper.samples", what))
     if problems:
         raise UserError(*problems)
-    eta = int(asked["eta"])
-    candidates = every(dimensions) if samples is None else drawn(dimensions, samples, str(how), asked["seed"])
+    eta, how = int(asked["eta"]), str(asked["sampling"])
+    candidates = every(dimensions) if samples is None else drawn(dimensions, samples, how, asked["seed"])
     most = most_rungs(len(candidates), eta)
     if count is not None and count > most:
         what = (
-            f"{len(candidates)} candidates, of which 1 in {eta} goes on, make {counted(most, 'rung')} at "
+            f"{len(candidates)} candidates, of which 1 in {eta} continues, make {counted(most, 'rung')} at "
             f"most, got {count}: hydra.sweeper.samples={eta ** (count - 1)}"
         )
         raise UserError(Problem("hydra.sweeper.rungs", what))
-    swept = {key: setting.values[0] for key, setting in request.settings.items() if key not in dimensions}
+    fixed = {key: setting.values[0] for key, setting in request.settings.items() if key not in dimensions}
     rungs = rungs_of(len(candidates), eta, count or most)
-    return Search(candidates, rungs, budget, _goes_on(request, list(dimensions)), swept)
+    return Search(candidates, rungs, budget, _continues(request.runs[0].config, dimensions), fixed)
 
 
-def _budget(config: Config, searched: Sequence[str]) -> tuple[tuple[str, float], list[Problem]]:
-    """The key of the budget and its value, which the last rung has."""
+def _problems_with_numbers(asked: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, least in (("samples", 1), ("eta", 2), ("rungs", 1), ("seed", 0)):
+        value = asked.get(name)
+        is_left = value is None and name in ("samples", "rungs")
+        if not is_left and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            yield Problem(f"hydra.sweeper.{name}", f"expected a whole number from {least} on, got {value}")
+    if asked.get("sampling") not in (SOBOL, RANDOM):
+        what = no_such("way", str(asked.get("sampling")), [SOBOL, RANDOM])
+        yield Problem("hydra.sweeper.sampling", what)
+
+
+def _budget(config: Config, searched: Collection[str]) -> tuple[tuple[str, float], list[Problem]]:
+    """The key of the budget with its value in the last rung, and what is wrong with it."""
     problems = [
         Problem(key, "the rungs say how long a run goes: give one value, that of the last rung")
         for key in searched
@@ -135,16 +135,16 @@ def _budget(config: Config, searched: Sequence[str]) -> tuple[tuple[str, float],
         if value is not None:
             return (key, value), problems
     if not problems:
-        what = "how long does a run of the last rung go? training.max_tokens=10M"
-        problems.append(Problem(BUDGETS[0], what))
+        problems.append(
+            Problem(BUDGETS[0], "how long does a run of the last rung go? training.max_tokens=10M")
+        )
     return (BUDGETS[0], 0), problems
 
 
-def _goes_on(request: Request, searched: Sequence[str]) -> bool:
-    """Whether a run with a larger budget is the one before, continued, for whatever is drawn."""
+def _continues(config: Config, searched: Collection[str]) -> bool:
+    """Whether a run with a larger budget is the one before, continued, for all values that are searched."""
     if any(key == "schedule" or key.startswith("schedule.") for key in searched):
         return False
-    config = request.runs[0].config
     schedule, training = config.schedule, config.training
     is_absolute = (schedule.warmup_steps, schedule.warmup_tokens) != (None, None)
     is_trunk = schedule.name in _TRUNKS and (is_absolute or not schedule.warmup_fraction)

@@ -1,4 +1,4 @@
-"""What is searched, as the command line says it, and candidates drawn from it."""
+"""The searched keys of a command line, and candidates drawn from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 RANDOM, SOBOL = "random", "sobol"
 _DIGITS = 6
-_TRIES, _TRIES_EACH = 10_000, 10
-"""Points that are drawn at most: lists have an end, and the last of their combinations come late."""
+_POINTS, _POINTS_EACH = 10_000, 10
+"""Points drawn at most, and more for each candidate: of lists, the last combinations come late."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """`interval(a, b)`, of whole numbers as `int(interval(a, b))`, by their logarithm as `tag(log, ...)`."""
+    """Numbers of `interval(a, b)`; `int(interval(a, b))`: whole ones; `tag(log, ...)`: by their logarithm."""
 
     low: float
     high: float
@@ -31,20 +31,18 @@ class Interval:
     is_whole: bool = False
 
     def at(self, place: float) -> Value:
-        """place: from 0 to below 1."""
-        if self.is_whole:  # each number has as much room as the others
-            low, high = (self.low, self.high + 1)
+        """The value at a place from 0 to below 1."""
+        high = (
+            self.high + 1 if self.is_whole else self.high
+        )  # each whole number has as much room as the others
+        if self.is_log:
+            number = math.exp(math.log(self.low) + place * math.log(high / self.low))
         else:
-            low, high = self.low, self.high
-        drawn = (
-            math.exp(math.log(low) + place * math.log(high / low))
-            if self.is_log
-            else low + place * (high - low)
-        )
+            number = self.low + place * (high - self.low)
         if self.is_whole:
-            whole = min(int(self.high), math.floor(drawn))
+            whole = min(int(self.high), math.floor(number))
             return Value(whole, str(whole))
-        rounded = min(max(float(f"{drawn:.{_DIGITS}g}"), self.low), self.high)
+        rounded = min(max(float(f"{number:.{_DIGITS}g}"), self.low), self.high)
         return Value(rounded, repr(rounded))
 
 
@@ -52,7 +50,7 @@ Dimension = Interval | tuple[Value, ...]
 
 
 def dimensions_of(settings: Mapping[str, Setting]) -> tuple[dict[str, Dimension], list[Problem]]:
-    """What is searched, key by key; and what is wrong with it."""
+    """The values of each searched key, and what is wrong with them."""
     found: dict[str, Dimension] = {}
     problems = []
     for key, setting in settings.items():
@@ -72,26 +70,25 @@ def _interval(setting: Setting) -> Interval:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     parsed: IntervalSweep = OverridesParser.create().parse_override(setting.argument).value()  # type: ignore[assignment]
-    low, high = parsed.start, parsed.end
-    is_whole = isinstance(low, int) and isinstance(high, int)
-    assert low is not None
-    assert high is not None
-    return Interval(low, high, "log" in parsed.tags, is_whole)
+    assert parsed.start is not None
+    assert parsed.end is not None
+    is_whole = isinstance(parsed.start, int) and isinstance(parsed.end, int)
+    return Interval(parsed.start, parsed.end, "log" in parsed.tags, is_whole)
 
 
 def every(dimensions: Mapping[str, Dimension]) -> list[dict[str, Value]]:
-    """Every combination, the last key varying fastest; of lists alone."""
+    """Every combination of lists; the last key varies fastest."""
     lists = [one for one in dimensions.values() if not isinstance(one, Interval)]
-    assert len(lists) == len(dimensions)
     return [dict(zip(dimensions, values, strict=True)) for values in product(*lists)]
 
 
 def drawn(dimensions: Mapping[str, Dimension], count: int, how: str, seed: int) -> list[dict[str, Value]]:
-    """So many candidates, or fewer where lists hold no more; none twice. The same seed draws the same, and
-    a larger count the same ones first.
+    """Different candidates, `count` or as many as lists hold.
+
+    The same seed draws the same, and a larger count begins with them.
     """
     found: dict[tuple[str, ...], dict[str, Value]] = {}
-    for point in islice(_points(len(dimensions), how, seed), _TRIES + _TRIES_EACH * count):
+    for point in islice(_points(len(dimensions), how, seed), _POINTS + _POINTS_EACH * count):
         values = {key: _at(one, place) for (key, one), place in zip(dimensions.items(), point, strict=True)}
         found.setdefault(tuple(value.text for value in values.values()), values)
         if len(found) >= count:
@@ -106,7 +103,7 @@ def _at(dimension: Dimension, place: float) -> Value:
 
 
 def _points(dimensions: int, how: str, seed: int) -> Iterator[Sequence[float]]:
-    """In the unit cube, without end."""
+    """Points in the unit cube, without end."""
     if how == RANDOM:
         generator = random.Random(seed)
         while True:

@@ -24,14 +24,41 @@ _SAID = ("failed", "timeout", "cancelled", "oom")
 _MEMORY_ERROR = re.compile(
     r"out of memory|OutOfMemory|MemoryError|DataLoader worker|[Kk]illed|[Bb]us error|SIGKILL"
 )
-_GPU_ERROR = re.compile("out of memory|OutOfMemory")
+_UNEXPLAINED = ("unknown", "healthy", "failed")
+"""Verdicts of memory that say nothing of a process that was killed."""
 _GRACE_S = 180.0
 """Longer than Slurm waits between the signal and the end of a job (KillWait, GraceTime)."""
-_LEFT_QUEUE = (
-    "it was cancelled before it had started: Slurm's queue has it no more, and nothing has started it"
-)
 _NO_OUTPUT_SIGNAL = 53
 """slurmd's exit signal for a job whose output it could not open."""
+
+
+def _is_later_start_failed(run: RunHistory) -> bool:
+    """A newer start ended before the run wrote anything: what an earlier one said is of the past."""
+    known, last = run.evidence, run.last
+    is_over = run.job_state in ("failed", "never_started") and (run.row is not None or bool(last.noted))
+    is_alone = known.array is None or known.array.how == "each"
+    is_silent = not last.heard and not (last.exited and known.noted_oom)
+    return is_over and is_alone and is_silent and known.state is not None and known.stamp is not None
+
+
+def _later_start_failed(run: RunHistory) -> str:
+    known, noted = run.evidence, run.last.noted.get("reason")
+    is_same = any(start.heard and start.job == run.last.job for start in run.starts)
+    again = "started" if is_same else "submitted"
+    said = no_output(run) or (noted if isinstance(noted, str) else last_line(known))
+    ended = f"its job {known.job} was {again} again and ended as {run.job_word} before the run wrote anything"
+    return f"{ended}: {one_line(said)}" if said else ended
+
+
+def no_output(run: RunHistory) -> str | None:
+    """For a job that ended before its first line, since its node does not see its folder; else None."""
+    job, submission = run.last.accounted, run.evidence.submission
+    if job is None or submission is None or all(row.exit_signal != _NO_OUTPUT_SIGNAL for row in job.rows):
+        return None
+    return (
+        f"{job.row.nodes or 'its node'} could not write into {submission.folder}: does it see that folder, "
+        "and is there room? runs_dir must lie where all nodes see it"
+    )
 
 
 def _killed_for_memory(run: RunHistory) -> str:
@@ -40,12 +67,12 @@ def _killed_for_memory(run: RunHistory) -> str:
     victim = mapping(outcome.get("victim")) or {"is_main": True, "pid": outcome.get("pid")}
     process = Victim(victim.get("is_main") is True, integer(victim.get("pid")), text(victim.get("name")))
     held, limit = (integer(outcome.get(key)) for key in ("peak_unreclaimable_bytes", "limit_bytes"))
-    words, limit_at = f"the kernel killed {process} for memory", text(outcome.get("limit_at"))
+    killed, limit_at = f"the kernel killed {process} for memory", text(outcome.get("limit_at"))
     if held is not None and limit is not None:
-        words += f": {format_bytes(held)} of {format_bytes(limit)} when last seen"
+        killed += f": {format_bytes(held)} of {format_bytes(limit)} when last seen"
     if limit_at not in ("", "host"):
-        words += f", the limit of {place(limit_at)}"
-    return with_host(run, words)
+        killed += f", the limit of {place(limit_at)}"
+    return with_host(run, killed)
 
 
 def _oom_rows(run: RunHistory) -> list[str]:
@@ -67,29 +94,20 @@ def _explained_oom(run: RunHistory) -> str | None:
     return found.sentence if found is not None and FROM_VERDICT.get(found.verdict) == "oom" else None
 
 
-def _explained(run: RunHistory) -> str:
-    return with_host(run, run.explained.sentence if run.explained is not None else "")
-
-
-def _is_gpu_out_of_memory(run: RunHistory) -> bool:
+def _is_out_of_memory(run: RunHistory) -> bool:
     known = run.evidence
-    has_ended = known.state not in (None, "done", "running") or known.is_gone or run.is_job_over
-    is_error = has_ended and bool(_GPU_ERROR.search(known.reason or ""))
-    return is_error and run.explained is not None and run.explained.verdict == "oom_gpu"
+    is_error = known.state == "failed" and _MEMORY_ERROR.search(known.reason or run.last_error or "")
+    return known.state == "oom" or (bool(is_error) and _explained_oom(run) is not None)
 
 
-def _is_interrupted(run: RunHistory) -> bool:
-    return run.evidence.state == "cancelled" and "Ctrl-C" in (run.evidence.reason or "")
+def _out_of_memory(run: RunHistory) -> str:
+    return _said(run) if run.evidence.state == "oom" else with_host(run, _explained_oom(run) or "")
 
 
 def _is_cancelled_waiting(run: RunHistory) -> bool:
     is_unheard = run.spoken is not None and not run.last.has_spoken and run.job_state in (None, "cancelled")
-    return run.evidence.cancelled_s is not None and (run.evidence.state is None or is_unheard)
-
-
-def _cancelled_waiting(run: RunHistory) -> str:
-    words = "it was cancelled before it had started"
-    return words if run.evidence.state is None else and_earlier(run, f"{words} again")
+    is_cancelled = run.evidence.cancelled_s is not None and (run.evidence.state is None or is_unheard)
+    return is_cancelled or _has_left_queue(run)
 
 
 def _has_left_queue(run: RunHistory) -> bool:
@@ -101,6 +119,11 @@ def _has_left_queue(run: RunHistory) -> bool:
     if row is None:
         return run.in_accounting and run.knows_array
     return row.job != known.job and FROM_SLURM.get(row.state) == "queued"
+
+
+def _cancelled_waiting(run: RunHistory) -> str:
+    cancelled = "it was cancelled before it had started"
+    return cancelled if run.evidence.state is None else and_earlier(run, f"{cancelled} again")
 
 
 def _has_lost_node(run: RunHistory) -> bool:
@@ -125,8 +148,7 @@ def _ended_as(state: str) -> Callable[[RunHistory], bool]:
 
 def _timed_out(run: RunHistory) -> str:
     known = [one.timelimit_s for one in (run.row, run.last.queued) if one is not None and one.timelimit_s]
-    limit_s = known[0] if known else None
-    return _at_step(run, f"its time limit{f' of {format_duration(limit_s)}' if limit_s else ''} was reached")
+    return _at_step(run, f"its time limit{f' of {format_duration(known[0])}' if known else ''} was reached")
 
 
 def _preempted(run: RunHistory) -> str:
@@ -142,58 +164,12 @@ def _node_failed(run: RunHistory) -> str:
     return _at_step(run, node_failed(run.lost_node or run.row))
 
 
-def _at_step(run: RunHistory, words: str) -> str:
+def _at_step(run: RunHistory, sentence: str) -> str:
     known = run.evidence
     step = known.status.get("step")
     if known.state is None and not known.damaged:
-        return f"{words} before it had started"
-    return f"{words}, at step {step:,}" if isinstance(step, int) else words
-
-
-def _is_later_start_failed(run: RunHistory) -> bool:
-    known = run.evidence
-    is_over = run.job_state in ("failed", "never_started") and run.row is not None and not run.last.heard
-    is_alone = known.array is None or known.array.how == "each"
-    return is_over and is_alone and known.state is not None and known.stamp is not None
-
-
-def _later_start_failed(run: RunHistory) -> str:
-    known, noted = run.evidence, run.last.noted.get("reason")
-    is_same = any(start.heard and start.job == run.last.job for start in run.starts)
-    again = "started" if is_same else "submitted"
-    words = no_output(run) or (noted if isinstance(noted, str) else last_line(known))
-    ended = f"its job {known.job} was {again} again and ended as {run.job_word} before the run wrote anything"
-    return f"{ended}: {one_line(words)}" if words else ended
-
-
-def no_output(run: RunHistory) -> str | None:
-    """For a job that ended before its first line, since its node does not see its folder; else None."""
-    job, submission = run.last.accounted, run.evidence.submission
-    if job is None or submission is None or all(row.exit_signal != _NO_OUTPUT_SIGNAL for row in job.rows):
-        return None
-    return (
-        f"{job.row.nodes or 'its node'} could not write into {submission.folder}: does it see that folder, "
-        "and is there room? runs_dir must lie where all nodes see it"
-    )
-
-
-def _is_stopped_for_another(run: RunHistory) -> bool:
-    return run.evidence.state in _SAID and run.evidence.attempt_note.get("state") == PREEMPTED
-
-
-def _is_out_of_memory(run: RunHistory) -> bool:
-    known = run.evidence
-    is_error = known.state == "failed" and _MEMORY_ERROR.search(known.reason or run.last_error or "")
-    return known.state == "oom" or (bool(is_error) and _explained_oom(run) is not None)
-
-
-def _out_of_memory(run: RunHistory) -> str:
-    return _said(run) if run.evidence.state == "oom" else with_host(run, _explained_oom(run) or "")
-
-
-def _is_terminated(run: RunHistory) -> bool:
-    reason = run.evidence.reason or run.last_error or ""
-    return run.evidence.state == "cancelled" and "SIGTERM" in reason and not run.is_cancelled_by_us
+        return f"{sentence} before it had started"
+    return f"{sentence}, at step {step:,}" if isinstance(step, int) else sentence
 
 
 def _said(run: RunHistory) -> str:
@@ -206,21 +182,17 @@ def _said(run: RunHistory) -> str:
     return reason + _and_refused(run)
 
 
-def _failed(run: RunHistory) -> str:
-    """A rank misses the others half a minute after a node is lost; Slurm misses the node later."""
-    array = run.evidence.array
-    is_wide = array is not None and array.how == "each" and str(array.options.get("nodes", 1)) != "1"
-    if run.job_state != "running" or not is_wide:
-        return _said(run)
-    return f"{_said(run)}; its job has not ended: if a node of it is lost, Slurm puts it back into the queue"
-
-
 def _and_refused(run: RunHistory) -> str:
     error = run.evidence.array.error if run.evidence.array is not None else None
     if not error:
         return ""
-    how = NO_ROOM if error == NO_ROOM else f"sbatch refused it: {one_line(error, 3)}"
-    return f"; when it was submitted again, {how}"
+    refused = one_line(error, 3) if error == NO_ROOM else f"sbatch refused it: {one_line(error, 3)}"
+    return f"; when it was submitted again, {refused}"
+
+
+def _is_terminated(run: RunHistory) -> bool:
+    reason = run.evidence.reason or run.last_error or ""
+    return run.evidence.state == "cancelled" and "SIGTERM" in reason and not run.is_cancelled_by_us
 
 
 def _is_killed(run: RunHistory) -> bool:
@@ -229,16 +201,15 @@ def _is_killed(run: RunHistory) -> bool:
     return known.state not in _SAID and (known.state == "running" or bool(known.outcome.get("signal")))
 
 
-def _is_killed_with(cause: str) -> Callable[[RunHistory], bool]:
-    return lambda run: _is_killed(run) and run.explained is not None and run.explained.cause == cause
-
-
-def _is_explained_as(*states: str) -> Callable[[RunHistory], bool]:
-    """Memory's verdict says by what the process was killed."""
+def _is_killed_as(state: str) -> Callable[[RunHistory], bool]:
+    """It was killed, and memory's verdict is a cause of this state."""
 
     def holds(run: RunHistory) -> bool:
-        verdict = run.explained.verdict if _is_killed(run) and run.explained is not None else "unknown"
-        return verdict not in ("unknown", "healthy", "failed") and FROM_VERDICT.get(verdict) in states
+        found = run.explained if _is_killed(run) else None
+        if found is None or found.verdict in _UNEXPLAINED:
+            return False
+        by_cause = "node_failed" if found.cause == "node_failure" else None
+        return (by_cause or FROM_VERDICT.get(found.verdict)) == state
 
     return holds
 
@@ -248,52 +219,40 @@ def _cancelled_step(run: RunHistory) -> Row | None:
 
     A cancelled step without a user was ended by srun, since a process of it had died (--kill-on-bad-exit).
     """
-    rows = (row for row in run.step_rows if row.step is not None and row.state == "CANCELLED")
-    step = next((row for row in rows if row.cancelled_by), None)
-    is_over = run.job_state not in ("queued", "running") or run.is_step_over or run.has_left_job
-    if step is None or run.row is None or not is_over:
-        return None
-    is_polled = run.explained is not None and run.explained.cause == "rss_polling"
-    return None if is_polled else step  # slurmd's poll of RSS ends a step in the name of root
-
-
-def _is_step_cancelled(run: RunHistory) -> bool:
-    is_unexplained = _is_killed(run) and not run.evidence.outcome
-    is_unexplained = is_unexplained and not _is_explained_as("oom", "timeout", "failed")(run)
-    is_asked = is_unexplained or _is_killed_with("scancel")(run) or _is_terminated(run)
-    return is_asked and _cancelled_step(run) is not None
+    steps = (row for row in run.step_rows if row.step is not None and row.cancelled_by)
+    step = next((row for row in steps if row.state == "CANCELLED"), None)
+    if step is None or _is_terminated(run):
+        return step
+    found = run.explained if _is_killed(run) else None
+    return step if found is not None and (found.cause == "scancel" or found.verdict in _UNEXPLAINED) else None
 
 
 def _step_cancelled(run: RunHistory) -> str:
     step = _cancelled_step(run)
-    assert step is not None
-    assert step.cancelled_by is not None
-    return _at_step(run, f"its step {step.id} was cancelled by {_user_name(step.cancelled_by)}")
+    return _at_step(
+        run, f"its step {step.id} was cancelled by {_user_name(step.cancelled_by or '')}" if step else ""
+    )
+
+
+def _explained(run: RunHistory) -> str:
+    return with_host(run, run.explained.sentence if run.explained is not None else "")
 
 
 def _noted_by_job(run: RunHistory) -> str:
     """The end of the attempt as its job noted it, if the supervisor was killed too; else empty."""
     known, note = run.evidence, run.evidence.attempt_note
-    reason = note.get("reason")
-    is_noted = not known.outcome and note.get("end") == ENDED and isinstance(reason, str)
-    return one_line(str(reason)) if is_noted else ""
-
-
-def _is_killed_with_job(run: RunHistory) -> bool:
-    """It was killed together with the process of its job, so that only Slurm saw the end."""
-    known, start = run.evidence, run.last.accounted
-    if not _is_killed(run) or known.outcome or start is None or run.job_state in ("queued", "running"):
-        return False
-    if run.spoken is not None and run.spoken.job not in ("", run.last.job):
-        return False
-    rows = start.steps if known.array is not None and known.array.takes_any else run.step_rows
-    return any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in rows)
+    is_noted = not known.outcome and note.get("end") == ENDED
+    return one_line(text(note.get("reason"))) if is_noted else ""
 
 
 def _killed(run: RunHistory) -> str:
     known = run.evidence
+    if noted := _noted_by_job(run):
+        return noted
     if known.outcome.get("signal"):
         return with_host(run, f"killed by {known.outcome['signal']}")
+    if any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in run.step_rows):
+        return with_host(run, "its process was killed by SIGKILL")
     if run.last_error:
         return with_host(run, run.last_error)
     stage, code = known.status.get("stage"), known.outcome.get("exit_code")
@@ -303,6 +262,10 @@ def _killed(run: RunHistory) -> str:
     return with_host(
         run, f"its process ended without writing why{f', in stage {stage}' if stage else ''}{ago}{how}"
     )
+
+
+def _killed_source(run: RunHistory) -> str:
+    return "outcome.json" if run.evidence.outcome else "starts.json" if _noted_by_job(run) else "status.json"
 
 
 def _user_name(number: str) -> str:
@@ -315,26 +278,25 @@ def _user_name(number: str) -> str:
         return number
 
 
-def _accounting(run: RunHistory) -> str:
-    return run.source
-
-
 ENDED_ROWS = (
+    StateRow("later_start_failed", "failed", _is_later_start_failed, _later_start_failed, slurm_source,
+             "it was started or submitted again, and that job failed before the run wrote anything"),
     StateRow("killed_for_memory", "oom", lambda run: run.evidence.noted_oom,
              _killed_for_memory, "outcome.json",
              "the supervisor saw the kernel kill it, or a process of it, for memory"),
-    StateRow("row_out_of_memory", "oom", lambda run: bool(_oom_rows(run)), _row_out_of_memory, _accounting,
+    StateRow("row_out_of_memory", "oom", lambda run: bool(_oom_rows(run)), _row_out_of_memory, "sacct",
              "a row of its job or of its step says OUT_OF_MEMORY, or signal 125"),
-    StateRow("gpu_out_of_memory", "oom", _is_gpu_out_of_memory, _explained, "memory explain",
-             "it failed, and memory explain says that a GPU had no memory left"),
-    StateRow("interrupted", "cancelled", _is_interrupted,
+    StateRow("said_oom", "oom", _is_out_of_memory,
+             _out_of_memory, lambda run: "status.json" if run.evidence.state == "oom" else "memory explain",
+             "it says that it failed, and it or memory explain says that memory ran out"),
+    StateRow("interrupted", "cancelled",
+             lambda run: run.evidence.state == "cancelled" and "Ctrl-C" in (run.evidence.reason or ""),
              lambda run: one_line(run.evidence.reason or ""), "status.json",
              "Ctrl-C reached it"),
-    StateRow("cancelled_waiting", "cancelled", _is_cancelled_waiting, _cancelled_waiting, "submission.json",
-             "`slurm cancel` ended its newest submission before it had started"),
-    StateRow("left_queue", "cancelled", _has_left_queue, lambda run: _LEFT_QUEUE, "squeue",
-             "a task of an array, which waits by sacct or has no row, left the queue"),
-    StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, _accounting,
+    StateRow("cancelled_waiting", "cancelled", _is_cancelled_waiting, _cancelled_waiting,
+             lambda run: "submission.json" if run.evidence.cancelled_s is not None else "squeue",
+             "`slurm cancel` or scancel ended its newest submission before it had started"),
+    StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, "sacct",
              "the start that it was in lost its node, and no later start ended it"),
     StateRow("row_timeout", "timeout", _ended_as("timeout"), _timed_out, slurm_source,
              "its job ended as TIMEOUT or DEADLINE, and the run with it"),
@@ -344,41 +306,30 @@ ENDED_ROWS = (
              "its job ended as CANCELLED or REVOKED, and the run with it"),
     StateRow("row_node_failed", "node_failed", _ended_as("node_failed"), _node_failed, slurm_source,
              "its job ended as NODE_FAIL or BOOT_FAIL, and the run with it"),
-    StateRow("later_start_failed", "failed", _is_later_start_failed, _later_start_failed, _accounting,
-             "its job was started again, and failed before the run wrote anything"),
-    StateRow("stopped_for_another", "preempted", _is_stopped_for_another,
+    StateRow("stopped_for_another", "preempted",
+             lambda run: run.evidence.state in _SAID and run.evidence.attempt_note.get("state") == PREEMPTED,
              lambda run: f"{_preempted(run)}; it stopped in time{_and_refused(run)}", "starts.json",
              "it stopped in time for another job, and is not started again"),
-    StateRow("said_oom", "oom", _is_out_of_memory,
-             _out_of_memory, lambda run: "status.json" if run.evidence.state == "oom" else "memory explain",
-             "it says that it failed, and it or memory explain says that memory ran out"),
-    StateRow("killed_with_node", "node_failed", _is_killed_with("node_failure"),
-             _node_failed, "memory explain",
-             "it was killed, and srun wrote that a node of its step went away"),
-    StateRow("step_cancelled", "cancelled", _is_step_cancelled, _step_cancelled, _accounting,
+    StateRow("step_cancelled", "cancelled", lambda run: _cancelled_step(run) is not None,
+             _step_cancelled, "sacct",
              "it was killed or got SIGTERM, and a user had cancelled its step"),
     StateRow("terminated", "failed", _is_terminated, _said, "status.json",
              "it got SIGTERM, from neither Slurm nor `slurm cancel` nor its launcher"),
-    StateRow("said_failed", "failed", lambda run: run.evidence.state == "failed", _failed, "status.json",
+    StateRow("said_failed", "failed", lambda run: run.evidence.state == "failed", _said, "status.json",
              "it says that it failed"),
     StateRow("said_timeout", "timeout", lambda run: run.evidence.state == "timeout", _said, "status.json",
              "it says that it stopped ahead of its time limit"),
     StateRow("said_cancelled", "cancelled", lambda run: run.evidence.state == "cancelled",
              _said, "status.json",
              "it says that it was asked to stop"),
-    StateRow("killed_oom", "oom", _is_explained_as("oom"), _explained, "memory explain",
+    StateRow("killed_oom", "oom", _is_killed_as("oom"), _explained, "memory explain",
              "it was killed, and memory explain says that memory ran out"),
-    StateRow("killed_timeout", "timeout", _is_explained_as("timeout"), _explained, "memory explain",
+    StateRow("killed_with_node", "node_failed", _is_killed_as("node_failed"), _node_failed, "memory explain",
+             "it was killed, and srun wrote that a node of its step went away"),
+    StateRow("killed_timeout", "timeout", _is_killed_as("timeout"), _explained, "memory explain",
              "it was killed, and memory explain says that its time was up"),
-    StateRow("killed_explained", "failed", _is_explained_as("failed"), _explained, "memory explain",
+    StateRow("killed_explained", "failed", _is_killed_as("failed"), _explained, "memory explain",
              "it was killed, and memory explain says by what"),
-    StateRow("killed_noted", "failed", lambda run: _is_killed(run) and bool(_noted_by_job(run)),
-             _noted_by_job, "starts.json",
-             "it was killed with its supervisor, and its job wrote how"),
-    StateRow("killed_with_job", "failed", _is_killed_with_job,
-             lambda run: with_host(run, "its process was killed by SIGKILL"), _accounting,
-             "it was killed with the process of its job, by the row of its step"),
-    StateRow("killed", "failed", _is_killed,
-             _killed, lambda run: "outcome.json" if run.evidence.outcome else "status.json",
-             "its process ended, and nothing says why"),
+    StateRow("killed", "failed", _is_killed, _killed, _killed_source,
+             "its process ended, and nothing but perhaps a note of its job says why"),
 )  # fmt: skip

@@ -23,7 +23,6 @@ _USEFUL = (
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; the last line of a kind counts."""
-_BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
 _ENDED_BY_SLURM = re.compile(r"CANCELLED AT \S+ DUE TO .*")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
@@ -40,11 +39,7 @@ def job_files(known: RunEvidence) -> list[Path]:
     job = known.job if known.submission.launcher == SLURM else None
     if job is None:
         return sorted(known.submission.folder.glob("*.txt"))
-    found = [
-        *folder.glob(f"{job}_[0-9]*_log.err"),
-        *folder.glob(f"{job}_[0-9]*_log.out"),
-        *folder.glob(f"{job}_log.*"),
-    ]
+    found = [*folder.glob(f"{job}_[0-9]*_log.[eo]*"), *folder.glob(f"{job}_log.*")]
     plain = known.submission.output_of(job)
     if not found and os.access(plain, os.R_OK):
         return [plain]
@@ -69,55 +64,28 @@ def _without_others(text: str, known: RunEvidence) -> str:
     return "\n".join(line for line in text.splitlines() if others.isdisjoint(line.split("/")))
 
 
-def oom_words(known: RunEvidence) -> str:
-    """Slurm's lines about an OOM kill in the job's stderr.
+def words_of_slurm(known: RunEvidence, *, with_oom: bool) -> str:
+    """Lines of Slurm's daemons in the job's stderr: a lost node, a poll of RSS, an OOM kill (with_oom).
 
-    Empty if that file is of several runs or starts, since the lines name none of them.
-    """
-    if known.array is None or known.array.how != "each" or known.own_job != known.job or _restarts(known):
-        return ""
-    return _said(known, patterns("slurm_oom"))
-
-
-def cut_off_words(known: RunEvidence) -> str:
-    """Slurm's lines about a step that root cancelled, by its row: a lost node, or slurmd's poll of RSS.
-
-    The poll adds up the ranks; the row has only the largest of them.
+    Empty if that file is of several runs, since the lines name none of them. Of several starts only what
+    follows the last line with which Slurm ended one counts, and no OOM kill, which leaves no such line.
     """
     if known.array is None or known.array.how != "each" or known.own_job != known.job:
         return ""
-    return _said(
-        known,
-        (*patterns("slurm_node_failed"), *patterns("slurm_poll")),
-        of_last_start=bool(_restarts(known)),
-    )
-
-
-def _restarts(known: RunEvidence) -> int:
-    return known.stamp.restart if known.stamp is not None else 0
-
-
-def _said(known: RunEvidence, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:
-    """of_last_start: only what follows the last line with which Slurm ended a start: that has a row."""
+    restarts = known.stamp.restart if known.stamp is not None else 0
+    kinds = ("slurm_node_failed", "slurm_poll", *(("slurm_oom",) if with_oom and not restarts else ()))
     texts = [tail(path) for path in job_files(known)]
-    if of_last_start:
+    if restarts:
         texts = [_ENDED_BY_SLURM.split(text)[-1] for text in texts]
+    wanted = [pattern for kind in kinds for pattern in patterns(kind)]
     lines = (line for text in texts for line in text.splitlines())
-    return "\n".join(line for line in lines if any(pattern.search(line) for pattern in patterns))
+    return "\n".join(line for line in lines if any(pattern.search(line) for pattern in wanted))
 
 
 def last_line(known: RunEvidence) -> str | None:
-    """The last line that its job wrote, stderr first, for a start that ended before the run had begun.
-
-    None if that line is Slurm's: then an earlier start wrote last.
-    """
-    for path in job_files(known):
-        lines = [line.strip() for line in tail(path).splitlines() if line.strip()]
-        while lines and _BY_SLURM.match(lines[-1]) and "CANCELLED AT" not in lines[-1]:
-            lines.pop()
-        if lines and not _BY_SLURM.match(lines[-1]):  # else the start before it wrote last
-            return _short(lines[-1])
-    return None
+    """The most useful line that its job wrote after the last line with which Slurm ended a start of it."""
+    texts = [_ENDED_BY_SLURM.split(tail(path))[-1] for path in job_files(known)]
+    return useful_line("\n".join(texts[::-1]))
 
 
 def useful_line(text: str) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from experiment_utils.quantities import format_duration
 from memory.accounting.sacct import count_nodes
 from slurm.records.start_records import ENDED, REQUEUED
-from slurm.records.submitter_liveness import NO_ROOM
-from slurm.status.run_history import ALIVE_S, RunHistory
+from slurm.status.run_history import RunHistory
 from slurm.status.slurm_answers import WITHOUT_END_S
 from slurm.status.state_row import StateRow, and_earlier, one_line, slurm_source
 from slurm.status.waiting_reasons import reason_of
@@ -24,67 +23,32 @@ def _killed_on_the_way(run: RunHistory) -> str | None:
     return killed if run.evidence.noted_oom else None
 
 
-def _begins_here(run: RunHistory) -> bool:
-    """A supervisor of this machine has just looked at the run, which has not written its status yet."""
-    known = run.evidence
-    if known.looked_s is None or known.submission is None or not run.launcher_lives:
-        return False
-    is_new = known.looked_s >= known.submission.created_s and run.now_s - known.looked_s < ALIVE_S
-    return is_new and not run.last.has_spoken
-
-
 def _waits_here(run: RunHistory) -> bool:
     known = run.evidence
-    if not run.launcher_lives or known.is_here or known.damaged or run.last.has_spoken or _begins_here(run):
+    if not run.launcher_lives or known.is_here or known.damaged or run.last.has_spoken:
         return False
     return known.cancelled_s is None or run.spoken is not None
 
 
 def waiting_here(run: RunHistory) -> str:
-    """It waits for a process of this machine."""
+    """Reason of a run that waits for a process of this machine."""
     return and_earlier(run, f"it waits for its turn on {run.launcher_host}")
 
 
-def _waits_for_room(run: RunHistory) -> bool:
-    known = run.evidence
-    is_without_room = known.array is not None and known.array.error == NO_ROOM and not known.is_here
-    return is_without_room and run.waiter_lives is not False and known.cancelled_s is None
-
-
-def _waiting_for_room(run: RunHistory) -> str:
-    words = "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that "
-    return and_earlier(run, f"{words}will submit it")
-
-
 def _waiting(run: RunHistory) -> str:
-    words = reason_of(run.queue_reason).words
-    start_s = run.last.queued.start_s if run.last.queued else None
-    is_expected = start_s is not None and 0 < start_s - run.now_s < WITHOUT_END_S
-    is_again = any(start.job == run.last.job for start in run.starts[:-1])
-    is_again = is_again or bool(run.row and run.row.restarts)
-    if run.queue_reason == "BeginTime" and is_again and not is_expected:
-        words += "; a requeued job waits about two minutes"
-    if start_s is not None and is_expected:
-        words += f"; Slurm expects it to start in {format_duration(start_s - run.now_s)}"
-    return and_earlier(run, words)
-
-
-def _is_beginning(run: RunHistory) -> bool:
-    return _begins_here(run) or (run.evidence.is_here and run.evidence.state not in ("running", "done"))
-
-
-def _beginning(run: RunHistory) -> str:
-    where = "this host" if run.evidence.is_here else run.launcher_host
-    return f"attempt {(run.evidence.attempt or 0) + 1} begins on {where}"
+    reason, start_s = reason_of(run.queue_reason).words, run.last.queued.start_s if run.last.queued else None
+    if start_s is not None and 0 < start_s - run.now_s < WITHOUT_END_S:
+        reason += f"; Slurm expects it to start in {format_duration(start_s - run.now_s)}"
+    elif run.queue_reason == "BeginTime" and run.is_restarted:
+        reason += "; a requeued job waits about two minutes"
+    return and_earlier(run, reason)
 
 
 def _silent(run: RunHistory) -> str:
     stage = run.evidence.status.get("stage")
-    words = f"no heartbeat for {format_duration(run.evidence.silent_s or 0.0)} from {_host(run)}"
+    silent = f"no heartbeat for {format_duration(run.evidence.silent_s or 0.0)} from {_host(run)}"
     is_unanswered = run.evidence.job and not run.in_queue and not run.in_accounting
-    return (
-        f"{words}{f', in stage {stage}' if stage else ''}{'; Slurm does not answer' if is_unanswered else ''}"
-    )
+    return silent + (f", in stage {stage}" if stage else "") + "; Slurm does not answer" * bool(is_unanswered)
 
 
 def _running(run: RunHistory) -> str:
@@ -92,34 +56,22 @@ def _running(run: RunHistory) -> str:
     unheard_s = (known.silent_s if known.unheard_s is None else known.unheard_s) or 0.0
     if run.is_job_over and run.job_word:
         return f"on {_host(run)}, heard of {max(1.0, unheard_s):.0f} s ago; its job ended as {run.job_word}"
-    return f"on {_host(run)}" + (
-        f", last heard of {format_duration(unheard_s)} ago" if unheard_s > _LATE_S else ""
-    )
+    late = f", last heard of {format_duration(unheard_s)} ago" if unheard_s > _LATE_S else ""
+    return f"on {_host(run)}{late}"
 
 
 def _host(run: RunHistory) -> str:
-    """The host, by the run's own word; for a job of several nodes those of Slurm."""
+    """The host by the run's own word, or Slurm's nodes for a job of several."""
     known = run.evidence
     if run.job_state == "running" and count_nodes(run.nodes) > 1:
         return run.nodes
     return str(known.status.get("host") or (known.holder.host if known.holder else "")) or "its node"
 
 
-def _is_suspended(run: RunHistory) -> bool:
-    return run.job_word == "SUSPENDED" and (run.is_running or run.is_job_unheard)
-
-
-def _suspended(run: RunHistory) -> str:
-    return f"Slurm has suspended its job. To resume it: scontrol resume {run.evidence.job}"
-
-
 def _is_requeueing(run: RunHistory) -> bool:
     is_requeued = run.last.noted.get("end") == REQUEUED and not run.evidence.noted_oom
-    return run.job_state == "running" and is_requeued
-
-
-def _requeueing(run: RunHistory) -> str:
-    return "its job is being put back into the queue"
+    is_unanswered = run.job_state is None and not run.in_queue
+    return is_requeued and (run.job_state == "running" or is_unanswered)
 
 
 def _is_stopping(run: RunHistory) -> bool:
@@ -133,8 +85,8 @@ def _is_stopping(run: RunHistory) -> bool:
 
 
 def _stopping(run: RunHistory) -> str:
-    words = one_line(run.evidence.reason or "") or "it was asked to stop"
-    return f"{words}; its job is about to end, or to go back into the queue"
+    stopped = one_line(run.evidence.reason or "") or "it was asked to stop"
+    return f"{stopped}; its job is about to end, or to go back into the queue"
 
 
 def _waits_in_job(run: RunHistory) -> bool:
@@ -146,16 +98,13 @@ def _since_s(run: RunHistory) -> float:
     return run.now_s - run.turn_s if run.turn_s else 0.0
 
 
-def _is_ending(run: RunHistory, else_words: str) -> str:
-    return "is ending" if run.job_word == "COMPLETING" else else_words
-
-
 def _job_unheard(run: RunHistory) -> str:
     where = run.nodes or "its node"
     if _since_s(run) > STALLED_AFTER_S:
         since = format_duration(_since_s(run))
         return f"its job has run on {where} for {since}, and the run has written nothing"
-    return f"its job {_is_ending(run, 'has begun')} on {where}; the run has written nothing yet"
+    begun = "is ending" if run.job_word == "COMPLETING" else "has begun"
+    return f"its job {begun} on {where}; the run has written nothing yet"
 
 
 LIVE_ROWS = (
@@ -169,27 +118,29 @@ LIVE_ROWS = (
              "its job waits for another that can no longer end as was asked"),
     StateRow("waits_here", "queued", _waits_here, waiting_here, "jobs.json",
              "the process of this machine that starts it has not come to it"),
-    StateRow("waits_for_room", "queued", _waits_for_room, _waiting_for_room, "submission.json",
-             "the queue had no room for it, and the command that submits it waits"),
     StateRow("waits", "queued", lambda run: run.is_waiting, _waiting, slurm_source,
              "its job waits, also again after a requeue, and no process of the run is alive"),
-    StateRow("begins", "running", _is_beginning,
-             _beginning, lambda run: "run.lock" if run.evidence.is_here else "memory.ring",
+    StateRow("begins", "running",
+             lambda run: run.evidence.is_here and run.evidence.state not in ("running", "done"),
+             lambda run: f"attempt {(run.evidence.attempt or 0) + 1} begins on this host", "run.lock",
              "its process is alive, and has not written its status yet"),
-    StateRow("suspended", "running", _is_suspended, _suspended, slurm_source,
-             "Slurm has suspended its job"),
+    StateRow("suspended", "running",
+             lambda run: run.job_word == "SUSPENDED" and (run.is_running or run.is_job_unheard),
+             lambda run: f"Slurm has suspended its job. To resume it: scontrol resume {run.evidence.job}",
+             slurm_source, "Slurm has suspended its job"),
     StateRow("silent", "stalled",
              lambda run: run.is_running and (run.evidence.silent_s or 0.0) > STALLED_AFTER_S,
              _silent, "status.json",
              "it says that it runs, no record says that it ended, no heartbeat for 5 minutes"),
     StateRow("runs", "running", lambda run: run.is_running, _running, "status.json",
              "it says that it runs, and no record says that it ended"),
-    StateRow("requeues", "queued", _is_requeueing, _requeueing, slurm_source,
+    StateRow("requeues", "queued", _is_requeueing,
+             lambda run: "its job is being put back into the queue", slurm_source,
              "it stopped, and its job is being put back into the queue"),
     StateRow("stops", "running", _is_stopping, _stopping, slurm_source,
              "it stopped a moment ago, as asked, and its job has not decided what follows"),
     StateRow("waits_in_job", "queued", _waits_in_job,
-             lambda run: f"it waits for its turn in its job, which {_is_ending(run, 'runs')}", slurm_source,
+             lambda run: "it waits for its turn in its job, which runs", slurm_source,
              "it shares a job that runs, and has not had its turn"),
     StateRow("job_silent", "stalled", lambda run: run.is_job_unheard and _since_s(run) > STALLED_AFTER_S,
              _job_unheard, slurm_source,

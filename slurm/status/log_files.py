@@ -44,18 +44,16 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
         own += [LogFile(str(path.relative_to(folder)), path, first=first) for path in paths]
         if (place / "log.txt").exists() and place != folder:
             first = int(place.name) + 1
-    jobs = {one.job: one.number for one in read_attempts(folder) if one.job}
-    shared = len({one.number for one in read_attempts(folder)}) > len(jobs)
-    of_jobs = []
-    for title, path, job in _of_jobs(folder):
-        number = None if shared else jobs.get(job)
-        of_jobs.append(LogFile(title, path, number, repeats=True))
-    boxes = []
-    for path in [path for place in of_attempts for path in sorted(place.glob("memory.blackbox.*.txt"))]:
-        match = _BLACK_BOX.match(path.name)
-        boxes.append(
-            LogFile(f"{path.name}: stacks when memory was nearly out", path, int(match[1]) if match else None)
-        )
+    attempts = read_attempts(folder)
+    jobs = {one.job: one.number for one in attempts if one.job}
+    numbers = {} if len(attempts) > len(jobs) else jobs
+    of_jobs = [LogFile(title, path, numbers.get(job), True) for title, path, job in _of_jobs(folder)]
+    boxes = [
+        LogFile(f"{path.name}: stacks when memory was nearly out", path, int(match[1]))
+        for place in of_attempts
+        for path in sorted(place.glob("memory.blackbox.*.txt"))
+        if (match := _BLACK_BOX.match(path.name))
+    ]
     found = [*own, *of_jobs, *boxes]
     return [one for one in found if attempt is None or one.attempt in (None, attempt)]
 

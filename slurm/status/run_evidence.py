@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
-from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds
+from experiment_utils.exit_status import LEASE_LOST
+from experiment_utils.json_values import at_path, integer, mapping, mappings, seconds, text
 from experiment_utils.lock_file import Holder
 from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
@@ -26,9 +27,11 @@ from memory.record.ring import read_head
 from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
 from slurm.records.start_records import ENDED, GAVE_UP
 from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
-from slurm.records.submitter_liveness import launcher_lives
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
+
+SubmissionReader = Callable[[Path, str], Submission | None]
+PlacesReader = Callable[[Path], dict[str, list[Place]]]
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,6 @@ class RunEvidence:
     """Since the last sign of life, of the run or of its supervisor."""
     damaged: tuple[str, ...] = ()
     """Files that exist and hold nothing that can be read."""
-    made_s: float | None = None
-    """When config.yaml was written."""
-    looked_s: float | None = None
-    """When a supervisor last looked at the run."""
     step: str = ""
     """Step of its job that the last attempt is in."""
     codes: tuple[Code | None, ...] = ()
@@ -104,9 +103,9 @@ class RunEvidence:
 
     @property
     def job(self) -> str | None:
-        """The job of its newest submission, as Slurm writes it; None of a run of this machine."""
+        """The job of its newest submission, as Slurm writes it; None of a run of this machine in no job."""
         if self.submission is not None and self.submission.launcher != SLURM:
-            return None
+            return self.submission.job
         if self.array is not None and self.place is not None:
             return self.array.job_of(self.place.task)
         return self.own_job
@@ -125,17 +124,18 @@ class RunEvidence:
     @cached_property
     def stamp(self) -> Stamp | None:
         """The start of a job in which the run wrote status.json, or else its supervisor outcome.json."""
-        if self.submission is not None and self.submission.launcher == LOCAL:
-            return None
         found = stamp_of_variables(self.job_ids)
-        if found is not None:
-            return found
-        of_attempt = [
-            note for note in self.notes if (integer(note.get("attempt")) or 0) <= (self.attempt or 0)
-        ]
-        if of_attempt:
-            return stamp_of_note(of_attempt[-1])
-        return stamp_of_variables(mapping(self.outcome.get("environment")))
+        if self.submission is not None and self.submission.launcher == LOCAL:
+            return found if found is not None and found.job == self.submission.job else None
+        attempt = self.attempt or 0
+        before = [note for note in self.notes if (integer(note.get("attempt")) or 0) <= attempt]
+        return found or (stamp_of_note(before[-1]) if before else None) or self.supervised_stamp
+
+    @property
+    def supervised_stamp(self) -> Stamp | None:
+        """The start of a job in which its supervisor wrote outcome.json."""
+        is_here = self.submission is not None and self.submission.launcher == LOCAL
+        return None if is_here else stamp_of_variables(mapping(self.outcome.get("environment")))
 
     @property
     def is_shared(self) -> bool:
@@ -150,9 +150,8 @@ class RunEvidence:
     @property
     def given_up(self) -> str | None:
         """Why its job does not start it again: the last starts brought no step forward."""
-        reason = self.note.get("reason")
-        is_given_up = self.note.get("end") == GAVE_UP and isinstance(reason, str)
-        return " ".join(str(reason).split()) or None if is_given_up else None
+        is_given_up = self.note.get("end") == GAVE_UP
+        return " ".join(text(self.note.get("reason")).split()) or None if is_given_up else None
 
     @property
     def is_here(self) -> bool:
@@ -184,10 +183,7 @@ def oom_kills(outcome: dict[str, Any]) -> int:
 
 
 def read_evidence(
-    folder: Path,
-    submission_of: Callable[[Path, str], Submission | None],
-    now_s: float,
-    named: Callable[[Path], dict[str, list[Place]]] = named_places,
+    folder: Path, submission_of: SubmissionReader, now_s: float, named: PlacesReader = named_places
 ) -> RunEvidence:
     """The files of a run. Never raises: what is missing or damaged is left out.
 
@@ -204,12 +200,7 @@ def read_evidence(
         return RunEvidence(folder, unreadable=f"{error.path} cannot be read: {error.why}")
 
 
-def _read(
-    folder: Path,
-    submission_of: Callable[[Path, str], Submission | None],
-    now_s: float,
-    named: Callable[[Path], dict[str, list[Place]]],
-) -> RunEvidence:
+def _read(folder: Path, submission_of: SubmissionReader, now_s: float, named: PlacesReader) -> RunEvidence:
     with os.scandir(folder):  # else a folder that cannot be listed looks like one without files
         pass
     run = RunFolder(folder)
@@ -217,13 +208,13 @@ def _read(
     if status and not status.get("step") and run.checkpoint_step:  # an attempt that has not restored yet
         status["step"] = run.checkpoint_step
     holder = run.holder
-    if outcome and not _is_of_last_attempt(outcome, status, holder):
+    if outcome.get("exit_code") == LEASE_LOST or not _is_of_last_attempt(outcome, status, holder):
         outcome = {}
     head = read_head(run.ring_path) if status.get("state") == "running" and not outcome else None
     silent_s, sampled, unheard_s = _silence(
-        status, changed_s(folder / "status.json"), run.ring_path, head and head[1], now_s
+        status, changed_s(f"{folder}/status.json"), run.ring_path, head and head[1], now_s
     )
-    submission, array, place, lost = _newest_place(folder, status, submission_of, named, now_s)
+    submission, array, place, lost = _newest_place(folder, status, submission_of, named)
     # of a run that is done only the job is shown, which for workers no place names
     is_asked = status.get("state") != "done" or (array is not None and array.takes_any)
     starts = run.file("starts.json").readable().value if place is not None and is_asked else {}
@@ -237,7 +228,6 @@ def _read(
         folder, status, outcome, holder, silent_s, sampled, tuple(mappings(starts.get("starts"))),
         submission, array, place, lost, unheard_s,
         tuple(name for name, file in files if file.state != ABSENT and not file.value),
-        changed_s(folder / "config.yaml") or None, changed_s(run.ring_path) or None,
         "" if step is None else str(step), tuple(codes_of(facts)), _job_ids(status, facts),
     )  # fmt: skip
 
@@ -251,32 +241,19 @@ def _job_ids(status: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _newest_place(
-    folder: Path,
-    status: dict[str, Any],
-    submission_of: Callable[[Path, str], Submission | None],
-    named: Callable[[Path], dict[str, list[Place]]],
-    now_s: float,
+    folder: Path, status: dict[str, Any], submission_of: SubmissionReader, named: PlacesReader
 ) -> tuple[Submission | None, Array | None, Place | None, str | None]:
-    """The newest place that can be read, and the id of a newer submission that cannot.
-
-    Two commands of this machine can wait for the same run: if the newer one has ended, the other starts it.
-    """
-    there = places(folder)
-    if not there and not status:  # its submitter may have died between the two
-        there = named(folder.parent).get(folder.name, [])
-    newest, lost = None, None
-    for found in reversed(there):
+    """The newest place that can be read, and the id of a newer submission that cannot."""
+    known = places(folder)
+    if not known and not status:  # its submitter may have died between the two
+        known = named(folder.parent).get(folder.name, [])
+    for found in reversed(known):
         submission = submission_of(folder.parent, found.submission)
         array = array_of(folder, submission, found) if submission else None
-        if submission is None or array is None:
-            lost = lost or (found.submission if newest is None else None)
-            continue
-        lives = submission.launcher == LOCAL and launcher_lives(submission, array, now_s)
-        if newest is None or lives:
-            newest = submission, array, found
-        if newest[0].launcher != LOCAL or lives:
-            break
-    return (*(newest or (None, None, None)), lost)
+        if array is not None:
+            lost = None if found is known[-1] else known[-1].submission
+            return submission, array, found, lost
+    return None, None, None, known[-1].submission if known else None
 
 
 def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:

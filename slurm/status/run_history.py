@@ -9,9 +9,7 @@ from functools import cached_property
 from experiment_utils.json_values import seconds
 from memory.accounting.sacct import Row
 from memory.explain import Explanation
-from slurm.records.stamps import CLOCKS_APART_S, is_before
 from slurm.records.start_records import ENDED, GAVE_UP, PREEMPTED
-from slurm.records.submissions import LOCAL
 from slurm.states import FROM_SLURM
 from slurm.status.run_evidence import RunEvidence
 from slurm.status.timeline import JobStart
@@ -31,9 +29,7 @@ class RunHistory:
     in_queue: bool = False
     """Whether squeue answered."""
     in_accounting: bool = False
-    """Whether sacct, or scontrol instead, answered."""
-    source: str = "sacct"
-    """The client that gave the accounting rows."""
+    """Whether sacct answered."""
     explain: Callable[[], Explanation | None] = lambda: None
     """Memory's verdict on how the run ended. Reads logs: slow."""
     last_words: Callable[[], str | None] = lambda: None
@@ -42,8 +38,6 @@ class RunHistory:
     """For a run of this machine: whether the process that starts it is alive; None: not known."""
     submitter_lives: bool | None = None
     """For an array without a job id: whether a process still submits it; None: not known."""
-    waiter_lives: bool | None = False
-    """For a run that the queue had no room for: whether a command waits to submit it; None: not known."""
     knows_array: bool = False
     """Whether Slurm knows any task of the run's array."""
     asked_to_stop: bool = False
@@ -97,6 +91,11 @@ class RunHistory:
     def queue_reason(self) -> str:
         """Slurm's word for why the job waits."""
         return self.last.queued.reason if self.last.queued else self.row.reason if self.row else ""
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether an earlier start of the same job is known."""
+        return self.last.restart > 0 or bool(self.row and self.row.restarts)
 
     @property
     def nodes(self) -> str:
@@ -173,7 +172,7 @@ class RunHistory:
         how = "each" if array is None else array.how
         if how != "each" and note and note.get("end") is None and seconds(note.get("started_s")):
             return seconds(note.get("started_s"))
-        return None if how == "workers" else self.last.began_s
+        return None if array is not None and array.takes_any else self.last.began_s
 
     @property
     def had_turn(self) -> bool:
@@ -187,13 +186,9 @@ class RunHistory:
 
         A row of Slurm that says CANCELLED is looked at before.
         """
-        known = self.evidence
-        if self.asked_to_stop:
-            return True
-        if known.cancelled_s is not None:
-            apart_s = 1.0 if known.submission and known.submission.launcher == LOCAL else CLOCKS_APART_S
-            return not is_before(known.heartbeat_s, known.cancelled_s, apart_s)
-        return known.attempt_note.get("signal") == "SIGTERM" and self.job_state is None
+        if self.asked_to_stop or self.evidence.cancelled_s is not None:
+            return self.asked_to_stop or self.last.has_spoken
+        return self.evidence.attempt_note.get("signal") == "SIGTERM" and self.job_state is None
 
     @property
     def lost_node(self) -> Row | None:

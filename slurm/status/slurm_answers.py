@@ -1,10 +1,9 @@
 """Slurm's records of a study's jobs: one squeue and one sacct for all of them, in parallel.
 
 squeue with `--states=all` also lists jobs that have just ended, as long as slurmctld remembers them
-(MinJobAge, five minutes by default). If sacct does not answer, `scontrol show job` shows those with exit
-codes. It is not asked if slurmctld is away: each client looks for it for 9 to 18 seconds.
+(MinJobAge, five minutes by default).
 
-Sources: squeue(1), sacct(1), scontrol(1), of 20.11 to 25.11.
+Sources: squeue(1), sacct(1), of 20.11 to 25.11.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -24,7 +23,6 @@ from memory.accounting.sacct import (
     Job,
     client_environment,
     from_sacct,
-    from_scontrol,
     moment,
     read_gathering,
     run_client,
@@ -35,8 +33,6 @@ from slurm.cluster.sbatch_errors import is_unreached
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"
 """For squeue -o, from 20.11 on. Free text, which can contain a bar, comes last."""
-_MOST_SCONTROL = 8
-"""Most jobs that scontrol is asked about, one call each, if sacct does not answer."""
 _RANGE = re.compile(r"^(?P<job>\d+)_\[(?P<tasks>[^\]%]*)(?:%\d+)?\]?$")
 
 
@@ -72,7 +68,6 @@ class SlurmAnswers:
     """Every start of a job, oldest first; None: sacct did not answer."""
     notes: tuple[str, ...] = ()
     """Clients that gave no answer, and why."""
-    source: str = "sacct"
     names: dict[str, str] = field(default_factory=dict)
     """Number of a job by its name, without a task: for a submitter that died before it noted the number."""
     gathering: Callable[[], Mapping[str, Any]] = dict
@@ -106,7 +101,7 @@ def ask_slurm(
         ask: runs a command with a time limit in seconds; tests give recorded answers.
         timeout_s: of each command; they run in parallel.
     """
-    ask = ask or ask_in_unix_time
+    ask, jobs = ask or ask_in_unix_time, list(jobs)
     bases = list(dict.fromkeys(job.partition("_")[0] for job in jobs))
     if not bases and not names:
         return SlurmAnswers()
@@ -116,7 +111,7 @@ def ask_slurm(
     problems: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(ask, [*squeue, f"--format={FORMAT}"], timeout_s)
-        found = from_sacct(",".join(bases), ask, timeout_s, problems) if bases else []
+        found = from_sacct(",".join(bases), _rows_of(jobs, ask), timeout_s, problems) if bases else []
         answer = asked.result()
     queue, is_away = None, False
     if answer.code == 0:
@@ -124,18 +119,11 @@ def ask_slurm(
     else:
         is_away = is_unreached(answer.error)
         notes.append(f"{why_not(answer, 'squeue', timeout_s)}: what waits or runs is known from files alone")
-    answered = not any(_is_failure(note) for note in problems)
-    source = "sacct"
-    if not answered:
-        notes += [
-            f"{note}: without the rows of steps an OOM kill is known from files alone" for note in problems
-        ]
-        found, source = ([] if is_away else _from_scontrol(bases, ask, timeout_s)), "scontrol"
-    accounting = _by_job(found)
+    failed = [note for note in problems if "knows no job" not in note]
+    notes += [f"{note}: without the rows of steps an OOM kill is known from files alone" for note in failed]
     numbers = {row.name: row.job.partition("_")[0] for row in (queue or {}).values() if row.name}
-    known = accounting if answered or found else None
     gathering = dict if is_away else cache(partial(read_gathering, ask, timeout_s))
-    return SlurmAnswers(queue, known, tuple(notes), source, numbers, gathering)
+    return SlurmAnswers(queue, None if failed else _by_job(found), tuple(notes), numbers, gathering)
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
@@ -183,20 +171,25 @@ def ask_in_unix_time(command: list[str], timeout_s: float) -> Answer:
     return run_client(command, timeout_s, environment)
 
 
-def _from_scontrol(
-    bases: list[str], ask: Callable[[list[str], float], Answer], timeout_s: float
-) -> list[Job]:
-    found: list[Job] = []
-    for job in bases[-_MOST_SCONTROL:]:
-        notes: list[str] = []
-        found += from_scontrol(job, ask, timeout_s, notes)
-        if any("did not answer" in note or "no scontrol" in note for note in notes):
-            break
-    return found
+def _rows_of(jobs: Sequence[str], ask: Ask) -> Ask:
+    """The client without rows of other tasks: an array of 10,000 runs has 30,000 rows, most of runs done.
 
+    The last task of an array to begin has the array's own number.
+    """
+    wanted, arrays = set(jobs), {job.partition("_")[0] for job in jobs if "_" in job}
 
-def _is_failure(note: str) -> bool:
-    return "knows no job" not in note
+    def is_wanted(line: str) -> bool:
+        name, _, rest = line.partition("|")
+        job = name.partition(".")[0]
+        array, _, task = job.partition("_")
+        is_other = job not in wanted and array in arrays and task.isdigit()
+        return not is_other or rest.partition("|")[0].partition(".")[0] in arrays
+
+    def filtered(command: list[str], timeout_s: float) -> Answer:
+        answer = ask(command, timeout_s)
+        return replace(answer, out="\n".join(filter(is_wanted, answer.out.splitlines())))
+
+    return filtered
 
 
 def _by_job(jobs: list[Job]) -> dict[str, tuple[Job, ...]]:

@@ -1,4 +1,4 @@
-"""A row of the table of states, and what the sentences of several rows share."""
+"""A row of the table of states, and the parts of sentences that several rows share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StateRow:
 
 def slurm_source(run: RunHistory) -> str:
     """The client of Slurm whose word for the job counts."""
-    return "squeue" if run.last.queued else run.source
+    return "squeue" if run.last.queued else "sacct"
 
 
 def one_line(text: str, most: int = 1) -> str:
@@ -44,24 +44,22 @@ def with_host(run: RunHistory, sentence: str) -> str:
     return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
 
 
-def and_earlier(run: RunHistory, words: str) -> str:
+def and_earlier(run: RunHistory, sentence: str) -> str:
     """The sentence, with how the attempt before ended."""
     known = run.evidence
-    if known.noted_oom:
-        ended = "was killed for memory"
-    elif run.was_preempted:
-        ended = "made room for another job"
-    elif run.lost_node is not None:
-        ended = f"was cut off: {node_failed(run.lost_node)}"
-    elif known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not run.is_cancelled_by_us:
-        ended = "was stopped by SIGTERM"
-    elif known.state in ("failed", "timeout", "cancelled", "oom"):
-        ended = f"ended as {known.state}"
-    elif known.state == "running":
-        ended = "was cut off"
-    else:
-        return words
-    return f"{words}; attempt {known.attempt or 1} {ended}"
+    is_sigterm = (
+        known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not run.is_cancelled_by_us
+    )
+    endings = (
+        (known.noted_oom, "was killed for memory"),
+        (run.was_preempted, "made room for another job"),
+        (run.lost_node is not None, f"was cut off: {node_failed(run.lost_node)}"),
+        (is_sigterm, "was stopped by SIGTERM"),
+        (known.state in ("failed", "timeout", "cancelled", "oom"), f"ended as {known.state}"),
+        (known.state == "running", "was cut off"),
+    )
+    ended = next((ended for is_so, ended in endings if is_so), None)
+    return f"{sentence}; attempt {known.attempt or 1} {ended}" if ended else sentence
 
 
 def node_failed(row: Row | None) -> str:
@@ -71,6 +69,6 @@ def node_failed(row: Row | None) -> str:
     return f"{'one of its nodes' if count_nodes(row.nodes) > 1 else 'its node'} {row.nodes} failed"
 
 
-def and_resubmit(run: RunHistory, words: str) -> str:
+def and_resubmit(run: RunHistory, sentence: str) -> str:
     """The sentence, with the command that submits the run again."""
-    return f"{words}. It is started by: python -m slurm resubmit {typed_study(run.evidence.folder.parent)}"
+    return f"{sentence}. It is started by: python -m slurm resubmit {typed_study(run.evidence.folder.parent)}"

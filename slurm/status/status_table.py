@@ -1,4 +1,4 @@
-"""Runs as a table, studies as a line each, the speed of a run, and what to type next."""
+"""Runs as a table, studies as a line each, the speed of a run, and the next command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
-from slurm.records.follow_up_failures import failures
-from slurm.records.submissions import typed_study
+from slurm.records.submissions import end_errors, typed_study
 from slurm.states import STATES
 from slurm.status.study_status import RunState
 from training.attempt.made_by import Versions
@@ -23,10 +22,18 @@ _ORDER = (
     "done", "running", "queued", "stalled", "blocked", "oom", "failed", "timeout", "preempted", "cancelled",
     "node_failed", "never_started", "unreadable",
 )  # fmt: skip
-_BAD = ("oom", "failed", "never_started", "node_failed", "timeout", "preempted", "cancelled")
+_BAD = (
+    "stalled", "blocked", "oom", "failed", "never_started", "node_failed", "timeout", "preempted",
+    "cancelled",
+)  # fmt: skip
+"""The state to look at first."""
 COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")
+_ALWAYS = ("run", "state", "step")
 _RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
-_LEAST_REASON = 24
+_LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "ETA", "memory")
+"""Columns that go until a table fits a terminal, in order."""
+_ENOUGH_REASON, _LEAST_REASON, _LEAST_RUN = 40, 24, 12
+"""Characters of a reason for which columns go, of one for which names are cut, and of such a name."""
 _SLOW = 0.7
 """Below this share of the median speed of its peers a run is slow."""
 assert set(_ORDER) == set(STATES)
@@ -39,6 +46,9 @@ class Next:
     command: str
     why: str
 
+    def line(self) -> str:
+        return f"next: {self.command}   ({self.why})"
+
 
 def counts(entries: Iterable[RunState]) -> dict[str, int]:
     """Number of runs by state, in the order in which they are shown."""
@@ -47,16 +57,15 @@ def counts(entries: Iterable[RunState]) -> dict[str, int]:
 
 
 def summary(entries: Sequence[RunState], what: str = "run") -> str:
-    """`12 runs: 4 done, 3 running, 5 queued; those that run have about 2 h 10 min to go`."""
-    found = counts(entries)
-    shown = f"{counted(len(entries), what)}: " + ", ".join(
-        f"{count} {state}" for state, count in found.items()
+    """`12 runs: 4 done, 3 running, 5 queued; those that run have about 2 h 10 min left`."""
+    found, left_s = counts(entries), eta_s(entries)
+    shown = (
+        f"{counted(len(entries), what)}: {', '.join(f'{count} {state}' for state, count in found.items())}"
     )
-    left = eta_s(entries)
-    if left is None:
+    if left_s is None:
         return shown
-    is_all = not any(found.get(state) for state in ("queued", "blocked"))
-    return f"{shown}; " + ("" if is_all else "those that run have ") + f"about {whole_duration(left)} to go"
+    whose = "" if {"queued", "blocked"}.isdisjoint(found) else "those that run have "
+    return f"{shown}; {whose}about {whole_duration(left_s)} left"
 
 
 def whole_duration(seconds: float) -> str:
@@ -66,8 +75,7 @@ def whole_duration(seconds: float) -> str:
 
 def eta_s(entries: Iterable[RunState]) -> float | None:
     """Seconds until the last of the runs that run now ends; None if not known."""
-    known = [entry.eta_s for entry in entries]
-    return max((one for one in known if one is not None), default=None)
+    return max((entry.eta_s for entry in entries if entry.eta_s is not None), default=None)
 
 
 def versions_of(entries: Iterable[RunState]) -> Versions:
@@ -82,143 +90,133 @@ def table(
 
     Args:
         entries: the runs that are shown.
-        columns: width of the terminal, to which reasons are cut; None: not cut.
+        columns: width of the terminal: the least important columns go, then reasons are cut; None: all of it.
         versions: of the code that made the runs of the study; shown if there are several.
     """
-    codes = [
-        (versions.name_of(entry.codes) or "unknown" * bool(entry.codes))
-        if versions and versions.are_several
-        else ""
-        for entry in entries
-    ]
-    rows = [COLUMNS, *(_row(entry, code) for entry, code in zip(entries, codes, strict=True))]
-    kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows[1:]) or place < 3]
-    right = [kept.index(place) for place in kept if COLUMNS[place] in _RIGHT]
-    if columns is not None and kept[-1] == len(COLUMNS) - 1:
-        others = max(
-            map(len, display.table((), [[row[place] for place in kept[:-1]] for row in rows], right=right))
-        )
-        room = max(_LEAST_REASON, columns - others - 2)
-        rows = [(*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 3]}...") for row in rows]
-    return display.table((), [[row[place] for place in kept] for row in rows], right=right)
+    rows = [_row(entry, versions) for entry in entries]
+    shown = [name for name in COLUMNS if name in _ALWAYS or any(row[name] for row in rows)]
+    if columns is not None:
+        _fit(rows, shown, columns)
+    right = [place for place, name in enumerate(shown) if name in _RIGHT]
+    return display.table(shown, [[row[name] for name in shown] for row in rows], right=right)
 
 
-def _row(entry: RunState, code: str) -> tuple[str, ...]:
+def _fit(rows: list[dict[str, str]], shown: list[str], columns: int) -> None:
+    """Keep only percentages, remove columns and cut reasons, until the rows fit."""
+
+    def room(*without: str) -> int:
+        others = [name for name in shown if name not in without]
+        return columns - sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in others)
+
+    longest = max(len(row["reason"]) for row in rows)
+    enough, least = min(_ENOUGH_REASON, longest), min(_LEAST_REASON, longest)
+    for row in rows if room("reason") < enough else ():
+        row |= {name: row[name].rpartition(" ")[2] for name in ("step", "memory") if "%" in row[name]}
+    for name in _LEAST_IMPORTANT:
+        if name in shown and room("reason") < enough:
+            shown.remove(name)
+    run = max(_LEAST_RUN, room("run", "reason") - (least + 2 if least else 0))
+    for row in rows:  # the end of a name is its identity
+        row["run"] = row["run"] if len(row["run"]) <= run else f"...{row['run'][3 - run :]}"
+    left = max(_LEAST_REASON, room("reason"))
+    for row in rows:
+        row["reason"] = row["reason"] if len(row["reason"]) <= left else f"{row['reason'][: left - 3]}..."
+
+
+def _row(entry: RunState, versions: Versions | None) -> dict[str, str]:
+    """Cells by column."""
     progress = entry.progress
     step = "" if progress.step is None else f"{progress.step:,}"
     if step and progress.total_steps:
         step += f"/{progress.total_steps:,} {100 * (progress.share or 0):.0f}%"
-    memory = ""
-    if progress.peak_bytes is not None:
-        memory, limit = format_bytes(progress.peak_bytes), progress.limit_bytes
-        if limit:
-            memory += f"/{format_bytes(limit)} {100 * progress.peak_bytes / limit:.0f}%"
-    eta = entry.eta_s
-    pace = progress.tokens_per_s
-    return (
-        entry.name, entry.state, step, "" if eta is None else whole_duration(eta), memory,
-        "" if pace is None else format_count(round(pace)), str(entry.attempt or ""), entry.job or "",
-        code, entry.reason or "",
-    )  # fmt: skip
+    peak, limit = progress.peak_bytes, progress.limit_bytes
+    memory = "" if peak is None else format_bytes(peak)
+    if peak is not None and limit:
+        memory += f"/{format_bytes(limit)} {100 * peak / limit:.0f}%"
+    is_named = versions is not None and versions.are_several and entry.codes
+    code = versions.name_of(entry.codes) or "unknown" if versions is not None and is_named else ""
+    eta = "" if entry.eta_s is None else whole_duration(entry.eta_s)
+    pace = "" if progress.tokens_per_s is None else format_count(round(progress.tokens_per_s))
+    attempt, job, reason = str(entry.attempt or ""), entry.job or "", entry.reason or ""
+    cells = (entry.name, entry.state, step, eta, memory, pace, attempt, job, code, reason)
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def pace_lines(entry: RunState, others: Sequence[RunState]) -> list[str]:
-    """Speed of the run, of the others, and of those on its host. Empty if its speed is not known."""
-    own = entry.progress.tokens_per_s
+    """Speed of the run, of its peers, and whether its node is the cause. Empty if its speed is not known."""
+    own, size = entry.progress.tokens_per_s, entry.name.partition("-")[0]
     if own is None or entry.progress.seconds_per_step is None:  # its first step says little
         return []
-    size = entry.name.partition("-")[0]
-    peers = [
-        (one.progress.tokens_per_s, one)
-        for one in others
-        if one.name != entry.name and one.name.partition("-")[0] == size and one.progress.tokens_per_s
-    ]
-    if not peers:
+    peers = [one for one in others if one.name != entry.name and one.name.partition("-")[0] == size]
+    speeds = [(speed, one.host) for one in peers if (speed := one.progress.tokens_per_s)]
+    if not speeds:
         return [f"{own:,.0f} tokens/s; no other run of {size} to compare it with"]
-    usual = median(speed for speed, _ in peers)
-    line = f"{own:,.0f} tokens/s; the others of {size} make {usual:,.0f} (median of {len(peers)})"
+    usual = median(speed for speed, _ in speeds)
+    line = f"{own:,.0f} tokens/s; the others of {size} make {usual:,.0f} (median of {len(speeds)})"
     if own >= _SLOW * usual:
         return [line]
-    lines = [f"{line}: it is slow"]
-    here = [speed for speed, one in peers if entry.host and one.host == entry.host]
-    if here and median(here) < _SLOW * usual:
-        lines.append(
-            f"{len(here)} others on {entry.host} are slow too: it is the node (slurm.options: --exclude)"
-            if len(here) > 1
-            else f"another on {entry.host} is slow too: is it the node? (slurm.options: --exclude)"
-        )
-    elif here:
-        many = "another is" if len(here) == 1 else f"{len(here)} others are"
-        lines.append(f"on {entry.host} {many} not slow: it is not the node")
-    elif entry.host:
-        lines.append(f"it is on {entry.host}; runs on other nodes are not slow: see what else is there")
-    return lines
+    here = [speed for speed, host in speeds if entry.host and host == entry.host]
+    if not here:
+        cause = f"no other is on {entry.host or 'its node'}, which can be the cause"
+    elif median(here) < _SLOW * usual:
+        cause = f"so are others on {entry.host}: avoid it ('slurm.options=[--exclude={entry.host}]')"
+    else:
+        cause = f"others on {entry.host} are not: the node is not the cause"
+    return [f"{line}: it is slow", cause]
 
 
 def study_lines(studies: Sequence[tuple[Path, Sequence[RunState]]]) -> list[str]:
     """A line for each study."""
     width = max((len(study.name) for study, _ in studies), default=0)
-    return [f"{study.name:<{width}}  {summary(entries)}{_versions(entries)}" for study, entries in studies]
-
-
-def _versions(entries: Sequence[RunState]) -> str:
-    versions = versions_of(entries)
-    return f"; made by {len(versions)} versions of the code" if versions.are_several else ""
+    lines = []
+    for study, entries in studies:
+        versions = versions_of(entries)
+        several = f"; made by {len(versions)} versions of the code" if versions.are_several else ""
+        lines.append(f"{study.name:<{width}}  {summary(entries)}{several}")
+    return lines
 
 
 def next_of_study(given: str, entries: Sequence[RunState]) -> Next:
     """The next command for a study. given: the study as the user typed it."""
-    stuck = next((entry for entry in entries if entry.state in ("stalled", "blocked")), None)
-    if stuck is not None:
-        return Next(f"python -m slurm why {_run(stuck)}", f"why it is {stuck.state}")
-    whole = typed_study(entries[0].folder.parent)  # given may be one run of it, which is not cleaned alone
-    clean = Next(f"python -m slurm clean {whole} --keep best", "which checkpoints are no longer needed")
-    return _next_of_worst(given, entries, _BAD) or clean
+    whole = typed_study(entries[0].folder.parent)  # given can be one run of it
+    return _next(given, entries, Next(f"python -m analysis {whole}", "what they came to"))
 
 
 def next_of_tokens(given: str, entries: Sequence[RunState]) -> Next:
     """The next command for a token set. given: its path. entries: states of its tasks."""
-    tokens, worst = shlex.quote(given), _next_of_worst(given, entries, (*_BAD, "stalled"))
-    if worst is not None:
-        return worst
-    if not Path(given, "manifest.json").exists():
-        return Next(
-            f"python pretokenize_dataset.py merge {tokens}", "all tasks are done: makes the set of them"
-        )
-    return Next(f"python pretokenize_dataset.py inspect {tokens}", "what is in it")
+    program = f"python pretokenize_dataset.py {{}} {shlex.quote(given)}"
+    if Path(given, "manifest.json").exists():
+        return _next(given, entries, Next(program.format("inspect"), "what is in it"))
+    return _next(given, entries, Next(program.format("merge"), "all tasks are done: makes the set of them"))
 
 
-def _next_of_worst(given: str, entries: Sequence[RunState], bad: Sequence[str]) -> Next | None:
-    """The command for the worst of them, or for those that run; None if all are done."""
-    typed = shlex.quote(given)
-    worst = next((entry for state in bad for entry in entries if entry.state == state), None)
+def _next(given: str, entries: Sequence[RunState], if_done: Next) -> Next:
+    worst = min(
+        (entry for entry in entries if entry.state in _BAD),
+        key=lambda one: _BAD.index(one.state),
+        default=None,
+    )
     if worst is not None:
-        again = f"what happened; then: python -m slurm resubmit {typed}"
-        return Next(f"python -m slurm why {_run(worst)}", again)
-    is_live = any(entry.is_live for entry in entries)
-    return Next(f"python -m slurm status {typed} --watch", "the same, live") if is_live else None
+        return Next(f"python -m slurm why {shlex.quote(str(worst.folder))}", "the cause, what to change")
+    if any(entry.is_live for entry in entries):
+        return Next(f"python -m slurm watch {shlex.quote(given)}", "the same, live")
+    return if_done
 
 
 def next_of_all(studies: Sequence[tuple[Path, Sequence[RunState]]]) -> Next:
     """The first study in which something is to be done."""
-    for wanted in (("stalled", "blocked", *_BAD), ("running", "queued")):
-        for study, entries in studies:
-            if any(entry.state in wanted for entry in entries):
-                return Next(f"python -m slurm status {shlex.quote(study.name)}", "its runs one by one")
-    if studies:
-        return Next(f"python -m slurm status {shlex.quote(studies[0][0].name)}", "its runs one by one")
-    return Next("python experiments.py --help", "how to start some")
-
-
-def _run(entry: RunState) -> str:
-    return shlex.quote(str(entry.folder))
+    if not studies:
+        return Next("python experiments.py --help", "how to start some")
+    bad = [study for study, entries in studies if any(entry.state in _BAD for entry in entries)]
+    study = (bad or [studies[0][0]])[0]
+    return Next(f"python -m slurm status {shlex.quote(study.name)}", "its runs one by one")
 
 
 def study_json(
     study: Path, entries: Sequence[RunState], shown: Sequence[RunState] | None = None
 ) -> dict[str, Any]:
     """A study as JSON values; keys are added, never renamed. shown: runs to list; None: none."""
-    notes = list(dict.fromkeys(note for entry in entries for note in entry.notes)) + failures(study)
+    notes = list(dict.fromkeys(note for entry in entries for note in entry.notes)) + end_errors(study)
     versions = versions_of(entries)
     plain: dict[str, Any] = {
         "version": 1, "study": study.name, "folder": str(study), "counts": counts(entries),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from experiment_utils.errors import UserError
 from memory.accounting.sacct import Ask, Job, SlurmFacts
@@ -23,77 +22,45 @@ from slurm.records.submissions import (
     read_submission,
     run_folders,
 )
-from slurm.records.submitter_liveness import launcher_lives, submitter_lives, waiter_lives
+from slurm.records.submitter_liveness import launcher_lives, submitter_lives
 from slurm.states import ENDED, FROM_SLURM
-from slurm.status.last_words import cut_off_words, last_words, oom_words
-from slurm.status.progress import Progress, read_progress
+from slurm.status.done_runs import DoneRuns
+from slurm.status.last_words import last_words, words_of_slurm
 from slurm.status.run_evidence import RunEvidence, read_evidence
 from slurm.status.run_history import RunHistory
+from slurm.status.run_state import Progress, RunState, read_progress
 from slurm.status.slurm_answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.status.state_table import decide
 from slurm.status.timeline import events_of, fold
-from training.attempt.made_by import Code
 
 _SUBMITTED_APART_S = 120.0
 """Slurm's moment of a submission and its submitter's: what sbatch takes, and clocks that are apart."""
 
 
 @dataclass(frozen=True)
-class RunState:
-    """The state of a run, and what is shown with it."""
+class Look:
+    """One run, its state, and all that the state was computed from."""
 
-    folder: Path
-    state: str
-    """One of `slurm.states.STATES`."""
-    reason: str | None
-    """Why it is not `done`: one line."""
-    rule: str
-    """Name of the row of `slurm.status.state_table` that applied."""
-    source: str
-    """The record that the state is known from."""
-    progress: Progress = field(default_factory=Progress)
-    attempt: int | None = None
-    """Number of attempts that have begun."""
-    launcher: str | None = None
-    submission: str | None = None
-    job: str | None = None
-    """`4242_3` for a task of an array, `4242` for a plain job."""
-    job_name: str | None = None
-    partition: str | None = None
-    host: str | None = None
-    heartbeat_s: float | None = None
-    expected_start_s: float | None = None
-    """Unix time at which Slurm expects to start a job that waits."""
-    slurm_word: str = ""
-    slurm_reason: str = ""
-    notes: tuple[str, ...] = ()
-    """Sources that did not answer, and why."""
-    codes: tuple[Code | None, ...] = ()
-    """The code of each attempt, None if it was not recorded."""
+    entry: RunState
+    history: RunHistory
+    answers: SlurmAnswers
 
     @property
-    def name(self) -> str:
-        return self.folder.name
+    def now_s(self) -> float:
+        """Unix time of the look."""
+        return self.history.now_s
 
     @property
-    def is_live(self) -> bool:
-        """Whether it runs, or will run without a new submission."""
-        return self.state in ("queued", "running", "stalled")
+    def has_died(self) -> bool:
+        """Whether it had begun, and ended as another state than done."""
+        known = self.history.evidence
+        has_ended = self.entry.state in ENDED and self.entry.state not in ("done", "never_started")
+        return has_ended and (known.state is not None or bool(known.outcome))
 
     @property
-    def eta_s(self) -> float | None:
-        """Seconds until its last step; None unless the run is known to make steps."""
-        return self.progress.eta_s if self.rule == "runs" else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; keys are added, never renamed."""
-        plain = asdict(replace(self, codes=()))
-        del plain["codes"]  # `study_json` names them
-        progress = plain.pop("progress")
-        return {
-            "version": 1, "run": self.name, **plain, "folder": str(self.folder), **progress,
-            "share": self.progress.share, "eta_s": self.eta_s,
-        }  # fmt: skip
+    def explained(self) -> Explanation | None:
+        """Memory's verdict on how it ended."""
+        return self.history.explained
 
 
 def study_states(
@@ -123,35 +90,9 @@ def state_of_run(folder: Path, *, ask: Ask | None = None) -> RunState:
     return run_states([folder], ask=ask)[0]
 
 
-@dataclass(frozen=True)
-class Look:
-    """One run, its state, and all that the state was computed from."""
-
-    entry: RunState
-    history: RunHistory
-    answers: SlurmAnswers
-
-    @property
-    def now_s(self) -> float:
-        """Unix time of the look."""
-        return self.history.now_s
-
-    @property
-    def has_died(self) -> bool:
-        """Whether it had begun, and ended as another state than done."""
-        known = self.history.evidence
-        has_ended = self.entry.state in ENDED and self.entry.state not in ("done", "never_started")
-        return has_ended and (known.state is not None or bool(known.outcome))
-
-    @property
-    def explained(self) -> Explanation | None:
-        """Memory's verdict on how it ended."""
-        return self.history.explained
-
-
-def look_at(folder: Path, *, ask: Ask | None = None, now_s: float | None = None) -> Look:
+def look_at(folder: Path, *, ask: Ask | None = None) -> Look:
     """One run with its evidence. Never raises."""
-    return _look([folder], None, ask, now_s)[0]
+    return _look([folder], None, ask, None, is_whole=True)[0]
 
 
 def run_states(
@@ -161,13 +102,23 @@ def run_states(
     ask: Ask | None = None,
     now_s: float | None = None,
 ) -> list[RunState]:
-    """States of these runs, which can be of several studies, in their order. Never raises."""
-    return [look.entry for look in _look(folders, answers, ask, now_s)]
+    """State of each run, of any studies, with at most one squeue and one sacct. Never raises."""
+    folders = list(folders)
+    done = DoneRuns(folders)
+    looked = iter(_look([folder for folder in folders if folder not in done.rows], answers, ask, now_s))
+    found = [done.rows[folder] if folder in done.rows else next(looked).entry for folder in folders]
+    done.write(found)
+    return found
 
 
 def _look(
-    folders: Iterable[Path], answers: SlurmAnswers | None, ask: Ask | None, now_s: float | None
+    folders: Sequence[Path],
+    answers: SlurmAnswers | None,
+    ask: Ask | None,
+    now_s: float | None,
+    is_whole: bool = False,
 ) -> list[Look]:
+    """is_whole: with the starts of runs that are done, which their state does not need."""
     now_s = time.time() if now_s is None else now_s
 
     @cache
@@ -180,64 +131,61 @@ def _look(
     named = cache(named_places)
     found = [read_evidence(folder, submission_of, now_s, named) for folder in folders]
     answers = _ask(found, ask) if answers is None else answers
-    histories = [history_of(evidence, answers, now_s) for evidence in found]
+    histories = [history_of(evidence, answers, now_s, is_whole) for evidence in found]
     return [Look(_run_state(history, answers), history, answers) for history in histories]
 
 
 def _ask(found: Sequence[RunEvidence], ask: Ask | None) -> SlurmAnswers:
     """Ask for the jobs of runs that are not done. A job without a known number is looked up by its name."""
     unfinished = [known for known in found if known.state != "done"]
-    jobs = [known.job for known in unfinished if known.job]
-    sent = [known for known in unfinished if _is_slurm(known) and known.array is not None]
-    users = {known.submission.user for known in sent if known.submission is not None}
-    by_name = any(known.array and known.array.is_sent is None for known in sent)
+    jobs = [job for known in unfinished for job in (known.job, known.is_shared and known.own_job) if job]
+    sent = [(known.submission, known.array) for known in unfinished if _is_slurm(known)]
+    users = {submission.user for submission, array in sent if submission is not None and array is not None}
+    by_name = any(array is not None and array.is_sent is None for _, array in sent)
     return ask_slurm(jobs, users=sorted(users), names=by_name, ask=ask)
 
 
-def history_of(evidence: RunEvidence, answers: SlurmAnswers, now_s: float) -> RunHistory:
+def history_of(
+    evidence: RunEvidence, answers: SlurmAnswers, now_s: float, is_whole: bool = True
+) -> RunHistory:
     """The history of a run, from its files and Slurm's answers."""
     array, submission = evidence.array, evidence.submission
     if array is not None and array.is_sent is None and _is_slurm(evidence):
         # its submitter died before sbatch answered
         array = replace(array, job_id=answers.names.get(array.name))
         evidence = replace(evidence, array=array)
-    job = _job_of(evidence, answers)
-    queue = answers.row(job) if job else None
-    accounting = answers.starts(job) if job else ()
-    if array is not None and not _is_renamed(queue, array):
+    job = _job_of(evidence, answers) or ""
+    queue, accounting = answers.row(job), answers.starts(job)
+    if array is not None and _is_slurm(evidence) and not _is_renamed(queue, array):
         name = array.name  # a cluster that is set up again counts jobs from 1 again
         queue = queue if queue is None or queue.name in ("", name) else None
         accounting = tuple(start for start in accounting if start.row.name in ("", name))
     is_local = submission is not None and submission.launcher == LOCAL
     starts = fold(
-        events_of(evidence, job or "", queue, accounting),
-        job or "",
+        events_of(evidence, job, queue, accounting) if is_whole or evidence.state != "done" else (),
+        job,
         submission.created_s if submission is not None else None,
         0.0 if is_local else CLOCKS_APART_S,
     )
+    lives, is_submitted = None, None
+    if submission is not None and array is not None:
+        lives = launcher_lives(submission, array, now_s) if is_local else None
+        is_submitted = submitter_lives(submission) if array.is_sent is None else None
     history = RunHistory(
         evidence=evidence,
         now_s=now_s,
         starts=starts,
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
-        source=answers.source,
         last_words=partial(last_words, evidence),
+        launcher_lives=lives,
+        submitter_lives=is_submitted,
+        knows_array=array is not None and _knows_array(array, answers),
         notes=answers.notes,
     )
-    spoken = history.spoken.accounted if history.spoken else None
-    is_own_step = evidence.is_shared and spoken is not None  # in other starts steps are of other runs
-    of_run = (spoken,) if is_own_step and spoken is not None else accounting
-    history = replace(history, explain=partial(_explained, evidence, job, of_run, answers))
-    if submission is None or array is None:
-        return history
-    return replace(
-        history,
-        launcher_lives=launcher_lives(submission, array, now_s) if is_local else None,
-        submitter_lives=submitter_lives(submission) if array.is_sent is None else None,
-        waiter_lives=waiter_lives(array),
-        knows_array=_knows_array(array, answers),
-    )
+    spoken = history.spoken.accounted if history.spoken and evidence.is_shared else None
+    of_run = accounting if spoken is None else (spoken,)  # in other starts steps are of other runs
+    return replace(history, explain=partial(_explained, evidence, job, of_run, answers))
 
 
 def _run_state(history: RunHistory, answers: SlurmAnswers) -> RunState:
@@ -253,7 +201,9 @@ def _run_state(history: RunHistory, answers: SlurmAnswers) -> RunState:
         reason=decision.reason,
         rule=decision.rule,
         source=decision.source,
-        progress=read_progress(known.folder, known.status, known.outcome),
+        progress=read_progress(known.folder, known.status, known.outcome)
+        if known.status or known.outcome
+        else Progress(),
         attempt=known.attempt,
         launcher=known.submission.launcher if known.submission else SLURM if known.job else None,
         submission=known.submission.id if known.submission else None,
@@ -302,18 +252,10 @@ def _is_slurm(known: RunEvidence) -> bool:
     return known.submission is not None and known.submission.launcher == SLURM
 
 
-def _explained(
-    known: RunEvidence, job: str | None, starts: tuple[Job, ...], answers: SlurmAnswers
-) -> Explanation:
-    """Memory's verdict. The job's stderr is added for what only Slurm's daemons write there.
-
-    Those are an OOM kill, if neither a supervisor nor a row of a step says so; a node that went away and came
-    back, by srun; and a kill by slurmd's poll of RSS.
-    """
-    slurm = SlurmFacts(job, starts, answers.source, **answers.gathering()) if job and starts else None
-    is_cut_off = known.state == "running" and not known.outcome
-    words = cut_off_words(known) if is_cut_off else ""
-    if not known.outcome and not any(start.steps for start in starts):
-        words = words or oom_words(known)
+def _explained(known: RunEvidence, job: str, starts: tuple[Job, ...], answers: SlurmAnswers) -> Explanation:
+    """Memory's verdict, with lines of the job's stderr if no supervisor saw the end."""
+    slurm = SlurmFacts(job, starts, "sacct", **answers.gathering()) if job and starts else None
+    is_unseen = known.state == "running" and not known.outcome
+    words = words_of_slurm(known, with_oom=not any(start.steps for start in starts)) if is_unseen else ""
     evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")
     return explain(evidence, slurm=slurm)

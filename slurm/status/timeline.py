@@ -13,8 +13,7 @@ from typing import Any
 
 from experiment_utils.json_values import integer, seconds
 from memory.accounting.sacct import Job, Row, moment
-from slurm.records.stamps import CLOCKS_APART_S, Stamp, is_before, stamp_of_note, stamp_of_variables
-from slurm.records.submissions import SLURM
+from slurm.records.stamps import CLOCKS_APART_S, Stamp, is_before, stamp_of_note
 from slurm.states import FROM_SLURM
 from slurm.status.run_evidence import RunEvidence
 from slurm.status.slurm_answers import QueueRow
@@ -89,26 +88,22 @@ def events_of(
         accounting: sacct's starts of that job, oldest first; a start can be listed twice.
     """
     rows = list({(one.row.restarts, one.row.start): one for one in accounting}.values())
-    are_counted = any(one.row.restarts is not None for one in rows)
-    found = []
+    found = [] if queue is None else [Event(QUEUED, queue)]
     for place, one in enumerate(rows):  # versions of sacct before 22.05 do not count restarts
-        restart = one.row.restarts if are_counted and one.row.restarts is not None else place
+        restart = place if one.row.restarts is None else one.row.restarts
         found.append(Event(ACCOUNTED, one, Stamp(job, restart)))
     for note in evidence.notes:
         time_s = seconds(note.get("started_s")) or seconds(note.get("ended_s"))
         if (stamp := stamp_of_note(note)) is not None:
             found.append(Event(NOTED, note, stamp, time_s, integer(note.get("attempt")) or 0))
-    attempt = integer(evidence.status.get("attempt")) or 0
+    beat_s, attempt = evidence.heartbeat_s, integer(evidence.status.get("attempt")) or 0
     if evidence.status:
-        found.append(Event(HEARD, evidence.status, evidence.stamp, evidence.heartbeat_s, attempt))
-    if evidence.outcome:
-        variables = evidence.outcome.get("environment")
-        is_slurm = evidence.submission is None or evidence.submission.launcher == SLURM
-        stamp = stamp_of_variables(variables) if is_slurm and isinstance(variables, dict) else None
-        time_s = seconds(evidence.outcome.get("ended_s")) or evidence.heartbeat_s
-        exited = integer(evidence.outcome.get("attempt")) or attempt
-        found.append(Event(EXITED, evidence.outcome, stamp or evidence.stamp, time_s, exited))
-    return found if queue is None else [*found, Event(QUEUED, queue)]
+        found.append(Event(HEARD, evidence.status, evidence.stamp, beat_s, attempt))
+    if outcome := evidence.outcome:
+        time_s, exited = seconds(outcome.get("ended_s")), integer(outcome.get("attempt"))
+        stamp = evidence.supervised_stamp or evidence.stamp
+        found.append(Event(EXITED, outcome, stamp, time_s or beat_s, exited or attempt))
+    return found
 
 
 def fold(

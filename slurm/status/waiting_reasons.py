@@ -30,7 +30,6 @@ _CHOOSE = "choose another slurm.partition, slurm.account or slurm.qos: python -m
 REASONS: dict[str, Reason] = {
     "": Reason("the scheduler has not looked at it yet"),
     "None": Reason("the scheduler has not looked at it yet"),
-    "WaitingForScheduling": Reason("the scheduler has not looked at it yet"),
     "Priority": Reason("jobs of higher priority are before it"),
     "Resources": Reason("the nodes it needs are taken: it is next"),
     "JobArrayTaskLimit": Reason(
@@ -44,8 +43,6 @@ REASONS: dict[str, Reason] = {
         True,
     ),
     "BeginTime": Reason("its earliest start has not come yet"),
-    "Cleaning": Reason("its last start is still being cleaned up"),
-    "Prolog": Reason("the node is being prepared"),
     "Licenses": Reason("it waits for a licence"),
     "JobHeldUser": Reason("it is held by its user", _RELEASE),
     "JobHeldAdmin": Reason("it is held by an administrator, or by Slurm after a failed start", _RELEASE),
@@ -54,9 +51,8 @@ REASONS: dict[str, Reason] = {
     "launch failed requeued held": Reason("its node could not start it; requeued, it is held", _RELEASE),
     "JobLaunchFailure": Reason("it could not be started: a file system, a missing program", _RELEASE),
     "BadConstraints": Reason("no node can ever have what it asks for", _CHOOSE, True),
-    "Constraints": Reason("no node that is up has what slurm.constraint asks for"),
     "ReqNodeNotAvail": Reason("nodes that it needs are down, drained or reserved"),
-    "NodeDown": Reason("a node that it needs is down"),
+    "Constraints": Reason("no node that is up has what slurm.constraint asks for"),
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": Reason(
         "nodes that it needs are down, drained, or kept for other partitions"
     ),
@@ -70,24 +66,9 @@ REASONS: dict[str, Reason] = {
     "InvalidAccount": Reason("its account is not valid", _CHOOSE, True),
     "InvalidQOS": Reason("its QOS is not valid", _CHOOSE, True),
     "QOSNotAllowed": Reason("its QOS may not be used here", _CHOOSE, True),
-    "AccountingPolicy": Reason("a limit of its account or QOS is reached"),
-    "AssociationJobLimit": Reason("its account runs as many jobs as it may"),
-    "AssociationResourceLimit": Reason("its account uses as much as it may"),
-    "AssociationTimeLimit": Reason("its account has used up its time"),
-    "QOSJobLimit": Reason("its QOS runs as many jobs as it may"),
-    "QOSResourceLimit": Reason("its QOS uses as much as it may"),
-    "QOSTimeLimit": Reason("its QOS has used up its time"),
-    "QOSUsageThreshold": Reason("the usage threshold of its QOS is passed"),
     "Reservation": Reason("its reservation has not begun"),
     "ReservationDeleted": Reason("its reservation was deleted", "submit it without --reservation", True),
     "DeadLine": Reason("it can no longer end before its deadline", "submit it again", True),
-    "SchedDefer": Reason("the scheduler defers all starts for a moment"),
-    "FedJobLock": Reason("the clusters of the federation agree on who runs it"),
-    "BurstBufferOperation": Reason("an operation of its burst buffer failed"),
-    "BurstBufferResources": Reason("its burst buffer is taken"),
-    "BurstBufferStageIn": Reason("its burst buffer is being filled"),
-    "SystemFailure": Reason("Slurm itself, a file system or the network failed"),
-    "InactiveLimit": Reason("it was inactive for too long"),
 }  # fmt: skip
 
 _FAMILY = re.compile(
@@ -100,8 +81,7 @@ _WHAT = {
     "Cpu": "CPUs", "CPU": "CPUs", "Mem": "memory", "Memory": "memory", "Node": "nodes", "GRES": "GPUs",
     "Jobs": "jobs at a time", "Job": "jobs at a time", "SubmitJobs": "submitted jobs",
     "SubmitJob": "submitted jobs",
-    "Wall": "hours", "WallDuration": "hours", "Billing": "billing units", "BB": "burst buffer",
-    "License": "licences", "Energy": "energy", "Unknown": "of a resource",
+    "Wall": "hours", "WallDuration": "hours", "Billing": "billing units", "License": "licences",
 }  # fmt: skip
 
 
@@ -136,9 +116,5 @@ def _of_family(word: str) -> Reason | None:
         return Reason(f"it asks for more {minutes} than {who} gives {per or 'a job'}", _SMALLER, True)
     if match["how"] == "Grp":
         return Reason(f"all jobs of {who} together use as many {minutes} as they may")
-    of = {
-        "PerUser": "your jobs",
-        "PerAccount": "the jobs of your account",
-        "PerAcct": "the jobs of your account",
-    }
-    return Reason(f"{of.get(match['per'] or '', 'your jobs')} use as many {minutes} as {who} allows")
+    whose = "the jobs of your account" if (match["per"] or "").startswith("PerAcc") else "your jobs"
+    return Reason(f"{whose} use as many {minutes} as {who} allows")

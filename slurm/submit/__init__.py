@@ -1,9 +1,8 @@
-"""Submitting runs that outlive the command, and what is done with a submission afterwards.
+"""Submitting runs that outlive the command; watching, cancelling and resubmitting them.
 
-    runs.SubmittedRuns --plans--> batch.submit --phases: intents on the disk--> send.send --> sbatch
-                                       |                                  local_process: a process here
-                                 reconciling: what a dead submitter left
-    slurm.tokens ------tasks of a token set------> phases
+    submit_runs --plans, resource_check--> batch --two_phase: records--> send --> sbatch
+                                             |                       local_process: a process here
+                                         reconcile: records that a killed submitter left
 
 Importing the package loads nothing: parts of it are run as programs.
 """

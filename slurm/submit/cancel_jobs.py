@@ -1,4 +1,4 @@
-"""Ending what was submitted: jobs with scancel, a process in the background with SIGTERM."""
+"""End what was submitted: jobs by scancel, a process in the background by SIGTERM."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from experiment_utils.errors import UserError
@@ -20,17 +20,15 @@ from slurm.records.submissions import (
     SLURM,
     Array,
     Submission,
-    last_place,
     note_cancelled,
     submissions,
     this_user,
 )
-from slurm.records.submitter_liveness import NO_ROOM, waiter_lives
 from slurm.submit.in_flight import is_alive, listed_as, process_of, task_states
 from slurm.submit.reconcile import reconcile
 from training.attempt.run_files import read_status
 
-_TOLD = 8
+_LISTED = 8
 _AGAIN = (
     "it ends them then. Without it: scancel JOB, or kill PID of what runs here, as `status` and run.lock name"
 )
@@ -38,28 +36,34 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Target:
-    """An array that is under way. tasks: those of it that are queued or run, to Slurm's word; of the local
-    launcher empty."""
+    """An array that is queued or runs."""
 
     submission: Submission
     array: Array
     tasks: dict[int, str] = field(default_factory=dict)
+    """Slurm's word for each task that is queued or runs; empty for the local launcher."""
+
+    @property
+    def is_one(self) -> bool:
+        """Whether its runs can end only together: in one process, or in tasks that take any of them."""
+        return self.submission.launcher == LOCAL or self.array.takes_any
 
     @property
     def runs(self) -> list[str]:
         """Runs of the tasks that have not ended."""
-        if self.submission.launcher == LOCAL or self.array.takes_any:
-            return [run for task in self.array.tasks for run in task]
-        return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
+        numbers = range(len(self.array.tasks)) if self.is_one else sorted(self.tasks)
+        return [run for task in numbers for run in self.array.tasks[task]]
 
     @property
     def out_of_reach(self) -> str | None:
-        """Why it cannot be ended from here, and who can."""
+        """Why it cannot be ended by this process, and who can end it."""
         if self.submission.launcher != LOCAL or self.array.job_id is None:
             return None
         host, pid, _ = process_of(self.array.job_id)
         if host != socket.gethostname():
-            return f"is on {host}: the same command there ends it"
+            job = self.submission.job
+            by_job = f", or scancel {job}, the job that it is in" if job is not None else ""
+            return f"is on {host}: the same command there ends it{by_job}"
         with suppress(ProcessLookupError):
             try:
                 os.kill(pid, 0)
@@ -68,8 +72,19 @@ class Target:
         return None
 
 
+@dataclass(frozen=True)
+class CancelResult:
+    """A target that was to be ended."""
+
+    target: Target
+    tasks: list[int] | None = None
+    """Tasks of the array; None: all of it."""
+    error: str | None = None
+    """Why it was not ended, or that it could not be noted."""
+
+
 def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
-    """`under_way`, when it is known what became of submissions whose submitter died.
+    """`under_way`, after the records of killed submitters were completed.
 
     Raises:
         UserError: Slurm does not answer; or a run shares its job or process with others.
@@ -83,145 +98,104 @@ def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
 
 def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
-    """What holds runs of the study now; of these those that hold one of `runs`. Under the study's lock.
+    """Arrays of the study that are queued or run, or only those that hold one of `runs`; under its lock.
 
     Raises:
         UserError: Slurm does not answer.
     """
-    known = list(submissions(study))
-    states = task_states(
-        (one, array) for one in known if one.launcher == SLURM for array in one.arrays if array.is_sent
-    )
+    known = [(one, array) for one in submissions(study) for array in one.arrays]
+    states = task_states((one, array) for one, array in known if one.launcher == SLURM and array.is_sent)
     found = []
-    for submission in known:
-        for array in submission.arrays:
-            if array.error == NO_ROOM:
-                is_waited_for = waiter_lives(array) is not False
-                waiting = dict.fromkeys(_without_room(submission, array), "PENDING") if is_waited_for else {}
-                target = Target(submission, array, waiting) if waiting else None
-            elif submission.launcher == LOCAL:
-                target = Target(submission, array) if is_alive(submission, array) else None
-            else:
-                numbers = range(len(array.tasks))
-                slots = {n: listed_as(array, n) for n in numbers}
-                tasks = {n: states[slot] for n, slot in slots.items() if slot in states}
-                target = Target(submission, array, tasks) if tasks else None
-            if target is None:
-                continue
-            meant = [run for run in target.runs if run in runs and not _is_over(study / run, array)]
-            if meant or not runs:
-                found.append(target)
+    for submission, array in known:
+        slots = ((task, listed_as(array, task)) for task in range(len(array.tasks)))
+        target = Target(submission, array, {task: states[slot] for task, slot in slots if slot in states})
+        is_live = is_alive(submission, array) if submission.launcher == LOCAL else bool(target.tasks)
+        if is_live and (not runs or set(_unfinished(target, target.runs)) & set(runs)):
+            found.append(target)
     return found
 
 
-def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
-    """End what is under way, or what holds these runs alone; returns what was ended: all within reach.
+def cancel(study: Path, runs: Sequence[str] = ()) -> list[CancelResult]:
+    """End what is queued or runs, or only what holds these runs; returns each with why it was not ended.
 
-    Runs that have begun get SIGTERM, at which they write a checkpoint and stop.
+    Runs that have begun get SIGTERM: they write a checkpoint and stop.
 
     Raises:
-        UserError: a run shares its job or process with others; or Slurm does not answer, or does not let
-            this user end the jobs of another; or all is ended, which cannot be written down.
+        UserError: a run shares its job or process with others; or Slurm does not answer.
     """
-    unnoted: OSError | None = None
     with study_lock(study, _AGAIN):
         reconcile(study)
-        found = [target for target in under_way(study, runs) if target.out_of_reach is None]
-        tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
-        jobs, asked_s = [], time.time()  # before: what ended earlier did so by itself
-        for target, tasks in zip(found, tasks_of, strict=True):
-            if target.array.error == NO_ROOM:
-                continue  # who waits to submit it looks for this note before it does
-            if target.submission.launcher == LOCAL:
-                _end_process(target.array)
-            elif tasks is None:
-                jobs.append(target.array.job_id or "")
-            else:
-                jobs += [target.array.job_of(task) or "" for task in tasks]
-        if not runs:
-            whole = {target.submission.id: target.submission for target in found}
-            jobs += [one.follow_up for one in whole.values() if one.follow_up is not None]
-        theirs = _scancel(jobs, found)
-        for target, tasks in zip(found, tasks_of, strict=True):
-            if target.submission.user in theirs:
-                continue
-            is_whole = target.submission.launcher == LOCAL or target.array.takes_any
-            ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
-            try:
-                note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
-            except OSError as error:
-                unnoted = error
-        if not theirs:
-            _give_up_waiting(study, runs, asked_s)
-    if theirs:
-        raise UserError(
-            f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
-            "All else is ended",
-            code="jobs-of-others",
-        )
-    if unnoted is not None:
-        raise UserError(
-            f"all is ended, but {study} cannot be written ({unnoted.strerror}): status may call the "
-            "runs failed",
-            code="cancelled-not-written",
-        )
-    return found
+        found = [
+            CancelResult(target, _tasks(target, runs) if runs else None, target.out_of_reach)
+            for target in under_way(study, runs)
+        ]
+        in_reach = [one for one in found if one.error is None]
+        asked_s = time.time()  # before: runs that ended earlier did so by themselves
+        for one in in_reach:
+            if one.target.submission.launcher == LOCAL:
+                _end_process(one.target.array)
+        denied = _scancel(in_reach, with_ends=not runs)
+        return [_noted(one, asked_s, denied) if one.error is None else one for one in found]
 
 
-def _without_room(submission: Submission, array: Array) -> list[int]:
-    """Tasks that the queue had no room for, and that no later submission has taken and nobody cancelled."""
-    numbers = []
-    for number, names in enumerate(array.tasks):
-        last = last_place(submission.study / names[0])
-        is_newest = last is not None and last[0].id == submission.id
-        if is_newest and array.cancelled_at(number) is None:
-            numbers.append(number)
-    return numbers
+def _scancel(results: Iterable[CancelResult], *, with_ends: bool) -> set[str]:
+    """End the jobs of these; returns the other users whose jobs scancel was not allowed to end.
 
+    Args:
+        with_ends: also end the end jobs of their submissions.
 
-def _give_up_waiting(study: Path, runs: Sequence[str], asked_s: float) -> None:
-    """What the command that waited with it has left is cancelled too: another that waits for the same sweep
-    would submit it as soon as all else is ended.
+    Raises:
+        NoAnswer: scancel failed.
     """
-    for submission in list(submissions(study)):
-        for array in submission.arrays:
-            if array.error != NO_ROOM or waiter_lives(array) is not False:
-                continue
-            left = _without_room(submission, array)
-            tasks = [task for task in left if not runs or set(array.tasks[task]) <= set(runs)]
-            if tasks:
-                with suppress(OSError):  # what was under way is ended, and that is told
-                    note_cancelled(submission, array, asked_s, tasks)
-
-
-def _scancel(jobs: Sequence[str], found: Sequence[Target]) -> list[str]:
-    """End them; returns the other users whose jobs among them are not this user's to end. Those that are have
-    been ended all the same: scancel tries each.
-    """
+    jobs: dict[str | None, None] = {}
+    on_slurm = [one for one in results if one.target.submission.launcher == SLURM]
+    for one in on_slurm:
+        array = one.target.array
+        jobs |= dict.fromkeys([array.job_id] if one.tasks is None else map(array.job_of, one.tasks))
+    if with_ends:
+        jobs |= dict.fromkeys(one.target.submission.follow_up for one in on_slurm)
     try:
-        if jobs:
-            ask(["scancel", *jobs])
-    except NoAnswer as error:
-        theirs = {one.submission.user for one in found if one.submission.launcher == SLURM} - {this_user()}
-        if "permission denied" not in str(error) or not theirs:
+        if any(jobs):
+            ask(["scancel", *filter(None, jobs)])
+    except NoAnswer as error:  # it has ended all others
+        users = {one.target.submission.user for one in on_slurm} - {this_user()}
+        if not users or "permission denied" not in str(error):
             raise
-        return sorted(theirs)
-    return []
+        return users
+    return set()
+
+
+def _noted(result: CancelResult, asked_s: float, denied: set[str]) -> CancelResult:
+    """Write down that it was ended, unless its user is one of `denied`."""
+    target = result.target
+    user = target.submission.user
+    if target.submission.launcher == SLURM and user in denied:
+        return replace(result, error=f"Slurm does not let you end jobs of {user}: they can, or an operator")
+    ended = sorted(target.tasks) if result.tasks is None else result.tasks  # others ended by themselves
+    try:
+        note_cancelled(target.submission, target.array, asked_s, None if target.is_one else ended)
+    except OSError as error:
+        why = f"it is ended, but the study cannot be written ({error.strerror}): status can call runs failed"
+        return replace(result, error=why)
+    return result
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
-    """The tasks that hold these runs and no other; none that has ended by itself."""
+    """The tasks that hold these runs and no other, and have not ended.
+
+    Raises:
+        UserError: a task holds other runs that have not ended.
+    """
     numbers = []
-    for number in range(len(target.array.tasks)):
+    for number in range(len(target.array.tasks)) if target.is_one else sorted(target.tasks):
         if target.submission.launcher == SLURM and number not in target.tasks:
             continue
-        together = set(end_together(target.submission, target.array, number))  # of workers any may have it
-        if len(together) > 1:
-            together = {run for run in together if not _is_over(target.submission.study / run, target.array)}
-        wanted, others = together & set(runs), sorted(together - set(runs))
+        together = end_together(target.submission, target.array, number)
+        open_runs = set(_unfinished(target, together) if len(together) > 1 else together)
+        wanted, others = open_runs & set(runs), sorted(open_runs - set(runs))
         if wanted and others:
             what = "process" if target.submission.launcher == LOCAL else "job"
-            listed = ", ".join(others[:_TOLD]) + (", ..." if len(others) > _TOLD else "")
+            listed = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
             raise UserError(
                 f"{', '.join(sorted(wanted))} shares a {what} with other runs ({listed}), which would "
                 "end with it. Name them all, or cancel the study",
@@ -232,21 +206,25 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
     return numbers
 
 
-def _is_over(folder: Path, array: Array) -> bool:
-    """Done, or ended by itself in this job, which others share."""
-    state = read_status(folder).get("state")
-    return state == "done" or is_over_in(read_starts(folder), array.job_id)
+def _unfinished(target: Target, runs: Iterable[str]) -> list[str]:
+    """The runs that are not done, and have not ended by themselves in this job."""
+    folder, job = target.submission.study, target.array.job_id
+    return [
+        run
+        for run in runs
+        if read_status(folder / run).get("state") != "done" and not is_over_in(read_starts(folder / run), job)
+    ]
 
 
 def end_together(submission: Submission, array: Array, task: int) -> list[str]:
-    """The runs that end when that of one of them is cancelled: they share its process, or its job."""
+    """The runs that end when the job of one of them is cancelled: they share its process, or its job."""
     if submission.launcher == LOCAL or array.takes_any:
         return [run for names in array.tasks for run in names]
-    return list(array.tasks[task])
+    return list(array.tasks[array.task_of(task)])
 
 
 def _end_process(array: Array) -> None:
     assert array.job_id is not None
     _, pid, _ = process_of(array.job_id)
-    with suppress(ProcessLookupError):  # it has just come to its end
+    with suppress(ProcessLookupError):  # it has just ended
         os.kill(pid, signal.SIGTERM)

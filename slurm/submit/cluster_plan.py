@@ -1,7 +1,7 @@
-"""`plan=true` of runs that go to a cluster: what each asks for and costs, what is there, the sbatch text.
+"""Plan of runs that go to a cluster (`plan=true`): their resources, costs and refusals, and each sbatch text.
 
-Nothing is written or submitted. What is shown is made by what would send it (`slurm.queue.arrays`,
-`slurm.queue.batch_script`), with words in place of what only a submission has.
+Nothing is written or submitted. The texts are made by the code that submits (`slurm.queue`), with
+placeholders for what only a submission has.
 """
 
 from __future__ import annotations
@@ -16,51 +16,59 @@ from typing import TYPE_CHECKING, Any
 
 from conf import Config
 from conf.command_line.request import SLURM_LAUNCHER, Launcher
-from conf.composing.per_model_slurm import settle
 from conf.composing.run_identity import run_name, varying_settings
+from conf.per_model_slurm import settle
+from experiment_utils.display import table
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
+from slurm.cluster.job_step import python_of
 from slurm.cluster.reachability import unreachable, warnings_of
-from slurm.cluster.rejections import problems
-from slurm.cluster.resources import runs_beside, shares_a_job
+from slurm.cluster.resources import shares_a_job
 from slurm.plans.ensembles import Programs
 from slurm.plans.sweep_plans import plan_all
-from slurm.queue.arrays import Asked, ToSend, arrays_of, first_runs
+from slurm.queue.arrays import Asked, ToSend, arrays_of, most_tasks
 from slurm.queue.batch_script import script
-from slurm.queue.queue_limits import Queue, limits_of, most_tasks, queues_of_study
+from slurm.queue.slurm_client import NoAnswer
 from slurm.records.submissions import SLURM, Submission, this_user
 from slurm.submit.in_flight import in_flight
 from slurm.submit.request_checks import check_clean, check_request
-from slurm.submit.resource_check import refusals
+from slurm.submit.resource_check import check_with_sbatch, conflicts, refusals
 
 if TYPE_CHECKING:
     from training.plan.run_plan import Plan
 
 THERE = ("done", "queued", "running", "blocked")
-"""States of runs that would not be submitted again."""
+"""States of runs that are not submitted again."""
 ID, SNAPSHOT = "SUBMISSION", "SNAPSHOT"
-"""In place of the submission's name, and of the folder of the code."""
+"""Placeholders of the submission's name and of the folder of the code."""
 ROOT = Path(__file__).resolve().parents[2]
+_MOST_SOURCES = 8
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """state: of the run where it is there already, else None."""
+    """A run, and the resources that it asks for."""
 
     name: str
     plan: Plan
     asked: Ask
     state: str | None
+    """State of the run if it exists already, else None."""
 
     @property
     def is_there(self) -> bool:
         return self.state in THERE
 
     @property
+    def python(self) -> str:
+        """Python that its job runs, and what chose it."""
+        return python_of(settle(self.plan.config).slurm)
+
+    @property
     def seconds(self) -> tuple[float | None, bool]:
-        """(how long it takes, whether that is only its limit); of a run of an ensemble its share."""
+        """Seconds that it takes, and whether that is only its limit; for a run of an ensemble its share."""
         expected, limit = self.asked.expected_s, self.asked.limit_s
         if expected is not None:
             return expected / self.plan.together, False
@@ -74,6 +82,7 @@ class PlannedRun:
             "slurm": {
                 "options": self.asked.options,
                 "setup": list(self.asked.setup),
+                "python": self.python,
                 "mem_bytes": self.asked.mem_bytes,
                 "mem_from": self.asked.how_mem,
                 "time_limit_s": self.asked.limit_s,
@@ -87,19 +96,19 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """runs: each once, in order. refused: what would be refused. warnings: what may go wrong all the same.
-    scripts: (how many runs, text) of each array that would be sent.
-    """
+    """Plan of all runs of a command."""
 
     cluster: Cluster
     runs: list[PlannedRun]
+    """Each once, in order."""
     refused: list[Problem]
     warnings: list[str]
     scripts: list[tuple[int, str]]
+    """Number of runs and text of each array that would be sent."""
 
     @property
     def missing(self) -> list[PlannedRun]:
-        """Those that would be submitted."""
+        """Runs that would be submitted."""
         return [run for run in self.runs if not run.is_there]
 
     def to_json(self) -> dict[str, Any]:
@@ -124,11 +133,14 @@ class ClusterPlan:
 def plan_for_cluster(
     configs: Sequence[Config], *, is_open: bool = False, cluster: Cluster | None = None
 ) -> ClusterPlan:
-    """What would be submitted of these. is_open: the sweeper chooses more of them by their results.
-    cluster: None: the one that this machine belongs to.
+    """Plan of the runs, without submitting any.
+
+    Args:
+        is_open: Whether the sweeper chooses more runs by their results.
+        cluster: None: the cluster of this machine.
 
     Raises:
-        UserError: what is wrong with the configurations in view of their data.
+        UserError: a configuration is wrong in view of its data.
     """
     cluster = cluster or read_cluster()
     also = partial(refusals, cluster=cluster)
@@ -136,31 +148,31 @@ def plan_for_cluster(
     plans = plan_all(programs.runs, tokenize=False, place=programs.place(planned_for(cluster)), also=also)
     speeds = Speeds()
     keys = [str(plan.folder or f"run{n}") for n, plan in enumerate(plans)]
+    in_queue = _states(plans, cluster)
     runs: dict[str, PlannedRun] = {}
-    every: list[tuple[Config, Ask]] = []
-    held = _states(plans, cluster)
-    states = {
-        key: held.get(key, None if plan.state == "done" and plan.config.again else plan.state)
-        for key, plan in zip(keys, plans, strict=True)
-    }
+    every: list[PlannedRun] = []  # a run that is there twice with other resources is checked twice
     for key, plan in zip(keys, plans, strict=True):
-        asked = ask(plan.config, plan, cluster, speeds)
-        if states[key] not in THERE:
-            every.append((plan.config, asked))
-        if key not in runs:  # one that was asked for twice runs once
-            name = run_name(plan.config, plan.identity or "?")
-            runs[key] = PlannedRun(name, plan, asked, states[key])
+        state = in_queue.get(key, None if plan.state == "done" and plan.config.again else plan.state)
+        name = run_name(plan.config, plan.identity or "?")
+        run = PlannedRun(name, plan, ask(plan.config, plan, cluster, speeds), state)
+        runs.setdefault(key, run)
+        every += [] if run.is_there else [run]
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
-    asked_for = check_request(configs, Launcher(SLURM_LAUNCHER), is_open=is_open)
-    refused = asked_for + problems(every, cluster)
+    refused, notes = _ask_sbatch(every, cluster)
     return ClusterPlan(
         cluster=cluster,
         runs=list(runs.values()),
-        refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
+        refused=[
+            *check_request(configs, Launcher(SLURM_LAUNCHER), is_open=is_open),
+            *conflicts(run.plan.config for run in every),
+            *refused,
+            *unreachable(of_missing),
+            *check_clean(configs, ROOT),
+        ],
         warnings=[
+            *notes,
             *(warnings_of(of_missing, cluster, ROOT) if cluster.is_here else ()),
-            *_of_the_queue(missing, cluster, programs.names(keys)),
             *_of_gpu_memory(of_missing),
             *_of_idle_gpus(of_missing),
         ],
@@ -168,8 +180,18 @@ def plan_for_cluster(
     )
 
 
+def _ask_sbatch(runs: Sequence[PlannedRun], cluster: Cluster) -> tuple[list[Problem], list[str]]:
+    """Refusals of `sbatch --test-only`, and notes."""
+    if not cluster.is_here:
+        return [], []
+    try:
+        return check_with_sbatch([(run.name, run.asked.options) for run in runs], cluster)
+    except NoAnswer as error:
+        return [], [str(error)]
+
+
 def _states(plans: Sequence[Plan], cluster: Cluster) -> dict[str, str]:
-    """By folder, of the runs that are in a queue now; of none where the cluster does not answer."""
+    """States of the runs that are in the queue now, by folder; none if the cluster does not answer."""
     found: dict[str, str] = {}
     folders = {plan.folder for plan in plans if plan.folder is not None and plan.folder.is_dir()}
     if cluster.is_here:
@@ -181,23 +203,19 @@ def _states(plans: Sequence[Plan], cluster: Cluster) -> dict[str, str]:
 
 
 def _scripts(
-    runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
+    runs: Mapping[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
 ) -> Iterator[tuple[int, str]]:
-    """The text of each array, as it would be sent. ensembles: of each run in one, its name."""
-    for study, asked in _by_study(runs, ensembles).items():
-        to_send = arrays_of(asked, study, ID, most_tasks(cluster))
-        submission = _submission(study, to_send)
-        for one in to_send:
-            yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
-
-
-def _by_study(runs: dict[str, PlannedRun], ensembles: Mapping[str, str]) -> dict[Path, list[Asked]]:
+    """Number of runs and text of each array, as it would be sent. ensembles: by run, if it is in one."""
     studies: dict[Path, list[Asked]] = {}
     for key, run in runs.items():
         config = run.plan.config
         study = Path(config.runs_dir) / (config.study.name or "default")
         studies.setdefault(study, []).append(_asked(key, run, ensembles))
-    return studies
+    for study, asked in studies.items():
+        to_send = arrays_of(asked, study, ID, most_tasks(cluster))
+        submission = _submission(study, to_send)
+        for one in to_send:
+            yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
 
 
 def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
@@ -207,7 +225,7 @@ def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
 
 
 def _of_gpu_memory(plans: Sequence[Plan]) -> Iterator[str]:
-    """That it is not known, so that a run that is too large is not refused."""
+    """Warning that the memory of GPUs is not known, so that runs that are too large are not refused."""
     unknown = [
         plan.memory.estimate.gpu_bytes
         for plan in plans
@@ -221,42 +239,13 @@ def _of_gpu_memory(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def _of_idle_gpus(plans: Sequence[Plan]) -> Iterator[str]:
-    """That a job asks for more GPUs than it has runs at a time, each of which uses one."""
+    """Warning of jobs with more GPUs than runs at a time, each of which uses one."""
     every = [settle(plan.config).slurm for plan in plans]
-    sizes = {(one.gpus_per_node, runs_beside(one)) for one in every if shares_a_job(one)}
+    sizes = {(one.gpus_per_node, one.pack) for one in every if shares_a_job(one)}
     for gpus, runs in sorted(sizes):
         if gpus > runs:
             idle, at_a_time = counted(gpus - runs, "GPU"), counted(runs, "run")
             yield f"slurm.gpus_per_node={gpus}: {at_a_time} at a time, with one GPU each: {idle} stay idle"
-
-
-def _of_the_queue(
-    runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
-) -> Iterator[str]:
-    """That it has no room for all of them now."""
-    if not cluster.is_here:
-        return
-    studies = _by_study(runs, ensembles)
-    ends: dict[Path, set[Queue]] = {study: set() for study in studies}
-    for study, asked in studies.items():
-        config = runs[asked[0].run].plan.config
-        if config.then or config.notify:
-            ends[study] = {one.queue for one in asked} | queues_of_study(study)
-    queues = {one.queue for asked in studies.values() for one in asked}
-    limits, fit = limits_of(queues.union(*ends.values()), cluster), 0
-    for study, asked in studies.items():
-        kept = first_runs(asked, limits)
-        if len(kept) == len(asked) or not runs[asked[0].run].plan.config.wait:
-            kept = first_runs(asked, limits, ends[study])
-            limits = limits.less_one_of(ends[study])
-        fit += len(kept)
-        for one in arrays_of(kept, study, ID, most_tasks(cluster)):
-            limits = limits.less({Queue.of(one.array.options): len(one.array.tasks)})
-    if fit < len(runs):
-        yield (
-            f"the queue has room for {fit:,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "
-            "wait=true the others are submitted as these end, else when the command is typed again"
-        )
 
 
 def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:
@@ -275,83 +264,64 @@ def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:
 
 
 def render(found: ClusterPlan) -> str:
-    """For a terminal: the table, its sum, what would be refused, and each sbatch text."""
-    lines = [*_table(found.runs), _sum(found)]
-    ways = dict.fromkeys(
-        f"{what}: {how}" for of_one in (_mem, _time) for run in found.missing for what, how in [of_one(run)]
-    )
-    lines += ["", *ways] if len(ways) <= _MOST_WAYS else ["", *list(ways)[:_MOST_WAYS], "..."]
+    """Text for a terminal: the table, its sum, refusals, and each sbatch script."""
+    lines = [*_table(found.runs), _sum(found), ""]
+    sources = list(dict.fromkeys(line for run in found.missing for line in _sources(run.asked)))
+    lines += sources[:_MOST_SOURCES] + ["..."] * (len(sources) > _MOST_SOURCES)
+    lines += dict.fromkeys(f"Python of the jobs: {run.python}" for run in found.missing)
     for count, text in found.scripts:
         lines += ["", f"sbatch, for {counted(count, 'run')}:", *(f"    {line}" for line in text.splitlines())]
     if found.scripts:
         lines += ["", f"{ID} and {SNAPSHOT} are named when it is submitted."]
     lines += [f"note: {note}" for note in found.cluster.notes]
     if not found.cluster.is_here:
-        lines.append("note: no cluster was asked, so nothing was held against its limits")
+        lines.append("note: no cluster answered, so its limits were not checked")
     lines += [f"warning: {warning}" for warning in found.warnings]
     lines += dict.fromkeys(need for run in found.missing for need in run.plan.needs)
     lines += [f"It would be refused: {problem}" for problem in found.refused]
     return "\n".join(lines)
 
 
-_MOST_WAYS = 8
+def _sources(asked: Ask) -> Iterator[str]:
+    """Lines that say where --mem and the time limit come from."""
+    for name, how in (("--mem", asked.how_mem), ("time", asked.how_time)):
+        amount = _mem(asked) if name == "--mem" else asked.options.get("time", "")
+        yield f"{name} {amount}".strip() + f": {how}"
 
 
-def _mem(run: PlannedRun) -> tuple[str, str]:
-    """What is asked for, as the table has it, and where it comes from."""
-    asked, mem = run.asked, run.asked.options.get("mem")
-    told = str(mem) if asked.mem_bytes is None else format_bytes(asked.mem_bytes)
-    return f"--mem {told}" if mem else "--mem", asked.how_mem
+def _mem(asked: Ask) -> str:
+    return str(asked.options.get("mem", "")) if asked.mem_bytes is None else format_bytes(asked.mem_bytes)
 
 
-def _time(run: PlannedRun) -> tuple[str, str]:
-    limit = run.asked.options.get("time")
-    return f"time {limit}" if limit else "time", run.asked.how_time
-
-
-def _table(runs: Sequence[PlannedRun]) -> Iterator[str]:
+def _table(runs: Sequence[PlannedRun]) -> list[str]:
     settings = varying_settings([run.plan.config for run in runs])
-    header = ("run", *settings, "tokens", "--mem", "time", "GPU h", "CPU h", "state")
-    told = zip(*settings.values(), strict=True) if settings else [()] * len(runs)
-    rows = [header, *(_row(run, cells) for run, cells in zip(runs, told, strict=True))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<"] * (1 + len(settings)) + [">"] * 5 + ["<"]
-    for row in rows:
-        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    titles = ("run", *settings, "tokens", "--mem", "time", "GPU h", "CPU h", "state")
+    values = zip(*settings.values(), strict=True) if settings else [()] * len(runs)
+    rows = [_row(run, cells) for run, cells in zip(runs, values, strict=True)]
+    return table(titles, rows, right=range(len(titles) - 6, len(titles) - 1))
 
 
 def _row(run: PlannedRun, settings: Sequence[str]) -> tuple[str, ...]:
     seconds, is_limit = run.seconds
-    limit = run.asked.options.get("time") or ("default" if run.asked.limit_s is None else "")
+    limit = run.asked.options.get("time")
+    if not limit:
+        limit = "default" if run.asked.limit_s is None else f"default {format_duration(run.asked.limit_s)}"
     hours = [
-        "-"
-        if not amount
-        else "?"
-        if seconds is None
-        else f"{'<' if is_limit else ''}{_amount(amount * seconds)}"
+        "-" if not amount else "?" if seconds is None else "<" * is_limit + _amount(amount * seconds)
         for amount in (run.asked.gpus, run.asked.cpus)
     ]
-    mem = run.asked.options.get("mem") or "-"
-    return (
-        run.name,
-        *settings,
-        format_count(run.plan.budget.tokens),
-        str(mem) if run.asked.mem_bytes is None else format_bytes(run.asked.mem_bytes),
-        str(limit) if limit else f"default {format_duration(run.asked.limit_s or 0)}",
-        *hours,
-        run.state or "-",
-    )
+    tokens = format_count(run.plan.budget.tokens)
+    return (run.name, *settings, tokens, _mem(run.asked) or "-", str(limit), *hours, run.state or "-")
 
 
 def _amount(seconds: float) -> str:
-    """Hours: `0.02`, `1.4`, `120`."""
+    """Hours as text: `0.02`, `1.4`, `120`."""
     hours = seconds / 3600
     return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
 def _hours(runs: Sequence[PlannedRun], of: str) -> tuple[float | None, bool]:
-    """(hours of all, whether limits stand in for what is not known); None where even those are not known."""
+    """Hours of all runs, None if not known, and whether limits were used for times that are not known."""
     total, is_limit = 0.0, False
     for run in runs:
         amount = getattr(run.asked, of)

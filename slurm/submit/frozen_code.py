@@ -1,4 +1,4 @@
-"""The copy of the code that a submission ran with: whether it is whole, and how the checkout has moved on."""
+"""The copy of the code that a submission ran with, and how the checkout differs from it now."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from conf import Config
 from conf.composing.check import plain_to_yaml, to_plain
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.quantities import counted
+from slurm.launch.code_snapshot import is_there
 from slurm.records.submissions import Submission
 from training.attempt.code_record import RecordedCode, changes_since, read_manifest
 from training.attempt.code_version import ROOT, code_version
@@ -22,7 +24,7 @@ CHOICES = (FROZEN, NOW)
 
 @dataclass(frozen=True)
 class MovedOn:
-    """How the code of the checkout differs from a copy of it."""
+    """Differences of the checkout from a copy of the code."""
 
     copy: Path
     changes: tuple[str, ...] = ()
@@ -36,8 +38,7 @@ class MovedOn:
     @property
     def words(self) -> str:
         """`core.py (+3 -1), 2 other files`."""
-        noun = f"file{'s' * (self.others != 1)}"
-        others = f"{self.others} {'other ' * bool(self.changes)}{noun}" if self.others else ""
+        others = counted(self.others, "other file" if self.changes else "file") if self.others else ""
         return ", ".join(filter(None, [*self.changes, others]))
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def copy_of(submission: Submission) -> Path | None:
         return None
     copy = Path(submission.snapshot)
     files = _files(copy)
-    if not files or not all(_has_size(copy / name, size_bytes) for name, size_bytes in files.items()):
+    if not files or not all(is_there(copy / name, size_bytes) for name, size_bytes in files.items()):
         raise UserError(
             f"{copy}: the copy of the code that the runs were submitted with is gone or not whole. Submit "
             f"them with the code of the checkout: --code {NOW}",
@@ -64,11 +65,11 @@ def copy_of(submission: Submission) -> Path | None:
 
 
 def moved_on(copy: Path, run: Path, root: Path = ROOT) -> MovedOn:
-    """How the checkout differs from the copy. run: folder of a run that was submitted with it."""
+    """Compare the checkout with the copy. run: folder of a run that was submitted with it."""
     before = RecordedCode(code_version(copy), snapshot=copy.name)
     changes = changes_since(run, before, root)
-    counted = {*before.version.files, *(change.path for change in changes)}
-    names = [name for name in _files(copy) if name not in counted]
+    compared = {*before.version.files, *(change.path for change in changes)}
+    names = [name for name in _files(copy) if name not in compared]
     _, differ, missing = filecmp.cmpfiles(copy, root, names, shallow=False)
     return MovedOn(copy, tuple(map(str, changes)), len(differ) + len(missing))
 
@@ -102,10 +103,3 @@ def _files(copy: Path) -> dict[str, int]:
     """Size in bytes by path; empty if the copy is gone."""
     found = (read_manifest(copy) or {}).get("files")
     return found if isinstance(found, dict) else {}
-
-
-def _has_size(path: Path, size_bytes: int) -> bool:
-    try:
-        return path.is_symlink() or path.stat().st_size == size_bytes
-    except OSError:
-        return False

@@ -1,4 +1,4 @@
-"""Which runs of a study a queue already holds, whoever submitted them: they must not be submitted again."""
+"""Runs of a study that are in a queue or running, by any submission: they must not be submitted again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import seconds
+from slurm.cluster.current_job import has_ended
 from slurm.queue.slurm_client import NoAnswer, ask
 from slurm.records.start_records import is_over_in, read_starts
 from slurm.records.submissions import (
@@ -17,15 +18,14 @@ from slurm.records.submissions import (
     Array,
     Submission,
     array_of,
-    last_place,
     places,
     read_submission,
 )
-from slurm.records.submitter_liveness import NO_ROOM, launcher_lives, this_process, waiter_lives
+from slurm.records.submitter_liveness import launcher_lives
 from training.attempt.run_files import read_status, state_of
 
 BLOCKED = "blocked"
-"""In place of Slurm's word: it waits for a job that did not end as it should have, and never starts."""
+"""State of a job that never starts: the job that it depends on did not end as required."""
 NEVER = "DependencyNeverSatisfied"
 _QUEUED = (
     "PENDING",
@@ -39,12 +39,12 @@ _QUEUED = (
 
 
 def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
-    """Run to `queued`, `blocked` or `running`, for those that a job or a process in the background holds.
+    """State of each run that a job or a process in the background holds: `queued`, `blocked` or `running`.
 
-    One call of squeue for all of them, a second where it does not list one.
+    One squeue for all of them, a second if it does not list one.
 
     Raises:
-        UserError: squeue does not answer, or what was submitted cannot be read: then nobody can tell.
+        UserError: squeue does not answer, or a record of a submission cannot be read.
     """
     known: dict[str, Submission] = {}
     of_run: dict[str, list[tuple[Submission, Array, int]]] = {}
@@ -63,146 +63,116 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
         if submission.launcher == SLURM and array.is_sent is not False
     }
     states = task_states(asked.values())
+    any_task = {key: _words_of(array, range(len(array.tasks)), states) for key, (_, array) in asked.items()}
     found = {}
     for run, held in of_run.items():
-        if _waits_elsewhere(held[-1][1], held[-1][2]):
-            found[run] = "queued"
-        words = {
-            word
-            for submission, array, task in held
-            for word in _words(study / run, submission, array, task, states)
-        }
+        words: set[str] = set()
+        for submission, array, task in held:
+            if submission.launcher == LOCAL:
+                words |= {"queued"} if _waits_here(study / run, submission, array) else set()
+            elif array.is_shared and is_over_in(read_starts(study / run), array.job_id):
+                continue  # its job continues with other runs
+            elif array.takes_any:
+                words |= any_task.get((submission.id, array.number), set())
+            else:
+                words |= _words_of(array, (task,), states)
         if words:
             found[run] = next(word for word in ("running", "queued", BLOCKED) if word in words)
     return found
 
 
-def without_a_waiter(study: Path, runs: Iterable[str]) -> list[str]:
-    """Those that wait for room in the queue, while the command that was to submit them is gone."""
-    open_runs = (run for run in runs if state_of(study / run) != "done")
-    found = ((run, last_place(study / run)) for run in open_runs)
-    return [
-        run
-        for run, place in found
-        if place and _has_no_room(place[1], place[2]) and waiter_lives(place[1]) is False
-    ]
-
-
-def _waits_elsewhere(array: Array, task: int) -> bool:
-    """Whether another command waits to submit it when the queue has room."""
-    if not _has_no_room(array, task) or array.waiter == this_process():
-        return False
-    return waiter_lives(array) is not False
-
-
-def _has_no_room(array: Array, task: int) -> bool:
-    return array.error == NO_ROOM and array.cancelled_at(task) is None
-
-
 def listed_as(array: Array, task: int) -> str:
-    """What tells a task from all others: its job; of an array whose number nobody has heard its name."""
-    return array.job_of(task) or f"{array.name}_{task}"
+    """Key of a task in `task_states`: its job, or the array's name if its number is not known."""
+    return array.job_of(task) or f"{array.name}_{array.task_of(task)}"
 
 
 def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[str, str]:
-    """`listed_as` of a task to Slurm's word, for all that squeue lists, whoever's they are.
+    """Slurm's word for each task that squeue lists, by `listed_as`; jobs of other users too.
 
-    By its name and its number: a number is given again where a cluster is set up anew, and jobs of plain
-    scripts share a name. A job that squeue does not list by its name is looked up by its number: a site, an
-    administrator or its user may have renamed it; and no name with a comma can be asked for. Its script tells
-    that it is ours, and not of a cluster that counts anew; of a plain job where it was submitted.
+    Jobs are looked up by name and number: a cluster that is set up again counts from 1 again, and jobs of
+    plain scripts share a name. A job that is not listed by its name is looked up by its number, since anyone
+    who is allowed to can have renamed it; squeue takes no name with a comma. Its script shows that it is the
+    same job; the job of a plain script is known by the folder that it was submitted from.
     """
-    told = sorted(arrays, key=lambda one: one[1].name)
-    if not told:
+    wanted = sorted(arrays, key=lambda one: one[1].name)
+    if not wanted:
         return {}
-    names = ",".join(array.name for _, array in told)
+    names = ",".join(array.name for _, array in wanted)
     answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%F|%K|%T|%r"])
-    slots = {(array.name, listed_as(array, task)) for _, array in told for task in range(len(array.tasks))}
+    slots = {(array.name, listed_as(array, task)) for _, array in wanted for task in range(len(array.tasks))}
     found = {}
     for line in answer.splitlines():
         name, job, task, state, reason = line.strip().rsplit("|", 4)
         state = BLOCKED if reason == NEVER else state
-        for slot in (_written(job, task), f"{name}_{_task(task)}"):
+        number = task if task.isdigit() else "0"
+        for slot in (_job_of(job, task), f"{name}_{number}"):
             if (name, slot) in slots:
                 found[slot] = state
-    unseen = {
+    missing = {
         array.job_id: one
-        for one, array in told
+        for one, array in wanted
         if array.job_id and not any(listed_as(array, task) in found for task in range(len(array.tasks)))
     }
-    for line in _by_number(unseen) if unseen else ():
+    for line in _by_number(missing) if missing else ():
         job, task, state, cwd, script = line.strip().split("|", 4)
-        slot = _written(job, task)
-        submission = unseen.get(job) or unseen.get(slot)
+        slot = _job_of(job, task)
+        submission = missing.get(job) or missing.get(slot)
         if submission is not None and (submission.id in script or _is_plain(submission, slot, cwd, script)):
             found[slot] = state
     return found
 
 
 def _is_plain(submission: Submission, job: str, cwd: str, script: str) -> bool:
-    """Whether it is the job of a plain script, which names no submission as those of all others do."""
+    """Whether the job is that of a plain script, which names no submission."""
     return submission.id == f"job-{job}" and submission.cwd == cwd and SUBMISSIONS not in script
 
 
 def _by_number(jobs: Iterable[str]) -> list[str]:
+    listed = f"--jobs={','.join(jobs)}"
     try:
-        command = [
-            "squeue",
-            "--noheader",
-            "--array",
-            f"--jobs={','.join(jobs)}",
-            "--format=%F|%K|%T|%r|%Z|%o",
-        ]
-        return ask(command).splitlines()
+        return ask(["squeue", "--noheader", "--array", listed, "--format=%F|%K|%T|%Z|%o"]).splitlines()
     except NoAnswer as error:
-        if "Invalid job id" in str(error):  # it is asked for one that Slurm has forgotten
+        if "Invalid job id" in str(error):  # one of them is forgotten by Slurm
             return []
         raise
 
 
-def _written(job: str, task: str) -> str:
+def _job_of(job: str, task: str) -> str:
     return f"{job}_{task}" if task.isdigit() else job
 
 
-def _task(told: str) -> int:
-    return int(told) if told.isdigit() else 0
-
-
-def _words(
-    run: Path, submission: Submission, array: Array, task: int, states: dict[str, str]
-) -> Iterable[str]:
-    if submission.launcher == LOCAL:
-        return ("queued",) if is_alive(submission, array) and not _had_its_turn(run, submission) else ()
-    if array.is_shared and is_over_in(read_starts(run), array.job_id):
-        return ()  # the others of its job go on
-    tasks = range(len(array.tasks)) if array.takes_any else (task,)
-    slots = [listed_as(array, one) for one in tasks]
-    return [word_of(states[slot]) for slot in slots if slot in states]
+def _words_of(array: Array, tasks: Iterable[int], states: dict[str, str]) -> set[str]:
+    slots = (listed_as(array, task) for task in tasks)
+    return {word_of(states[slot]) for slot in slots if slot in states}
 
 
 def word_of(state: str) -> str:
-    """`queued`, `blocked` or `running`, of Slurm's word for a job that squeue lists."""
+    """`queued`, `blocked` or `running`, for Slurm's word for a job that squeue lists."""
     if state == BLOCKED:
         return BLOCKED
     return "queued" if state in _QUEUED else "running"
 
 
 def is_alive(submission: Submission, array: Array) -> bool:
-    """Whether the local launcher's process is there. Of another host: until it is missed."""
+    """Whether the process of the local launcher exists; on another host, until its heartbeat is missed."""
     if array.job_id is None:
         return False
-    return launcher_lives(submission, array, time.time()) is not False
+    lives = launcher_lives(submission, array, time.time())
+    if lives is None and submission.job is not None:
+        return has_ended(submission.job) is not True
+    return lives is not False
 
 
-def _had_its_turn(run: Path, submission: Submission) -> bool:
-    """A process of this machine starts each of its runs once: one that has ended since is nobody's."""
-    try:
-        status = read_status(run)
-    except UserError:
+def _waits_here(run: Path, submission: Submission, array: Array) -> bool:
+    """Whether a process of the local launcher is to start a run: it has not ended since."""
+    if not is_alive(submission, array):
         return False
-    beat = seconds(status.get("heartbeat_s"))
+    try:
+        beat_s = seconds(read_status(run).get("heartbeat_s"))
+    except UserError:
+        return True
     has_ended = state_of(run) not in (None, "running")
-    return has_ended and beat is not None and beat >= submission.created_s
+    return not (has_ended and beat_s is not None and beat_s >= submission.created_s)
 
 
 def process_of(job_id: str) -> tuple[str, int, int]:

@@ -1,8 +1,10 @@
-"""`hydra/launcher=local hydra.launcher.detach=true`: one process that works through a submission.
+"""`hydra/launcher=local hydra.launcher.detach=true`: the process in the background that works through it.
 
-It is in a session of its own, without a terminal, so no logout reaches it. (A machine whose systemd has
-KillUserProcesses=yes ends it all the same; `loginctl enable-linger` is the user's way out.) It notes its own
-number in the submission, and its submitter waits for that: whoever dies in between, nobody is forgotten.
+The process has a session of its own and no terminal, so a logout does not end it. (systemd does, if it has
+KillUserProcesses=yes; `loginctl enable-linger` prevents that.) It writes its own number into the submission,
+and its submitter waits for that: a submitter that dies before leaves no process without a record.
+
+Resubmitting with earlier code starts this module of that code, so its name and arguments stay.
 """
 
 from __future__ import annotations
@@ -14,17 +16,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from slurm.launch.run_lock import Heartbeat
 from slurm.queue.environment import environment
 from slurm.queue.send import Refused
-from slurm.records.submissions import STOPS_S, Array, Submission, note_cancelled, read_submission
-from slurm.records.submitter_liveness import BEAT_S, beat, this_process
-
-if TYPE_CHECKING:
-    from slurm.launch.outcome import Outcome
+from slurm.queue.two_phase import sent
+from slurm.records.submissions import Array, Submission, read_submission
+from slurm.records.submitter_liveness import this_process
 
 log = logging.getLogger("slurm")
 
@@ -34,16 +33,24 @@ _POLL_S = 0.05
 
 
 def start_process(submission: Submission, array: Array, lock: int) -> Array:
-    """Start it; returns the array with its number, which it has written down itself.
+    """Start it; returns the array with its number, which it has written into the submission.
+
+    A submission without a copy of the code is in the foreground: then it is this process.
+
+    Args:
+        submission: of this machine.
+        array: its only one.
+        lock: descriptor of the submitter's lock, which the process holds until it has written its number.
 
     Raises:
-        Refused: it ended at once; says its last words.
+        Refused: it ended immediately; with its last line of output.
     """
-    code = submission.snapshot or str(Path(__file__).resolve().parent.parent.parent)
+    if submission.snapshot is None:
+        return sent(array, this_process())
     log_path = submission.folder / LOG
-    # -P: else the folder where the user stands goes before the snapshot.
+    # -P: else the current folder precedes the snapshot
     command = [sys.executable, "-P", "-u", "-m", "slurm.submit.local_process"]
-    path = os.pathsep.join(filter(None, [code, os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [submission.snapshot, os.environ.get("PYTHONPATH")]))
     with open(log_path, "ab") as out:
         process = subprocess.Popen(
             [*command, str(submission.study.absolute()), submission.id, str(lock)],
@@ -57,9 +64,9 @@ def start_process(submission: Submission, array: Array, lock: int) -> Array:
         )
     deadline = time.monotonic() + BEGUN_S
     while True:
-        told = read_submission(submission.study, submission.id).arrays[array.number]
-        if told.job_id is not None:
-            return told
+        written = read_submission(submission.study, submission.id).arrays[array.number]
+        if written.job_id is not None:
+            return written
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             lines = log_path.read_text(errors="replace").strip().splitlines()
@@ -67,37 +74,24 @@ def start_process(submission: Submission, array: Array, lock: int) -> Array:
         time.sleep(_POLL_S)
 
 
-def main(study: Path, submission_id: str, lock: int | None) -> int:
-    """What the process does; returns its exit status: 1 where a run did not end as done."""
-    from slurm.launch.local_runs import run_units
+def main(study: Path, submission_id: str, lock: int | None) -> None:
+    """Write this process into a submission, and work through it."""
+    from slurm.launch.work_through import work_through
     from slurm.submit.follow_up import follow_up
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     submission = read_submission(study, submission_id)
-    me = this_process()
-    array = dataclasses.replace(submission.arrays[0], job_id=me, submitted_s=round(time.time(), 3))
+    array = sent(submission.arrays[0], this_process())
     submission = dataclasses.replace(submission, arrays=[array])
     submission.write()
     if lock is not None:
         os.close(lock)
-    failed = []
-
-    def note(outcome: Outcome) -> None:
-        log.info("%s %s %s", outcome.state, outcome.folder.name, outcome.reason or "")
-        if outcome.state != "done":
-            failed.append(outcome)
-
     units = [[study / run for run in task] for task in array.tasks]
-    beat(submission)
-    with Heartbeat(beat_s=BEAT_S, also=lambda: beat(submission)):
-        stopped = run_units(units, array.parallel or 1, quiet=True, note=note)
-    if stopped is not None:
-        log.info("stopped by %s", signal.Signals(stopped).name)
-        note_cancelled(submission, array, time.time() - STOPS_S)
+    note = partial(log.info, "%s")
+    work_through(units, array.parallel or 1, [submission], quiet=True, note=note)
     follow_up(submission)
-    return 1 if failed or stopped is not None else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -1,4 +1,4 @@
-"""How runs that were submitted stand or ended, in the words of `slurm.status`."""
+"""Outcomes of submitted runs, by the states of `slurm.status`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _EXIT_CODES = {"done": 0, "cancelled": 130}
 
 
 def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
-    """Of runs of a study, in their order; one squeue and one sacct for all of them."""
-    told = study_states(study, folders=[study / run for run in runs])
+    """Outcomes of runs of a study, in their order; one squeue and one sacct for all of them."""
+    found = study_states(study, folders=[study / run for run in runs])
     return [
         Outcome(
             entry.folder,
@@ -26,12 +26,12 @@ def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
             entry.reason,
             0.0,
         )
-        for entry in told
+        for entry in found
     ]
 
 
 def _val_loss(folder: Path) -> float | None:
-    """Its final one, nats a token."""
+    """Final validation loss, nats a token; None if it is not recorded."""
     try:
         found = at_path(read_run(folder), "results.val_loss")
     except UserError:

@@ -1,10 +1,11 @@
-"""What is refused before anything is submitted, all of it at once."""
+"""Checks of a command before anything is planned or submitted."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,45 +23,42 @@ _WEBHOOK, _MAIL = re.compile(r"https?://\S+$"), re.compile(r"[^@\s/:]+@[^@\s/:]+
 
 
 def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: bool) -> list[Problem]:
-    """What the configurations alone tell, before data are looked at.
+    """Problems of the configurations alone, before data are looked at.
 
-    is_open: the sweeper chooses the runs as it goes, by the results of earlier ones.
+    Args:
+        is_open: Whether the sweeper chooses runs by the results of earlier ones.
     """
     first, problems = configs[0], list[Problem]()
+
+    def add(where: str, what: str) -> None:
+        problems.append(Problem(where, what))
+
     on_slurm = launcher.target == SLURM_LAUNCHER
     for name in _SHARED:
         if len({getattr(config, name) for config in configs}) > 1:
-            problems.append(Problem(name, "cannot be swept: it is for the sweep as a whole"))
+            add(name, "cannot be swept: it is for the sweep as a whole")
     if is_open and not first.wait:
-        problems.append(
-            Problem("wait", "this sweeper chooses runs by the results of earlier ones: set wait=true")
-        )
+        add("wait", "this sweeper chooses runs by the results of earlier ones: set wait=true")
     most = min(config.slurm.confirm for config in configs)
     if on_slurm and len(configs) > most:
-        problems.append(
-            Problem(
-                "slurm.confirm",
-                f"{len(configs):,} runs would be submitted, and more than {most:,} only when asked for: "
-                f"slurm.confirm={len(configs)}",
-            )
+        what = (
+            f"{len(configs):,} runs would be submitted; more than {most:,} need slurm.confirm={len(configs)}"
         )
+        add("slurm.confirm", what)
     for folder in sorted({str(Path(config.runs_dir).expanduser().absolute()) for config in configs}):
         if on_slurm and re.search(r"[%\\\n]", folder):
-            problems.append(
-                Problem(
-                    "runs_dir",
-                    f"{folder}: Slurm reads % and \\ in the names of its output files as signs of its own: "
-                    "choose a folder without them",
-                )
+            add(
+                "runs_dir",
+                f"{folder}: Slurm replaces % and \\ in names of output files. Choose another folder",
             )
         if os.pathsep in folder:
-            problems.append(Problem("runs_dir", f"{folder}: {NO_PATHSEP}"))
+            add("runs_dir", f"{folder}: {NO_PATHSEP}")
     notify = first.notify
     if notify is not None and not _WEBHOOK.match(notify) and not _MAIL.match(notify):
-        what = f"expected a mail address or a webhook such as https://hooks.example.org/..., got {notify}"
-        problems.append(Problem("notify", what))
+        example = "https://hooks.example.org/..."
+        add("notify", f"expected a mail address or a webhook such as {example}, got {notify}")
     elif notify is not None and _MAIL.match(notify) and not on_slurm:
-        problems.append(Problem("notify", "only Slurm sends mail; here give a webhook: notify=https://..."))
+        add("notify", "only Slurm sends mail; here give a webhook: notify=https://...")
     return problems
 
 
@@ -82,9 +80,9 @@ def check_swept(settings: Mapping[str, Setting]) -> None:
 
 
 def check_waited_for(configs: Sequence[Config]) -> None:
-    """Of runs that the command itself waits for: raises UserError for what only a submission can do."""
-    if any(config.then is not None or config.notify is not None for config in configs):
-        where = "then" if any(config.then is not None for config in configs) else "notify"
+    """Check runs that the command itself waits for. Raises UserError for keys that need a submission."""
+    where = next((name for name in ("then", "notify") for one in configs if getattr(one, name)), None)
+    if where is not None:
         what = (
             "is done when submitted runs have ended, and this command itself waits for its runs. Submit "
             "them: hydra/launcher=slurm, or in the background of this machine: hydra/launcher=local "
@@ -94,24 +92,23 @@ def check_waited_for(configs: Sequence[Config]) -> None:
 
 
 def check_clean(configs: Sequence[Config], root: Path) -> list[Problem]:
-    """Where `slurm.require_clean=true` and the checkout has changes."""
+    """Changes of the checkout that are in no commit, if `slurm.require_clean=true`."""
     if not any(config.slurm.require_clean for config in configs):
         return []
-    import subprocess
-
-    asked = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=normal"]
-    done = subprocess.run(asked, capture_output=True, text=True)
+    command = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=normal"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
     if done.returncode != 0:
-        what = f"{root} is no git tree, so nobody can tell what code would run"
-    elif done.stdout.strip():
-        changed = [line[3:] for line in done.stdout.splitlines()]
-        listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-        is_new = any(line.startswith("??") for line in done.stdout.splitlines())
-        commit = "git add --all && git commit, or name what is not code in .gitignore"
-        what = (
-            f"the tree has changes that are in no commit: {listed}. Commit them: "
-            f"{commit if is_new else 'git commit -a'}"
-        )
-    else:
+        return [
+            Problem("slurm.require_clean", f"{root} is no git tree, so the code of the runs is not known")
+        ]
+    if not lines:
         return []
+    listed = ", ".join(line[3:] for line in lines[:5]) + (
+        f" and {len(lines) - 5} more" if len(lines) > 5 else ""
+    )
+    is_new = any(line.startswith("??") for line in lines)
+    commit = "git add --all && git commit, or name what is not code in .gitignore"
+    fix = commit if is_new else "git commit -a"
+    what = f"the tree has changes that are in no commit: {listed}. Commit them: {fix}"
     return [Problem("slurm.require_clean", what)]

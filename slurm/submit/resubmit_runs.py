@@ -1,26 +1,27 @@
-"""Submitting again what did not end as done: the frozen config of each run, a few keys changed if asked."""
+"""Submit runs again that have ended and are not done, with their frozen config and a few keys changed."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
 from conf.command_line.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
 from conf.composing.check import check, to_config, to_plain, unknown_key
-from conf.composing.per_model_slurm import settle
 from conf.composing.run_identity import is_in_identity
+from conf.per_model_slurm import settle
 from conf.suggestions import no_such
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.json_values import at_path, mapping
 from experiment_utils.quantities import format_limit, parse_duration, parse_size
 from slurm.cluster.resources import share_bytes, task_bytes
+from slurm.records.stamps import stamp_of_variables
 from slurm.records.submissions import (
     LOCAL,
     SLURM,
@@ -30,7 +31,6 @@ from slurm.records.submissions import (
     places,
     read_submission,
     run_folders,
-    submissions,
 )
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
@@ -44,52 +44,64 @@ CHOICES = tuple(state for state in ENDED if state != "done")
 _LIVE = ("queued", "running", "stalled", "blocked", "unreadable")
 _NOT_HERE = {
     "plan": "--dry-run says which runs would be submitted, and submits nothing",
-    "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",
-    "runs_dir": "a run goes on in its own folder",
-    "study.name": "a run goes on in its own folder",
+    "wait": "resubmit does not wait. How they go: python -m slurm watch STUDY",
+    "runs_dir": "a run continues in its own folder",
+    "study.name": "a run continues in its own folder",
 }
-"""Keys that are no part of an identity, and that a run which is submitted again has no use for."""
+"""Keys outside of an identity that have no meaning for a run that is submitted again."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Again:
-    """What is to be submitted again. only: states; None: all that are not done. mem, time: `x2`, or a value.
-    overrides: `KEY=VALUE` for all of them. launcher: None: of each run's last submission. command: as typed.
-    code: FROZEN: the copy that each run was submitted with last; NOW: a copy of the checkout. again: whether
-    the runs begin again from step 0.
-    """
+    """Options of submitting again."""
 
     only: Sequence[str] | None = None
+    """States; None: all that are not done."""
     mem: str | None = None
+    """A size, or a factor of the last one such as `x2`."""
     time: str | None = None
+    """A time limit, or a factor of the last one."""
     overrides: Sequence[str] = ()
+    """`KEY=VALUE` for all of them."""
     launcher: str | None = None
+    """None: that of each run's last submission."""
     jobs: int | None = None
+    """Runs in parallel on this machine."""
     command: str = ""
+    """The command as typed."""
     code: str = FROZEN
+    """FROZEN: the copy that each run was submitted with last; NOW: a copy of the checkout."""
     again: bool = False
+    """Whether the runs begin again from step 0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A run that would be submitted again. last: its last submission, and its array there."""
+    """A run that would be submitted again."""
 
     folder: Path
     state: str
     reason: str | None
     last: tuple[Submission, Array] | None
+    """Its last submission, and its array there."""
 
 
 def find(
     study: Path, names: Sequence[str], only: Sequence[str] | None, *, again: bool = False
 ) -> tuple[list[Found], dict[str, str]]:
-    """The runs of a study that have ended, and not as done; of these those of the names and states. And those
-    that are left, since they are `queued`, `running` or `stalled`; where states are named, none are told.
+    """Find the runs of a study that have ended and are not done.
 
-    again: those that are done too, since they are to begin again.
+    Args:
+        names: only these runs; empty: all.
+        only: only runs in these states.
+        again: also runs that are done, since they are to begin again.
+
+    Returns:
+        The runs, and the states of those that are left as they are: queued, blocked or running (empty if
+        `only` is given).
 
     Raises:
-        UserError: a name or state that there is not; or Slurm does not answer.
+        UserError: a name or state does not exist; or Slurm does not answer.
     """
     folders = {folder.name: folder for folder in run_folders(study)}
     chosen = [named(name, list(folders)) for name in names] or list(folders)
@@ -97,41 +109,39 @@ def find(
     wrong = [state for state in only or () if state not in choices]
     if wrong:
         raise UserError(*(Problem("--only", no_such("state", state, choices)) for state in wrong))
-    closed = [name for name in chosen if _is_closed(folders[name])]
-    held = in_flight(study, [name for name in chosen if name not in closed])
+    held = in_flight(study, [name for name in chosen if _is_readable(folders[name])])
     found, left = [], {}
     for outcome in outcomes_of(study, chosen):
         name, state = outcome.folder.name, outcome.state
         if state == "done" and not again:
             continue
         if name in held or state in _LIVE:
-            if not only:
-                left[name] = state if state in _LIVE else held[name]
+            left[name] = state if state in _LIVE else held[name]
         elif not only or state in only:
-            found.append(Found(outcome.folder, state, outcome.reason, _last(outcome.folder)))
-    return found, left
+            place = last_place(outcome.folder)
+            found.append(Found(outcome.folder, state, outcome.reason, place and place[:2]))
+    return found, {} if only else left
 
 
-def _is_closed(folder: Path) -> bool:
-    """Whether its files cannot be read, so that nothing is known of it."""
+def _is_readable(folder: Path) -> bool:
     try:
         with atomic_files.reading(folder):
             places(folder)
             read_status(folder)
     except atomic_files.Unreadable:
-        return True
-    return False
+        return False
+    return True
 
 
 def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Submitted]:
-    """Submit them with new numbers of jobs, in the same folders.
+    """Submit runs again, in the same folders.
 
     Raises:
-        UserError: what is asked for makes another run of one of them, or is refused by the cluster.
+        UserError: a changed key makes another run of one of them; or the cluster refuses one.
     """
     submitted = []
-    with _standing_where(found):
-        for (launcher, copy), runs in _by_launcher(study, found, again).items():
+    with _in_their_folder(found):
+        for (launcher, copy), runs in _by_launcher(found, again).items():
             configs = [_config(study, run, again, len(runs)) for run in runs]
             then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
             configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
@@ -150,7 +160,7 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
 
 
 def frozen_code(found: Sequence[Found]) -> list[MovedOn]:
-    """Copies of the code that these runs were submitted with last, and how the checkout has moved on since.
+    """Copies of the code that these runs were submitted with last, and how the checkout differs from them.
 
     Raises:
         UserError: a copy is gone.
@@ -163,75 +173,64 @@ def _copy_of(run: Found) -> Path | None:
     return copy_of(run.last[0]) if run.last is not None else None
 
 
-def _by_launcher(
-    study: Path, found: Sequence[Found], again: Again
-) -> dict[tuple[Launcher, Path | None], list[Found]]:
-    """Runs by how they are started and by the copy of the code that they run; None: a new copy."""
+def _by_launcher(found: Sequence[Found], again: Again) -> dict[tuple[Launcher, Path | None], list[Found]]:
+    """Runs by launcher and by the copy of the code that they run; None: a new copy."""
     groups: dict[tuple[Launcher, Path | None], list[Found]] = {}
-    is_on_slurm = any(submission.launcher == SLURM for submission in submissions(study))
     for run in found:
-        kind = again.launcher or _launcher_of(run, is_on_slurm)
-        if kind == LOCAL:
+        if (again.launcher or _launcher_of(run)) == LOCAL:
             jobs = again.jobs or (run.last[1].parallel if run.last else None) or 1
             launcher = Launcher(LOCAL_LAUNCHER, jobs, detach=True)
         else:
             launcher = Launcher(SLURM_LAUNCHER)
         copy = _copy_of(run) if again.code == FROZEN else None
         groups.setdefault((launcher, copy), []).append(run)
-    if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher, _ in groups):
+    targets = {launcher.target for launcher, _ in groups}
+    if again.jobs is not None and targets == {SLURM_LAUNCHER}:
         raise UserError(Problem("--jobs", "is of the local launcher; on a cluster: slurm.parallel=N"))
     of_slurm = [f"--{name}" for name in ("mem", "time") if getattr(again, name) is not None]
-    if of_slurm and all(launcher.target == LOCAL_LAUNCHER for launcher, _ in groups):
+    if of_slurm and targets == {LOCAL_LAUNCHER}:
         what = "is asked of Slurm, and these runs are started on this machine; to send them: --launcher slurm"
         raise UserError(*(Problem(option, what) for option in of_slurm))
     return groups
 
 
-def _launcher_of(run: Found, is_on_slurm: bool) -> str:
-    """Of one that no submission has taken: only a queue without room leaves such a one behind, but for a
-    submitter that died at that moment. So it is meant for a cluster, whose login node is no place for it,
-    also where the study's newest run was tried in front of somebody. is_on_slurm: others of the study are.
-    """
+def _launcher_of(run: Found) -> str:
+    """Launcher of its last submission."""
     if run.last is not None:
-        return run.last[0].launcher
-    if (run.folder / "run.json").exists():
-        return LOCAL  # it has begun in front of somebody
-    if is_on_slurm:
-        return SLURM
-    what = (
-        f"{run.folder.name} was never submitted, so nothing tells where it is to run: say --launcher "
-        "slurm, or local; or type the command of the sweep again"
-    )
+        return SLURM if run.last[0].job is not None else run.last[0].launcher
+    if (run.folder / "run.json").exists():  # it has begun in the foreground
+        return LOCAL if stamp_of_variables(mapping(read_status(run.folder).get("job_ids"))) is None else SLURM
+    what = f"{run.folder.name} was never submitted: where is it to run? --launcher {SLURM}, or {LOCAL}"
     raise UserError(Problem("--launcher", what))
 
 
 def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
-    """runs: how many are submitted again with it."""
-    plain = read_config(run.folder)
-    frozen = settle(to_config(plain))
+    """The run's config with the changed keys.
+
+    Args:
+        runs: number of runs that are submitted again together.
+    """
+    frozen = settle(to_config(read_config(run.folder)))
     plain = to_plain(frozen)
     for key, value in _changes(run, frozen, again, runs).items():
         group, _, name = key.rpartition(".")
         (plain[group] if group else plain)[name] = value
-    plain["ensemble"] = {}  # it goes on by itself
+    plain["ensemble"] = {}  # it continues alone
     config, problems = check(plain)
     if problems:
         raise UserError(*problems)
     there = Path(config.runs_dir) / (config.study.name or "default")
-    if there.resolve() != study.resolve():  # the study was moved, or one stands elsewhere
-        config = dataclasses.replace(
-            config,
-            runs_dir=str(study.parent),
-            study=dataclasses.replace(config.study, name=study.name),
-        )
+    if there.resolve() != study.resolve():  # the study was moved
+        named_study = dataclasses.replace(config.study, name=study.name)
+        config = dataclasses.replace(config, runs_dir=str(study.parent), study=named_study)
     return dataclasses.replace(config, wait=False, plan=False)
 
 
 def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, Any]:
+    """Values of the keys that are changed for a run."""
     changes = _overrides(again.overrides) | ({"again": True} if again.again else {})
     asked, shared = _last_job(run)
-    # A job's memory is for all that share it: one of eight that is left would ask for that of eight,
-    # which its node may not have.
+    # A job's memory is for all runs in parallel in it: fewer runs than before need less.
     before = max(frozen.slurm.pack, shared)
     left = max(1, min(before, runs))
     are_fewer = left < before and "slurm.pack" not in changes
@@ -244,7 +243,7 @@ def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, A
     if again.time is not None:
         changes["slurm.time"] = new_time(again.time, frozen.slurm.time, asked.get("time"))
     plain = to_plain(frozen)
-    other = [key for key, value in changes.items() if is_in_identity(key) and _at(plain, key) != value]
+    other = [key for key, value in changes.items() if is_in_identity(key) and at_path(plain, key) != value]
     if other:
         raise UserError(
             *(Problem(key, "another value makes another run; start it with experiments.py") for key in other)
@@ -253,9 +252,9 @@ def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, A
 
 
 def _last_job(run: Found) -> tuple[dict[str, Any], int]:
-    """(options, runs that shared it) of the last job that it had; else of what was to be submitted last.
+    """(options, runs in parallel) of its last job; of an array that was refused only if it had no other.
 
-    What was not taken has its factor in it already, and the same command would double it each time.
+    The factor of `--mem x2` is of a job that the cluster took: a refused one has the factor already.
     """
     if run.last is None:
         return {}, 1
@@ -263,7 +262,8 @@ def _last_job(run: Found) -> tuple[dict[str, Any], int]:
         submission = read_submission(run.folder.parent, place.submission)
         array = submission.arrays[place.array]
         if array.is_sent is not False:
-            return array.options, len(array.tasks[place.task]) if array.how == "pack" else 1
+            of_task = array.tasks[array.task_of(place.task)]
+            return array.options, len(of_task) if array.how == "pack" else min(array.slots, len(of_task))
     return run.last[1].options, 1
 
 
@@ -291,44 +291,49 @@ def _overrides(given: Sequence[str]) -> dict[str, Any]:
 
 
 def new_mem(given: str, configured: int | str | None, asked: str | None) -> int:
-    """Bytes. given: `x2`, or a size. asked: sbatch --mem of the last time.
+    """Memory in bytes for `--mem`.
+
+    Args:
+        given: a size, or a factor of the last one such as `x2`.
+        configured: `slurm.mem` of the config.
+        asked: --mem of the last job.
 
     Raises:
-        UserError: it is neither; or a factor of a size that nobody knows.
+        UserError: it is neither; or a factor without a last size.
     """
     from conf.keys import keys
     from conf.values import convert
 
-    factor = _factor(given)
-    try:
+    with _or_a_factor("--mem", given, "8GB"):
+        factor = _factor(given)
         if factor is None:
             return int(convert(keys()["slurm.mem"], parse_size(given)))
         last = parse_size(asked) if asked is not None else configured
-    except ValueError as error:
-        raise UserError(Problem("--mem", f"{error}, or a factor such as x2")) from error
-    if last == AUTO or not last:
-        raise UserError(Problem("--mem", f"{given} of what? It was never submitted with a size: --mem 8GB"))
-    return round(int(last) * factor)
+        return round(int(last or AUTO) * factor)
 
 
 def new_time(given: str, configured: str, asked: str | None) -> str:
-    """A time limit. given: `x2`, or one; asked: sbatch --time of the last time.
+    """Time limit for `--time`; arguments as of `new_mem`.
 
     Raises:
-        UserError: it is neither; or a factor of a limit that nobody knows.
+        UserError: it is neither; or a factor without a last limit.
     """
-    factor = _factor(given)
-    last = asked if asked is not None else configured
+    with _or_a_factor("--time", given, "2h"):
+        factor = _factor(given)
+        seconds = parse_duration(given if factor is None else asked if asked is not None else configured)
+        return given if factor is None else format_limit(float(seconds or AUTO) * factor)
+
+
+@contextmanager
+def _or_a_factor(option: str, given: str, example: str) -> Iterator[None]:
+    """Raise a ValueError of the block as the error of an option; `auto` is a last value without a number."""
     try:
-        if factor is None:
-            parse_duration(given)
-            return given
-        seconds = None if last == AUTO else parse_duration(last)
+        yield
     except ValueError as error:
-        raise UserError(Problem("--time", f"{error}, or a factor such as x2")) from error
-    if seconds is None:
-        raise UserError(Problem("--time", f"{given} of what? It was never submitted with one: --time 2h"))
-    return format_limit(seconds * factor)
+        what = f"{error}, or a factor such as x2"
+        if _factor(given) is not None:
+            what = f"{given} of what? It was never submitted with one: {option} {example}"
+        raise UserError(Problem(option, what)) from error
 
 
 def _factor(given: str) -> float | None:
@@ -336,13 +341,8 @@ def _factor(given: str) -> float | None:
     return float(found[1]) or None if found else None
 
 
-def _at(plain: Mapping[str, Any], key: str) -> Any:
-    group, _, name = key.rpartition(".")
-    return (plain[group] if group else plain)[name]
-
-
 def named(given: str, there: list[str]) -> str:
-    """The name of a run, of which one may give the beginning of its identity. Raises UserError."""
+    """Name of a run, given by its name or the beginning of its identity. Raises UserError."""
     name = Path(given).name
     matching = [run for run in there if run == name or run.rpartition("-")[2].startswith(given)]
     if name in there:
@@ -352,25 +352,14 @@ def named(given: str, there: list[str]) -> str:
     raise UserError(no_such("run", given, there) if not matching else f"{given} begins more than one run")
 
 
-def _last(folder: Path) -> tuple[Submission, Array] | None:
-    place = last_place(folder)
-    return None if place is None else place[:2]
-
-
 @contextmanager
-def _standing_where(found: Sequence[Found]) -> Iterator[None]:
-    """In the folder that paths of the configs are relative to: where the sweep was submitted from."""
-    homes = {run.last[0].cwd for run in found if run.last}
+def _in_their_folder(found: Sequence[Found]) -> Iterator[None]:
+    """Work in the folder that the runs were submitted from: paths of their configs are relative to it."""
+    homes = sorted({run.last[0].cwd for run in found if run.last})
     if len(homes) > 1:
-        listed = ", ".join(sorted(shlex.quote(home) for home in homes))
+        listed = ", ".join(map(shlex.quote, homes))
         raise UserError(
             f"these runs were submitted from several folders: {listed}. Name those of one of them"
         )
-    here = Path.cwd()
-    home = Path(homes.pop()) if homes else here
-    if home.is_dir():
-        os.chdir(home)
-    try:
+    with chdir(homes[0]) if homes and Path(homes[0]).is_dir() else nullcontext():
         yield
-    finally:
-        os.chdir(here)

@@ -1,39 +1,39 @@
-"""Runs that outlive the command: what Hydra's sweeper hands over is submitted, and waited for if asked."""
+"""Runs that outlive the command: submitted when Hydra's sweeper hands them over, and waited for if asked."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from conf import Config
 from conf.between_keys.rules import Rule
 from conf.command_line.request import SLURM_LAUNCHER, Launcher, Request
 from conf.composing.compose import Composer
-from experiment_utils.errors import Problem, UserError
+from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reachability import warnings_of
 from slurm.launch.code_snapshot import MANIFEST, take, while_submitting
-from slurm.launch.hydra_task import RequestedRuns, RunFailed, job_return
+from slurm.launch.hydra_task import RequestedRuns
 from slurm.launch.outcome import Outcome
 from slurm.plans.ensembles import Programs
 from slurm.plans.gpu_slots import gpu_slots, planned_with
 from slurm.plans.sweep_plans import check_side_by_side, plan_all
-from slurm.queue.queue_limits import Limits
+from slurm.queue.arrays import MAX_ARRAY_SIZE, most_tasks
 from slurm.queue.slurm_client import NoAnswer, need_slurm
-from slurm.records.submissions import LOCAL, SLURM, Submission, submissions, typed_study
-from slurm.records.submitter_liveness import this_process
-from slurm.submit.batch import Order, Submitted, send_the_end, submit, was_cancelled
-from slurm.submit.in_flight import without_a_waiter
+from slurm.records.submissions import LOCAL, SLURM, typed_study
+from slurm.submit.batch import Order, Submitted, submit
+from slurm.submit.follow_up import send_search_end
+from slurm.submit.foreground import run_in_foreground
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.request_checks import check_clean, check_request
-from slurm.submit.resource_check import asked_of, has_room, refusals
-from slurm.submit.watch_runs import PATIENCE_S, POLL_S, ROOM_POLL_S, WaitInterrupted, wait_for
+from slurm.submit.resource_check import asked_of, refusals
+from slurm.submit.watch_runs import WaitInterrupted, wait_for
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
@@ -45,10 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class SubmittedRuns(RequestedRuns):
-    """submitted: what became of each study's runs. folders: of all that were asked for, in order.
-
-    outcomes: of those that were waited for (`wait=true`).
-    """
+    """The runs of a request, submitted when Hydra's sweeper hands them over."""
 
     def __init__(
         self,
@@ -59,223 +56,71 @@ class SubmittedRuns(RequestedRuns):
         quiet: bool = False,
         command: str = "",
     ) -> None:
-        super().__init__(request, composer, rules, quiet=quiet)
+        super().__init__(request, composer, rules, quiet=quiet, command=command)
         self.submitted: list[Submitted] = []
-        self.folders: list[Path] = []
-        self.outcomes: dict[Path, Outcome] = {}
-        self._command = command
+        """The submission of each study."""
         self._copies: dict[str, Path] = {}
         self._at_the_end: tuple[str | None, str | None] = None, None  # then, notify: of a search
-        self._no_room: dict[Path, int] = {}  # of each study, how many runs wait to be submitted
 
     def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
-        """Submit a batch. Without `wait=true` Hydra's results say nothing but that.
+        """Submit a batch of runs; with `wait=true` return when all of them have ended.
 
         Raises:
             UserError: something is wrong with one of them; nothing was submitted.
-            WaitInterrupted: Ctrl-C while waiting; the jobs go on.
+            WaitInterrupted: Ctrl-C ended the waiting; the jobs continue.
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
         programs, launcher = Programs(configs), self.request.launcher
         plans, cluster = check_and_plan(
             programs.runs, launcher, is_open=self.request.is_open, programs=programs
         )
-        if self.request.is_open:  # what is to come comes when the search ends, and needs no room before
+        if self.request.is_open:  # the end job is sent when the search ends
             self._at_the_end = configs[0].then, configs[0].notify
-            plans = [_without_an_end(plan) for plan in plans]
+            plans = [
+                dataclasses.replace(plan, config=dataclasses.replace(plan.config, then=None, notify=None))
+                for plan in plans
+            ]
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
-        submitted = self._submit(plans, cluster, ensembles)
+        self.folders = list(dict.fromkeys([*self.folders, *(folder for part in of_job for folder in part)]))
+
+        def submit_these(some: Sequence[Plan]) -> list[Submitted]:
+            return submit_plans(some, cluster, launcher, self.command, ensembles, self._copies)
+
+        if not launcher.submits:
+            run_in_foreground(self, plans, of_job, submit_these)
+            return [self._result(*one) for one in zip(job_overrides, of_job, strict=True)]
+        submitted = submit_these(plans)
         self.submitted += submitted
-        folders = [plan.folder for plan in plans if plan.folder is not None]
-        self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
         if configs[0].wait:
             for line in render(submitted, waiting=True):
                 log.info("%s", line)
-            self._no_room = {one.study: len(one.no_room) for one in submitted}
-            try:
-                self._wait(submitted, {plan.folder: plan for plan in plans}, cluster, ensembles)
-            except WaitInterrupted as stopped:
-                raise WaitInterrupted(" ".join([*self._ends_with_the_command(), str(stopped)])) from stopped
-        return [
-            job_return(overrides, config, members[0], self._value(members))
-            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
-        ]
+            self._wait(submitted)
+        return [self._result(*one) for one in zip(job_overrides, of_job, strict=True)]
 
     def send_the_end(self) -> None:
-        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once. What
-        the same command has submitted before it was killed is of the search too.
-        """
+        """Submit the end job of a search, which has no more runs."""
         then, notify = self._at_the_end
-        if then is None and notify is None:
-            return
-        for study in dict.fromkeys(one.study for one in self.submitted):
-            made = [one.id for one in submissions(study) if one.command == self._command and _is_sent(one)]
-            if made:
-                send_the_end(study, made, then, notify)
+        if then is not None or notify is not None:
+            for study in dict.fromkeys(one.study for one in self.submitted):
+                send_search_end(study, self.command, then, notify)
 
-    def _submit(
-        self,
-        plans: Sequence[Plan],
-        cluster: Cluster | None,
-        ensembles: Mapping[str, str],
-        earlier: tuple[str, ...] = (),
-    ) -> list[Submitted]:
-        """earlier: as of `Order`."""
-        launcher = self.request.launcher
-        return submit_plans(plans, cluster, launcher, self._command, ensembles, self._copies, earlier)
-
-    def __call__(self, composed: Any) -> None:
-        """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
-        raise UserError(Problem("hydra/launcher", "this launcher runs nothing that can be submitted"))
-
-    def _wait(
-        self,
-        submitted: Sequence[Submitted],
-        plans: dict[Path | None, Plan],
-        cluster: Cluster | None,
-        ensembles: Mapping[str, str],
-    ) -> None:
-        waits = [_Waited([one], [run for run in one.runs if run not in one.not_sent]) for one in submitted]
-        for number, one in enumerate(submitted):
-            self._wait_for(waits[number:], plans, cluster, ensembles)
-            parts = waits[number].parts
-            place = self.submitted.index(one)
-            self.submitted[place : place + 1] = parts
-            not_sent = {run: why for part in parts for run, why in part.not_sent.items()}
+    def _wait(self, submitted: Sequence[Submitted]) -> None:
+        for one in submitted:
+            try:
+                wait_for(one.study, [run for run in one.runs if run not in one.not_sent])
+            except WaitInterrupted as stopped:
+                if not self.request.halves:
+                    raise
+                search = "The search stops with these: type the same command again to continue it."
+                raise WaitInterrupted(f"{search} {stopped}") from stopped
             for outcome in outcomes_of(one.study, one.runs):
-                reason = not_sent.get(outcome.folder.name)
+                reason = one.not_sent.get(outcome.folder.name)
                 self.outcomes[outcome.folder] = (
                     outcome
                     if reason is None
                     else Outcome(outcome.folder, 1, "never_started", None, reason, 0.0)
                 )
-
-    def _wait_for(
-        self,
-        waits: Sequence[_Waited],
-        plans: dict[Path | None, Plan],
-        cluster: Cluster | None,
-        ensembles: Mapping[str, str],
-    ) -> None:
-        """Until the first of these studies has ended; what the queue has no room for is submitted as others
-        end, of all of them.
-        """
-        first = waits[0]
-        while True:
-            waiting = {one.study: [plans[one.study / run] for run in one.no_room] for one in waits}
-            self._no_room |= {study: len(late) for study, late in waiting.items()}
-            going_on = [
-                partial(_goes_on, waiting[one.study], cluster, one.not_before)
-                for one in waits
-                if one.no_room and cluster is not None
-            ]
-            ends = wait_for(
-                first.study,
-                first.ours,
-                partial(_any_goes_on, going_on) if going_on else None,
-                first.no_room,
-            )
-            if ends and cluster is not None:  # of a command that was there first, and has ended
-                left = without_a_waiter(first.study, first.ours)
-                waiting[first.study] = [plans[first.study / run] for run in left]
-            if ends and not waiting[first.study]:
-                return
-            for one in waits:
-                late = waiting[one.study]
-                is_first = one is first and (ends or len(going_on) == 1)
-                if late and (is_first or (cluster is not None and _goes_on(late, cluster, one.not_before))):
-                    self._submit_more(one, late, cluster, ensembles)
-
-    def _submit_more(
-        self, one: _Waited, late: Sequence[Plan], cluster: Cluster | None, ensembles: Mapping[str, str]
-    ) -> None:
-        earlier = tuple(part.submission.id for part in one.parts if part.submission is not None)
-        try:
-            (more,) = self._submit(late, cluster, ensembles, earlier)
-        except NoAnswer:  # it is waited for as it is while runs go on
-            one.unheard_s = time.monotonic() if one.unheard_s is None else one.unheard_s
-            if time.monotonic() - one.unheard_s > PATIENCE_S:
-                raise
-            one.not_before = time.monotonic() + POLL_S
-            time.sleep(POLL_S)
-            return
-        one.unheard_s = None
-        taken = [run for run in more.runs if run not in more.not_sent]
-        if taken:
-            told = dataclasses.replace(more, runs=taken, not_sent={})
-            for line in render([told], waiting=True):
-                log.info("%s", line)
-        else:  # another command was faster, or a limit stands that sbatch alone knows of
-            one.not_before = time.monotonic() + ROOM_POLL_S
-        one.parts[-1] = one.parts[-1].without(more.runs)
-        one.parts.append(more)
-        one.ours = [run for run in one.ours if run not in more.runs] + taken
-
-    def _ends_with_the_command(self) -> Iterator[str]:
-        """What no job does, so that nobody waits for it."""
-        left = sum(self._no_room.values())
-        if left:
-            yield (
-                f"{counted(left, 'run')} that the queue had no room for {'is' if left == 1 else 'are'} not "
-                "submitted: type the same command again."
-            )
-        if self.request.halves:
-            yield "The search stops with these: type the same command again, and it goes on."
-
-    def _value(self, folders: Sequence[Path]) -> float | RunFailed | None:
-        """Of an ensemble the mean of its runs'."""
-        losses = []
-        for folder in folders:
-            outcome = self.outcomes.get(folder)
-            if outcome is None:
-                return None
-            if outcome.val_loss is None:
-                return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
-            losses.append(outcome.val_loss)
-        return sum(losses) / len(losses)
-
-
-def _is_sent(submission: Submission) -> bool:
-    return any(array.is_sent for array in submission.arrays)
-
-
-@dataclasses.dataclass
-class _Waited:
-    """A study that is waited for. parts: what became of its runs, as they were submitted. ours: the runs that
-    somebody has submitted. not_before: when the others are tried again; unheard_s: since when Slurm does not
-    answer that; both of the monotonic clock.
-    """
-
-    parts: list[Submitted]
-    ours: list[str]
-    not_before: float = 0.0
-    unheard_s: float | None = None
-
-    @property
-    def study(self) -> Path:
-        return self.parts[0].study
-
-    @property
-    def no_room(self) -> tuple[str, ...]:
-        return self.parts[-1].no_room
-
-
-def _without_an_end(plan: Plan) -> Plan:
-    return dataclasses.replace(plan, config=dataclasses.replace(plan.config, then=None, notify=None))
-
-
-def _any_goes_on(found: Sequence[Callable[[], bool]]) -> bool:
-    return any(goes_on() for goes_on in found)
-
-
-def _goes_on(waiting: Sequence[Plan], cluster: Cluster, not_before: float) -> bool:
-    """Whether there is anything to be done about runs that the queue had no room for. not_before: when it is
-    tried again, of the monotonic clock.
-    """
-    waiter = this_process()
-    is_over = any(plan.folder is not None and was_cancelled(plan.folder, waiter) for plan in waiting)
-    return is_over or (time.monotonic() >= not_before and has_room(waiting, cluster))
 
 
 def check_and_plan(
@@ -285,21 +130,27 @@ def check_and_plan(
     is_open: bool,
     programs: Programs | None = None,
 ) -> tuple[list[Plan], Cluster | None]:
-    """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
+    """The plans of the runs and their cluster, None for this machine; refuses what needs no sbatch to refuse.
 
-    programs: that they are the runs of, where some of them are one.
+    Args:
+        is_open: whether the sweeper chooses runs by the results of earlier ones.
+        programs: the programs that the runs belong to, if some are ensembles.
 
     Raises:
         UserError: everything that is wrong.
     """
     on_slurm, programs = launcher.target == SLURM_LAUNCHER, programs or Programs(configs)
-    wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
+    wrong = []
+    if launcher.submits:
+        wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
     if not on_slurm:
         slots = gpu_slots(min(launcher.jobs, len(configs)))
         with planned_with(slots):
-            plans = plan_all(configs, tokenize=True, place=programs.place())
+            # in the foreground an ensemble is planned as its runs, and chooses how many go together
+            place = (programs if launcher.submits else Programs([])).place()
+            plans = plan_all(configs, tokenize=True, place=place)
         check_side_by_side(plans, launcher.jobs, slots)
         return plans, None
     need_slurm()
@@ -324,17 +175,21 @@ def submit_plans(
     command: str,
     ensembles: Mapping[str, str] | None = None,
     copies: dict[str, Path] | None = None,
-    earlier: tuple[str, ...] = (),
     is_frozen: bool = False,
 ) -> list[Submitted]:
-    """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
-    the code, by runs_dir, that this command has made already: what it submits later runs the same.
-    earlier, is_frozen: as of `Order`.
+    """Submit planned runs, study by study.
+
+    Args:
+        cluster: None for the local launcher.
+        command: the command as typed.
+        ensembles: name of a run to the name of its ensemble.
+        copies: copies of the code that this command has made, by runs_dir; later submissions use them too.
+        is_frozen: whether the copies are those of an earlier submission.
 
     Raises:
-        UserError: the cluster takes one of them in no case; none was submitted.
+        UserError: the cluster never takes one of them; none was submitted.
     """
-    asked, limits = asked_of(plans, cluster) if cluster is not None else ({}, Limits())
+    asked = asked_of(plans, cluster) if cluster is not None else {}
     if cluster is not None:
         for warning in warnings_of(plans, cluster, ROOT):
             log.warning("%s", warning)
@@ -349,55 +204,47 @@ def submit_plans(
             order = Order(
                 launcher=LOCAL if cluster is None else SLURM,
                 command=command,
-                snapshot=_snapshot(config.runs_dir, {} if copies is None else copies),
+                snapshot=_snapshot(config.runs_dir, {} if copies is None else copies)
+                if launcher.submits
+                else None,
                 asked=asked,
-                limits=limits,
+                most_tasks=MAX_ARRAY_SIZE if cluster is None else most_tasks(cluster),
                 jobs=launcher.jobs,
                 then=config.then,
                 notify=config.notify,
                 ensembles=ensembles or {},
-                waiter=this_process() if config.wait else None,
-                earlier=earlier,
                 is_frozen=is_frozen,
             )
             submitted.append(submit(of_study, order))
-            limits = limits.less(submitted[-1].tasks)
     return submitted
 
 
 def _snapshot(runs_dir: str, copies: dict[str, Path]) -> Path:
     found = copies.get(runs_dir)
-    if found is None or not (found / MANIFEST).exists():  # `clean` takes one that no open run needs
+    if found is None or not (found / MANIFEST).exists():  # `clean` removes a copy that no open run needs
         found = copies[runs_dir] = take(runs_dir).path
     return found
 
 
 def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator[str]:
-    """What a submission is told by: lines for a terminal."""
+    """Lines for a terminal about submissions."""
     for one in submitted:
         study = typed_study(one.study)
         if one.submission is not None and one.sent:
-            arrays = [array for array in one.submission.arrays if array.is_sent]
-            jobs = ", ".join(array.job_id or "" for array in arrays)
-            what = "in the background as" if one.submission.launcher == LOCAL else "as"
-            kind = "process" if one.submission.launcher == LOCAL else "job"
-            yield f"{one.study.name}: submitted {counted(len(one.sent), 'run')} {what} {kind} {jobs}"
+            jobs = ", ".join(array.job_id or "" for array in one.submission.arrays if array.is_sent)
+            how = "in the background as process" if one.submission.launcher == LOCAL else "as job"
+            yield f"{one.study.name}: submitted {counted(len(one.sent), 'run')} {how} {jobs}"
         if one.left:
-            words = {word: sum(state == word for state in one.left.values()) for word in one.left.values()}
-            listed = ", ".join(f"{count} {word}" for word, count in words.items())
+            listed = ", ".join(f"{count} {word}" for word, count in Counter(one.left.values()).items())
             blocked = [run for run, state in one.left.items() if state == "blocked"]
-            never = f". What is blocked never starts: python -m slurm cancel {study} {' '.join(blocked)}"
+            never = f". Blocked runs never start: python -m slurm cancel {study} {' '.join(blocked)}"
             yield f"{one.study.name}: left as they are: {listed}{never if blocked else ''}"
-        not_sent = one.not_sent
-        if waiting and one.no_room:
-            not_sent = {run: why for run, why in not_sent.items() if run not in one.no_room}
-            waits = "1 run waits" if len(one.no_room) == 1 else f"{len(one.no_room):,} runs wait"
-            full = "room in the queue (MaxSubmitJobs, MaxJobCount) until others have ended"
-            yield f"{one.study.name}: {waits} for {full}"
-        for why in dict.fromkeys(not_sent.values()):
-            runs = [run for run, reason in not_sent.items() if reason == why]
+        for why in dict.fromkeys(one.not_sent.values()):
+            runs = [run for run, reason in one.not_sent.items() if reason == why]
             how = "not known to be submitted" if set(runs) & set(one.unheard) else "not submitted"
             yield f"{one.study.name}: {how}: {counted(len(runs), 'run')}: {why}"
+        if set(one.not_sent) - set(one.unheard):
+            yield f"Submit what is missing: python -m slurm resubmit {study}"
         if one.submission is not None and one.submission.follow_up is not None:
             yield f"{one.study.name}: when they have ended: job {one.submission.follow_up}"
         if not waiting:

@@ -12,35 +12,15 @@ from conf.composing.compose import Composer
 from conf.composing.hydra_setup import first_line, prepare_hydra, search_path
 from experiment_utils.errors import UserError
 from slurm.launch.hydra_task import RequestedRuns, RunFailed
-from slurm.launch.local_runs import Interrupted, LocalRuns
+from slurm.submit.foreground import Interrupted
 from slurm.submit.submit_runs import SubmittedRuns
-
-
-def run_sweep(
-    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
-) -> LocalRuns:
-    """Hand the checked request to Hydra's sweeper and launcher; returns when all runs have ended.
-
-    command: as it was typed.
-
-    Raises:
-        UserError: what is wrong with a run in view of its data, or what Hydra says of its own part.
-    """
-    runs = LocalRuns(request, composer, rules, quiet=quiet, typed=command)
-    try:
-        if request.multirun:
-            _hand_over(runs, request, composer)
-        else:
-            runs.launch(runs.job_overrides())
-    except Interrupted as stopped:
-        runs.interrupted = stopped
-    return runs
 
 
 def submit_sweep(
     request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
 ) -> SubmittedRuns:
-    """Submit what was requested, one run or a sweep; with `wait=true` return when all of it has ended.
+    """Submit what was requested, one run or a sweep; in the foreground and with `wait=true` return when all
+    of it has ended.
 
     command: as it was typed.
 
@@ -49,10 +29,13 @@ def submit_sweep(
         WaitInterrupted: Ctrl-C while waiting; the jobs go on.
     """
     runs = SubmittedRuns(request, composer, rules, quiet=quiet, command=command)
-    if request.multirun:
-        _hand_over(runs, request, composer)
-    else:
-        runs.launch(runs.job_overrides())
+    try:
+        if request.multirun:
+            _hand_over(runs, request, composer)
+        else:
+            runs.launch(runs.job_overrides())
+    except Interrupted as stopped:
+        runs.stopped_with = stopped.exit_code
     runs.send_the_end()
     return runs
 

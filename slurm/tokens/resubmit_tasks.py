@@ -25,16 +25,15 @@ def submit_again(study: Path, options: argparse.Namespace) -> int:
     """
     last = next(reversed(list(submissions(study))), None)
     if last is None or not Path(last.cwd).is_dir():
-        raise UserError(f"{set_of(study)}: what was submitted of it cannot be read: type its command again")
+        raise UserError(f"{set_of(study)}: the record of its jobs cannot be read: type its command again")
     overrides = [word for word in options.rest if "=" in word]
-    for flag, is_given in (
-        ("RUN", len(overrides) < len(options.rest)), ("--only", options.only),
-        ("--launcher", options.launcher), ("--code", options.code != FROZEN), ("--again", options.again),
-    ):  # fmt: skip
-        if is_given:
-            raise UserError(
-                Problem(flag, "is for runs: of a token set all that is missing is submitted. Leave it away")
-            )
+    for_runs = {
+        "RUN": len(overrides) < len(options.rest), "--only": options.only, "--launcher": options.launcher,
+        "--code": options.code != FROZEN, "--again": options.again,
+    }  # fmt: skip
+    what = "is for runs: of a token set all that is missing is submitted. Remove it"
+    if wrong := [Problem(flag, what) for flag, is_given in for_runs.items() if is_given]:
+        raise UserError(*wrong)
     had = last.arrays[0].options
     if options.mem is not None:
         overrides.append(f"slurm.mem={new_mem(options.mem, None, had.get('mem')) >> 20}MB")

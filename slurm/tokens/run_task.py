@@ -7,25 +7,33 @@ Ahead of its time limit it has Slurm put the job back into the queue, and the ne
 
 from __future__ import annotations
 
+import os
 import runpy
 import signal
+import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+
+from slurm.queue.job_entry import check_python
 
 if __name__ == "__main__":  # inherited by all threads and processes that follow
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2))
+    check_python(("numpy", "orjson", "tokenizers"))
 
 from data_loading.pretokenizer.distributed.task_plan import FLAG, SetTask, named_task
 from data_loading.tokens.set_files import SetFiles
+from experiment_utils import lock_file
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
+from experiment_utils.lease import Periodic, Watch
 from slurm.cluster.current_job import Job
-from slurm.launch.run_lock import Heartbeat, living_holder
 from training.attempt.run_files import Status, read_status
 
 REQUEUE = (signal.SIGUSR1, signal.SIGUSR2)
+BEAT_S = 5.0
 AGAIN_S = 5.0
 """Between two looks at a lock that another process holds."""
 _STATES = {0: "done", 130: "cancelled"}
@@ -47,8 +55,8 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = Status(folder, int(read_status(folder).get("attempt") or 0) + 1)
     status.update(stage="tokenize")
-    with Heartbeat(files.lock, also=status.update):
-        wait_for_others(files, task, job)
+    with Periodic(BEAT_S, lambda: beat(files, task, status)):
+        wait_for_others(files, task)
         threading.Thread(target=requeue_on_signal, args=(files, job), daemon=True).start()
         sys.argv = ["pretokenize_dataset.py", *arguments, FLAG, str(task)]
         code = 0
@@ -60,10 +68,19 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def wait_for_others(files: SetFiles, task: SetTask, job: Job) -> None:
+def beat(files: SetFiles, task: SetTask, status: Status) -> None:
+    """Touch the lock of the task, if a process of this host holds it, and status.json."""
+    with suppress(OSError, UserError):
+        holder = lock_file.read_holder(files.lock, task.name)
+        if holder is not None and holder.host == socket.gethostname():
+            os.utime(files.lock)
+    status.update()
+
+
+def wait_for_others(files: SetFiles, task: SetTask) -> None:
     """Return when no other process does the task."""
-    before = None
-    while (holder := living_holder(files.lock, task.name, job, say=say)) is not None:
+    before, watch = None, Watch()
+    while (holder := watch.holder(files.lock, task.name)) is not None:
         if holder != before:
             say(f"{holder} does {task.name}: waiting for it")
         before = holder

@@ -8,11 +8,10 @@ The queue is asked before the disk: a task that ends in between is seen in the o
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import shlex
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,50 +39,41 @@ from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted
 from slurm.cluster import read_cluster
+from slurm.cluster.job_step import PYTHON, SRUN, default_lines
 from slurm.cluster.sbatch_errors import directives
-from slurm.queue.arrays import Asked, ToSend, arrays_of
+from slurm.queue.arrays import Asked, ToSend, arrays_of, most_tasks
 from slurm.queue.job_entry import setup_lines
-from slurm.queue.queue_limits import Limits, Queue, limits_of
 from slurm.queue.send import send
 from slurm.queue.slurm_client import NoAnswer, need_slurm
 from slurm.queue.two_phase import intend, send_all, sent, study_lock, submission_id
 from slurm.records.submissions import SLURM, Array, Submission
-from slurm.submit.cancel_jobs import under_way
-from slurm.submit.in_flight import word_of
+from slurm.submit.in_flight import in_flight
 from slurm.submit.reconcile import reconcile
-from slurm.submit.resource_check import try_out
+from slurm.submit.resource_check import check_with_sbatch
 from slurm.tokens import task_resources
 from slurm.tokens.task_resources import TaskRequest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 @dataclass(frozen=True)
-class Order:
-    """A set to be made, and the state of its tasks.
-
-    arguments: of each task's command, without --block-range. command: as typed. states: `done`, `queued`,
-    `running` or `missing` by the name of the task's folder, before this command. submission: what it sent.
-    """
+class TaskOrder:
+    """The tasks of a set, what they request, and the state of each."""
 
     files: SetFiles
-    plan: dict[str, Any]
     request: TaskRequest
-    limits: Limits
+    most_tasks: int
+    """Tasks that an array can have."""
     arguments: list[str]
+    """Arguments of each task's command, without --block-range."""
     command: str
+    """The command as typed."""
     states: Mapping[str, str] = field(default_factory=dict)
+    """Folder name of each task to `done`, `queued`, `running` or `missing`, before this command."""
     submission: Submission | None = None
+    """Submission of this command."""
 
-    def tasks(self, state: str) -> list[str]:
-        """Names of the tasks in this state."""
-        return [name for name, found in self.states.items() if found == state]
-
-    @property
-    def makes(self) -> str:
-        """A digest of what decides the bytes of the set."""
-        plan = {**self.plan, "skip_bad": None}
-        return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    def tasks(self, *states: str) -> list[str]:
+        """Names of the tasks in one of these states."""
+        return [name for name, state in self.states.items() if state in states]
 
 
 def run_on_slurm(
@@ -105,94 +95,70 @@ def run_on_slurm(
     Raises:
         UserError: tasks cannot make this set, or were begun with another command, or the cluster refuses.
     """
-    whole = as_inputs(source)
+    whole, files = as_inputs(source), SetFiles(output)
     plan = make_plan(whole, tokenizer, output, how, tasks, "--slurm")
     check_options(how, output)
-    files = SetFiles(output)
     settle(files)
     if up_to_date(files, whole, tokenizer, how) is not None:
-        return _print_made(output, given)
+        return _print_made(output, as_json=given.json)
     config = task_resources.read_site(given.slurm, overrides)
-    by_hand = f"do the tasks by hand: this command with --block-range 0/{tasks} to {tasks - 1}/{tasks}"
-    need_slurm("--slurm", by_hand)
+    need_slurm(
+        "--slurm", f"do the tasks by hand: this command with --block-range 0/{tasks} to {tasks - 1}/{tasks}"
+    )
     cluster = read_cluster()
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     request = task_resources.request_of(config, tokenizer, how.engine, how.workers, cluster)
-    wrong = task_resources.refusals(request, whole, tasks, cluster)
-    if wrong:
+    refused, notes = check_with_sbatch([("a task", request.ask.options)], cluster)
+    if wrong := [*task_resources.refusals(request, whole), *refused]:
         raise UserError(*wrong)
-    for line in task_resources.folders_of_this_machine(whole, output, ROOT, cluster):
-        log(f"WARNING: {line}")
-    every = [Asked("the tasks", request.ask.options)] * tasks
-    limits = try_out(every, limits_of([every[0].queue], cluster), after=0)
+    for note in notes:
+        log(f"WARNING: {note}")
     command = shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides])
-    order = Order(files, plan, request, limits, [*arguments, "--workers", str(request.workers)], command)
+    of_each = [*arguments, "--workers", str(request.workers)]
+    order = TaskOrder(files, request, most_tasks(cluster), of_each, command)
     note_uneven(whole, tasks, log)
     if read_plan(files) is not None:
         agree(files, plan)
     if given.dry_run:
-        return _print_plan(_found(order), as_json=given.json)
+        return _print_plan(_with_states(order, tasks), as_json=given.json)
     with disk_errors(files.jobs, output):
         agree(files, plan)
         files.jobs.mkdir(parents=True, exist_ok=True)
         with study_lock(files.jobs):
             reconcile(files.jobs)
-            order = _found(order)
+            order = _with_states(order, tasks)
             if len(order.tasks("done")) == tasks and merge_if_done(output, log) is not None:
-                return _print_made(output, given)
-            order = _submit(order) if order.tasks("missing") else order
+                return _print_made(output, as_json=given.json)
+            if order.tasks("missing"):
+                order = replace(order, submission=_submit(order))
     print(json.dumps(_to_json(order), indent=2) if given.json else "\n".join(_lines(order)))
     return 0
 
 
-def _found(order: Order) -> Order:
-    """The order with the present state of each task.
-
-    Raises:
-        UserError: Slurm does not answer; or the queue holds jobs that make something else.
-    """
-    tasks, queued = order.plan["tasks"], dict[str, str]()
-    for target in under_way(order.files.jobs) if order.files.jobs.is_dir() else ():
-        if target.submission.makes != order.makes:
-            raise UserError(
-                f"{order.files.tokens}: jobs that make something else are in the queue for it: another text, "
-                f"tokenizer, option or number of tasks, by {target.submission.command}\nWait for them, or "
-                f"end them (scancel {target.array.job_id}), and type this again",
-                code="other-jobs-under-way",
-            )
-        for number, word in target.tasks.items():
-            queued |= dict.fromkeys(target.array.tasks[number], word_of(word))
-    missing = {task.folder_name for task in missing_tasks(order.files, tasks)}
+def _with_states(order: TaskOrder, tasks: int) -> TaskOrder:
+    """The order with the present state of each task. Raises UserError: Slurm does not answer."""
     names = [SetTask(number, tasks).folder_name for number in range(tasks)]
+    queued = in_flight(order.files.jobs, names)
+    missing = {task.folder_name for task in missing_tasks(order.files, tasks)}
     states = {name: queued.get(name, "missing") if name in missing else "done" for name in names}
     return replace(order, states=states)
 
 
-def _submit(order: Order) -> Order:
-    """Submit the tasks that are neither done nor in the queue.
+def _submit(order: TaskOrder) -> Submission:
+    """Submit the missing tasks.
 
     Raises:
-        UserError: the queue has no room, or Slurm refuses.
+        UserError: Slurm refuses some of them.
     """
-    study, names = order.files.jobs, order.tasks("missing")
-    room = order.limits.room(Queue.of(order.request.ask.options))
-    if room is not None and room < len(names):
-        raise UserError(
-            f"--slurm: {counted(len(names), 'task')} to submit, and the queue has room for {room:,} more "
-            "(MaxSubmitJobs, MaxJobCount). Give fewer tasks, or wait until other jobs have ended",
-            code="queue-full",
-        )
-    snapshot = _snapshot(study)
-    now_s = time.time()
-    identity = submission_id(now_s)
-    arrays = _arrays(order, identity)
+    study, now_s = order.files.jobs, time.time()
+    identity, snapshot = submission_id(now_s), _snapshot(study)
     for name in order.states:
         (study / name).mkdir(exist_ok=True)
+    arrays = _arrays(order, identity)
     submission = intend(
-        identity, study, arrays, now_s, launcher=SLURM, command=order.command, snapshot=snapshot,
-        makes=order.makes,
-    )  # fmt: skip
+        identity, study, arrays, now_s, launcher=SLURM, command=order.command, snapshot=snapshot
+    )
 
     def send_one(submission: Submission, one: ToSend, lock: int) -> Array:
         path = submission.folder / f"{one.array.number}.sh"
@@ -201,13 +167,13 @@ def _submit(order: Order) -> Order:
 
     submission, not_sent = send_all(submission, arrays, send_one)
     if not_sent:
-        sent_now = len(names) - len(not_sent)
+        count = len(order.tasks("missing"))
         raise UserError(
-            f"{order.files.tokens}: {sent_now:,} of {counted(len(names), 'task')} submitted. The others: "
-            f"{next(iter(not_sent.values()))}",
+            f"{order.files.tokens}: {count - len(not_sent):,} of {counted(count, 'task')} submitted. The "
+            f"others: {next(iter(not_sent.values()))}",
             code="tasks-not-submitted",
         )
-    return replace(order, submission=submission)
+    return submission
 
 
 def _snapshot(folder: Path) -> Path:
@@ -216,17 +182,16 @@ def _snapshot(folder: Path) -> Path:
     return take(folder).path
 
 
-def _arrays(order: Order, identity: str) -> list[ToSend]:
+def _arrays(order: TaskOrder, identity: str) -> list[ToSend]:
     ask, parallel = order.request.ask, order.request.config.slurm.parallel
     asked = [Asked(name, ask.options, ask.setup, parallel) for name in order.tasks("missing")]
-    return arrays_of(asked, order.files.jobs, identity, order.limits.most_tasks)
+    return arrays_of(asked, order.files.jobs, identity, order.most_tasks, shares=False)
 
 
-def script(submission: Submission, one: ToSend, order: Order) -> str:
+def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
     """The sbatch script of an array of tasks, in shell that can be read and sent by hand."""
     array, study = one.array, shlex.quote(str(submission.study.absolute()))
     output = shlex.quote(str(order.files.tokens.absolute()))
-    srun = shlex.join(["srun", "--kill-on-bad-exit=1", sys.executable, "-u", "-m", "slurm.tokens.run_task"])
     at_a_time = "" if array.parallel is None else f"%{array.parallel}"
     options = {
         "job-name": array.name,
@@ -239,59 +204,55 @@ def script(submission: Submission, one: ToSend, order: Order) -> str:
         f"#!/bin/bash\n{directives(options)}tasks=({' '.join(name for (name,) in array.tasks)})",
         "task=${tasks[${SLURM_ARRAY_TASK_ID:-0}]}",
         f'exec >> {study}/"$task"/log.txt 2>&1',
+        *default_lines(),
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         *one.setup,
         *([] if submission.snapshot is None else setup_lines(submission.snapshot)),
-        f'exec {srun} {output} "$task" {shlex.join(order.arguments)}',
+        f'exec {SRUN} {PYTHON} -m slurm.tokens.run_task {output} "$task" {shlex.join(order.arguments)}',
     ]
     return "\n".join([*lines, ""])
 
 
-def _print_made(output: Path, given: argparse.Namespace) -> int:
-    if given.json:
+def _print_made(output: Path, *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"path": str(output), "up_to_date": True, "submitted": [], "jobs": []}, indent=2))
-        return 0
-    print(f"{output}: the set is made and up to date. Nothing was submitted")
-    if given.format:
-        merge = ["python", "pretokenize_dataset.py", "merge", str(output), "--format", given.format]
-        print(f"its exports: {shlex.join(merge)}")
+    else:
+        print(f"{output}: the set is made and up to date. Nothing was submitted")
     return 0
 
 
-def _print_plan(order: Order, *, as_json: bool) -> int:
+def _print_plan(order: TaskOrder, *, as_json: bool) -> int:
     """Print what would be submitted."""
     submission = Submission(
         id="SUBMISSION", study=order.files.jobs, launcher=SLURM, created_s=time.time(), user="", host="",
         cwd=str(Path.cwd()), command=order.command, arrays=[], snapshot="SNAPSHOT",
     )  # fmt: skip
     texts = [script(submission, one, order) for one in _arrays(order, submission.id)]
-    missing = order.tasks("missing")
     if as_json:
-        facts = {**_to_json(order), "to_submit": missing, "scripts": texts}
+        facts = {**_to_json(order), "to_submit": order.tasks("missing"), "scripts": texts}
         print(json.dumps({"slurm": facts}, indent=2))
     else:
-        print(f"{order.files.tokens}: {_counts(order)}; {counted(len(missing), 'task')} to submit")
+        print(f"{order.files.tokens}: {_counts(order)}")
         print(f"each requests {order.request}", *texts, sep="\n")
         print("tokens, time and memory: the same command without --slurm and --tasks")
     return 0
 
 
-def _to_json(order: Order) -> dict[str, Any]:
-    ask, names = order.request.ask, list(order.states)
-    arrays = [array for array in order.submission.arrays if array.is_sent] if order.submission else []
+def _to_json(order: TaskOrder) -> dict[str, Any]:
+    ask, names, sent = order.request.ask, list(order.states), order.submission
     return {
         "path": str(order.files.tokens),
         "up_to_date": False,
-        "tasks": order.plan["tasks"],
+        "tasks": len(names),
         "done": [names.index(name) for name in order.tasks("done")],
-        "queued": [name for name in names if order.states[name] not in ("done", "running", "missing")],
+        "queued": order.tasks("queued"),
         "running": order.tasks("running"),
-        "submitted": order.tasks("missing") if order.submission else [],
+        "submitted": order.tasks("missing") if sent else [],
         "jobs": [
             {"job": array.job_id, "name": array.name, "tasks": array.tasks, "options": array.options}
-            for array in arrays
+            for array in (sent.arrays if sent else ())
         ],
-        "submission": order.submission.id if order.submission else None,
+        "submission": sent.id if sent else None,
         "logs": str(order.files.jobs),
         "asked": {
             "options": ask.options,
@@ -302,23 +263,23 @@ def _to_json(order: Order) -> dict[str, Any]:
     }
 
 
-def _lines(order: Order) -> Iterator[str]:
+def _lines(order: TaskOrder) -> Iterator[str]:
     """Lines for a terminal."""
-    output, sent = shlex.quote(str(order.files.tokens)), len(order.tasks("missing"))
+    output, count = shlex.quote(str(order.files.tokens)), len(order.tasks("missing"))
     if order.submission:
-        jobs = ", ".join(array.job_id or "" for array in order.submission.arrays if array.is_sent)
-        yield f"{output}: submitted {sent:,} of {counted(len(order.states), 'task')} as job {jobs}"
+        jobs = ", ".join(array.job_id or "" for array in order.submission.arrays)
+        yield f"{output}: submitted {count:,} of {counted(len(order.states), 'task')} as job {jobs}"
         yield f"  each requests {order.request}"
     yield f"{output}: {_counts(order)}"
-    if not sent:
+    if not count:
         yield "nothing was submitted: all that is missing is queued or running"
     yield f"State: python -m slurm status {output}. Stop: python -m slurm cancel {output}"
     yield f"If one fails: python -m slurm why {output}. The same command again submits what is missing"
 
 
-def _counts(order: Order) -> str:
+def _counts(order: TaskOrder) -> str:
     """`3 of 16 tasks done, 11 queued, 2 running`."""
-    done, running = len(order.tasks("done")), len(order.tasks("running"))
-    queued = len(order.states) - done - running - (0 if order.submission else len(order.tasks("missing")))
-    counts = [f"{count:,} {word}" for count, word in ((queued, "queued"), (running, "running")) if count]
-    return ", ".join([f"{done:,} of {counted(order.plan['tasks'], 'task')} done", *counts])
+    missing = "queued" if order.submission else "to submit"
+    words = Counter(missing if state == "missing" else state for state in order.states.values())
+    done = f"{words.pop('done', 0):,} of {counted(len(order.states), 'task')} done"
+    return ", ".join([done, *(f"{count:,} {word}" for word, count in sorted(words.items()))])

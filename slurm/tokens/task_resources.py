@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from conf import AUTO, Config
@@ -25,15 +24,15 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, ask
-from slurm.cluster.reachability import is_offline, local_folders, missing_setup
-from slurm.cluster.rejections import problems
+from slurm.cluster.reachability import is_offline, missing_setup
+from slurm.cluster.resources import key_conflicts
 
 CPUS = 4
 _OF_A_TASK: dict[str, Any] = {
     "nodes": 1, "tasks_per_node": 1, "gpus_per_node": 0, "gpu_type": None, "pack": 1, "workers": None,
     "by_model": {},
 }  # fmt: skip
-_FOR_RUNS = (*_OF_A_TASK, "gpu_mem", "name", "max_idle_attempts", "require_clean")
+_FOR_RUNS = (*_OF_A_TASK, "confirm", "gpu_mem", "name", "max_idle_attempts", "require_clean")
 """Keys of `slurm` that are for runs only."""
 
 
@@ -45,7 +44,7 @@ class TaskRequest:
     """The site's, changed for token sets."""
     ask: Ask
     workers: int
-    """Processes of a task."""
+    """Threads that tokenize in a task."""
 
     def __str__(self) -> str:
         mem = "memory" if self.ask.mem_bytes is None else format_bytes(self.ask.mem_bytes)
@@ -62,7 +61,7 @@ def read_site(site: str, overrides: Sequence[str]) -> Config:
     from slurm.launch.compose_one import compose
 
     keys = [override.partition("=")[0] for override in overrides]
-    what = "is for runs: a task that tokenizes is on one node, without GPUs. Leave it away"
+    what = "is for runs: a task that tokenizes is on one node, without GPUs. Remove it"
     wrong = [Problem(key, what) for key in keys if key.removeprefix("slurm.") in _FOR_RUNS]
     if wrong:
         raise UserError(*wrong)
@@ -73,7 +72,7 @@ def read_site(site: str, overrides: Sequence[str]) -> Config:
 def request_of(
     config: Config, tokenizer: Tokenizer, engine: str, workers: int | None, cluster: Cluster
 ) -> TaskRequest:
-    """The request of each task. workers: processes as typed; None: by the cores.
+    """The request of each task. workers: threads as typed; None: by the cores.
 
     Raises:
         UserError: no engine has that name.
@@ -84,32 +83,21 @@ def request_of(
     elif workers is None:
         cores = (found.most_cpus for found in cluster.partitions_of(wanted.partition))
         cpus = min([CPUS, *(count for count in cores if count is not None)])
-    processes = (cpus if cpus > 1 else 0) if workers is None else workers
-    mem = most_memory_bytes(tokenizer, engine, processes) if wanted.mem == AUTO else wanted.mem
+    workers = (cpus if cpus > 1 else 0) if workers is None else workers
+    mem = most_memory_bytes(tokenizer, engine, workers) if wanted.mem == AUTO else wanted.mem
     config = replace(config, slurm=replace(wanted, cpus_per_task=cpus, mem=mem))
-    asked = ask(config, None, cluster)
-    how_mem = "the most it can hold" if wanted.mem == AUTO and asked.mem_bytes else asked.how_mem
-    return TaskRequest(config, replace(asked, how_mem=how_mem), processes)
+    found = ask(config, None, cluster)
+    if wanted.mem == AUTO and found.mem_bytes:
+        found = replace(found, how_mem="the most it can hold")
+    return TaskRequest(config, found, workers)
 
 
-def refusals(request: TaskRequest, whole: Inputs, tasks: int, cluster: Cluster) -> list[Problem]:
-    """Everything that the cluster would refuse, as far as it is known."""
+def refusals(request: TaskRequest, whole: Inputs) -> list[Problem]:
+    """Everything that is wrong with the request, before the cluster is asked."""
     wanted = request.config.slurm
-    found = [*problems([(request.config, request.ask)], cluster), *missing_setup(wanted)]
+    found = [*key_conflicts(wanted), *missing_setup(wanted)]
     if is_offline(wanted):
         what = "is read from the hub, and the nodes have no internet. Tokenize it without --slurm"
         hub = [part.what for part in whole.parts if isinstance(unwrapped(part), HubDataset)]
         found += [Problem("slurm.offline", f"{name} {what}") for name in hub]
-    if tasks > wanted.confirm:
-        what = f"{tasks:,} tasks; more than {wanted.confirm:,} need slurm.confirm={tasks}"
-        found.append(Problem("slurm.confirm", what))
     return found
-
-
-def folders_of_this_machine(whole: Inputs, output: Path, code: Path, cluster: Cluster) -> list[str]:
-    """Warnings about folders that nodes most likely do not see."""
-    states = [state[0] for state in whole.state() if isinstance(state, list | tuple) and state]
-    texts = [("the text", Path(path).parent) for path in states if str(path).startswith("/")]
-    return local_folders(
-        dict.fromkeys([("the code", code), ("the set", output.absolute().parent), *texts]), cluster
-    )

@@ -42,7 +42,7 @@ def token_run_states(study: Path, *, ask: Ask | None = None, now_s: float | None
 
 
 def look_at_token_task(study: Path, name: str | None) -> Look | None:
-    """One task with its evidence; None if the set has none such. name: None: the one to diagnose first."""
+    """One task with its evidence; None if the set has none such. name: None: the one in the worst state."""
     found = [entry for entry in token_run_states(study) if name in (None, entry.name)]
     if not found:
         return None

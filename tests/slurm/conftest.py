@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
     monkeypatch.setattr(time, "time", lambda: NOW_S)
     return tmp_path
+
+
+@pytest.fixture
+def sbatch_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sbatch --test-only` accepts every job."""
+    accepted = CompletedProcess([], 0, "", "")
+    monkeypatch.setattr("slurm.submit.resource_check._test_only", lambda options: accepted)
 
 
 @pytest.fixture

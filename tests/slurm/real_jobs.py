@@ -96,13 +96,20 @@ class Sent:
 
 
 def send(
-    where: Cluster, config: Config, *options: str, others: Sequence[Path] = (), how: str = "each"
+    where: Cluster,
+    config: Config,
+    *options: str,
+    others: Sequence[Path] = (),
+    how: str = "each",
+    slots: int = 1,
 ) -> Sent:
     """Hand a run in with a script of the simplest kind. options: of sbatch. others: that share its job."""
     run = make_run(config).resolve()
     snapshot = take(config.runs_dir).path
     number = f"s{time.time_ns()}"
-    array = Array(0, f"{run.name}-{number}", [[run.name, *(one.name for one in others)]], how=how)
+    array = Array(
+        0, f"{run.name}-{number}", [[run.name, *(one.name for one in others)]], how=how, slots=slots
+    )
     submission = Submission(
         id=number, study=run.parent, launcher=SLURM, created_s=time.time(), user=getpass.getuser(),
         host=socket.gethostname(), cwd=str(run.parent), command="", arrays=[array], snapshot=str(snapshot),

@@ -1,4 +1,4 @@
-"""RUN and STUDY mean the same to every command, also of runs that have only been submitted."""
+"""RUN and STUDY mean the same to every command, also for runs that have only been submitted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_studies import MadeStudy
 
 from experiment_utils.arguments import find_run as found_by_memory
 from experiment_utils.errors import UserError
@@ -18,7 +19,7 @@ NAME = "32d-lr0.003-seed1-1a2b3c4d"
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study with a run that is queued and one that is done, beside copies of the code."""
+    """A study with a run that is queued and one that is done, next to copies of the code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
     for name, files in ((NAME, ["config.yaml"]), ("32d-lr0.003-seed2-99887766", ["config.yaml", "run.json"])):
@@ -33,6 +34,31 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     inner.mkdir(parents=True)
     (inner / "config.yaml").write_text("")
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def jobs(place: Path) -> Path:
+    """A study of three runs, of job 4242, next to another of job 7."""
+    MadeStudy(place / "runs" / "other", ["32d-x"], array={"job_id": "7"})
+    return MadeStudy(place / "runs" / "sweep", ["32d-a", "32d-b", "32d-c"]).folder
+
+
+@pytest.mark.parametrize(("given", "names"), [("4242", ["32d-a", "32d-b", "32d-c"]), ("4242_1", ["32d-b"])])
+def test_job_id_means_its_runs(jobs: Path, given: str, names: list[str], golden: Golden) -> None:
+    study, found = study_and_names(given)
+    assert (study.resolve(), found) == (jobs, names)
+    if len(names) == 1:
+        assert find_run(given).resolve() == jobs / names[0]
+    else:
+        with golden.refused("several-runs"):
+            find_run(given)
+
+
+@pytest.mark.parametrize("given", ["4243", "4242_3", "4242_x", "4242_[1"])
+def test_job_of_no_run_is_refused(jobs: Path, given: str) -> None:
+    for find in (find_run, study_and_names):
+        with pytest.raises(UserError):
+            find(given)
 
 
 @pytest.mark.parametrize("given", ["1a2b", "1a2b3c4d", NAME, f"sweep/{NAME}", f"runs/sweep/{NAME}"])

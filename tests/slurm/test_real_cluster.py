@@ -12,6 +12,8 @@ from recorded_slurm import planned, with_slurm
 from tiny_run import tiny_config
 
 from conf import Config
+from conf.command_line.request import read_run
+from conf.composing.compose import Composer
 from experiment_utils.errors import UserError
 from slurm.__main__ import main
 from slurm.cluster import read_cluster
@@ -42,6 +44,17 @@ def test_what_it_has() -> None:
     assert cluster.accounts == ["root"]
 
 
+def test_written_site_file_plans_a_run(tmp_path: Path) -> None:
+    assert main(["doctor", "--write", "--config-dir", str(tmp_path)]) == 0
+    slurm = read_run(["slurm=mine"], Composer(tmp_path)).slurm
+    assert (slurm.partition, slurm.account, slurm.gpus_per_node) == ("main", "root", 1)
+    config = dataclasses.replace(tiny_config(tmp_path), slurm=slurm)
+    planned(config)
+    found = plan_for_cluster([config])
+    assert found.refused == []
+    assert "#SBATCH --gres=gpu:1" in found.scripts[0][1]
+
+
 def test_doctor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["doctor", "--json", "--runs-dir", str(tmp_path)]) == 0
     plain = json.loads(capsys.readouterr().out)
@@ -54,7 +67,11 @@ def test_doctor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     [
         ({"partition": "mian"}, "slurm.partition", "main"),
         ({"account": "rot"}, "slurm.account", "root"),
+        ({"qos": "nromal"}, "slurm.qos", "normal"),
         ({"mem": 3 * GB}, "slurm.mem", "2.0 GB"),
+        ({"nodes": 3}, "slurm.nodes", "has 2"),
+        ({"cpus_per_task": 5}, "slurm.cpus_per_task", "at most 4"),
+        ({"constraint": "fast"}, "slurm.constraint", "Invalid feature"),
         ({"gpus_per_node": 2, "gpu_type": "a100"}, "slurm.gpu_type", "a100"),
         ({"options": ["--licenses=nothing"]}, "slurm.options", "Invalid license"),
         ({"options": ["--nosuch"]}, "slurm.options", "unrecognized option"),
@@ -71,6 +88,44 @@ def test_what_is_refused_before_anything_is_submitted(
     (problem,) = error.value.problems
     assert problem.where == where
     assert says in problem.what
+
+
+def test_time_above_the_limit_of_the_partition_is_refused(tmp_path: Path, slurm_cluster: Cluster) -> None:
+    """sbatch accepts it there (EnforcePartLimits=NO), and the job would wait forever."""
+    config = with_slurm(tiny_config(tmp_path), mem=GB, time="2:00:00")
+    plan = dataclasses.replace(planned(tiny_config(tmp_path)), config=config)
+    slurm_cluster.say("scontrol", "update", "PartitionName=main", "MaxTime=1:00:00")
+    try:
+        with pytest.raises(UserError) as error:
+            asked_of([plan], read_cluster())
+    finally:
+        slurm_cluster.say("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
+    assert [problem.where for problem in error.value.problems] == ["slurm.time"]
+    asked_of([plan], read_cluster())
+
+
+def test_nodes_that_are_away_now_are_waited_for(
+    tmp_path: Path, slurm_cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`sbatch --test-only` says the same about them as about nodes that do not exist."""
+    config = tiny_config(tmp_path)
+    plan = planned(config)
+    fits, too_large = (dataclasses.replace(plan, config=with_slurm(config, mem=mem)) for mem in (GB, 3 * GB))
+    slurm_cluster.say("scontrol", "update", "NodeName=n[1-2]", "State=drain", "Reason=test")
+    try:
+        with pytest.raises(UserError) as error:
+            asked_of([too_large], read_cluster())
+        assert [problem.where for problem in error.value.problems] == ["slurm.mem"]
+        with caplog.at_level("WARNING", "slurm"):
+            (asked,) = asked_of([fits], read_cluster()).values()
+        assert len(caplog.records) == 1
+        script = tmp_path / "job.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH --mem={asked.options['mem']}\ntrue\n")
+        job = slurm_cluster.say("sbatch", "--parsable", f"--chdir={tmp_path}", str(script))
+        assert slurm_cluster.row(job, "%T") == "PENDING"
+        slurm_cluster.say("scancel", job)
+    finally:
+        slurm_cluster.say("scontrol", "update", "NodeName=n[1-2]", "State=resume")
 
 
 def test_the_text_of_a_plan_is_the_text_that_is_sent(tmp_path: Path, slurm_cluster: Cluster) -> None:

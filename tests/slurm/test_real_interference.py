@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,29 +124,27 @@ def test_a_node_of_two_that_comes_back(calm: Cluster, tmp_path: Path) -> None:
     end_well(job)
 
 
-def test_a_job_that_runs_twice(calm: Cluster, tmp_path: Path) -> None:
-    """slurmd dies alone: the run lives on, and Slurm starts the job again. The second copy leaves, and comes
-    back: when the node answers again, Slurm ends the first.
+@pytest.mark.parametrize("end", ["its node answers", "it is killed"])
+def test_a_job_that_runs_twice(calm: Cluster, tmp_path: Path, end: str) -> None:
+    """slurmd dies alone: the run lives on, and Slurm starts the job again. The second start waits in its job
+    as long as the first lives, and takes over when that one stops: 60 s after the last touch if it is killed.
     """
     job = send(calm, config(tmp_path))
     job.until_training()
-    node = job.starts[0].host
+    node, pid = job.starts[0].host, job.status["pid"]
     log = job.run / "log.txt"
-    named = log.read_text().count(f"job {job.job}")
     calm.script("kill-slurmd", node)
-    job.until(
-        lambda: log.read_text().count(f"job {job.job}") > named, "a word of a second copy", meanwhile=GOES_ON
-    )
-    job.until(lambda: job.state == "PENDING", "the second copy to leave", meanwhile=["running"])
-    assert len(job.starts) == 1, job.told()
+    job.until(lambda: f"job {job.job} waits" in log.read_text(), "the second start", meanwhile=GOES_ON)
+    assert (job.state, len(job.starts)) == ("RUNNING", 1), job.told()
     before = job.status["step"]
-    job.until(lambda: job.status["step"] > before, "the first copy to go on", meanwhile=["running"])
+    job.until(lambda: job.status["step"] > before, "the first to go on", meanwhile=["running"])
     job.until_told("running", str(node))
-    calm.script("start-node", node)
-    job.until(lambda: job.entry.state == "queued", "the first copy to be ended", meanwhile=GOES_ON)
-    assert node in str(job.entry.reason), job.told()
-    calm.say("scontrol", "update", f"JobId={job.job}", "StartTime=now")
+    if end == "it is killed":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        calm.script("start-node", node)
     until_second_attempt(job)
+    assert [start.restart for start in job.starts] == [0, 1], job.told()
     end_well(job)
 
 

@@ -42,7 +42,7 @@ def sent(
         "exception": lambda: _broken(where, dataclasses.replace(tiny_config(folder), seed=2)),
         "oom": lambda: send(where, large_config(folder), "--mem=500M"),
         "scancel": lambda: send(where, long_config(folder, seed=3, steps=1_000_000)),
-        "pack": lambda: _packed(where, folder),
+        "slots": lambda: _in_slots(where, folder),
         "plain": lambda: _plain(where, folder),
         "kept": lambda: _kept(where, folder),
         "disk": lambda: _on_a_small_disk(where, folder),
@@ -60,10 +60,11 @@ def sent(
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _packed(where: Cluster, folder: Path) -> Sent:
-    beside = make_run(large_config(folder, seed=5))
-    small = dataclasses.replace(tiny_config(folder), seed=6)
-    return send(where, small, "--mem=1100M", others=[beside], how="pack")
+def _in_slots(where: Cluster, folder: Path) -> Sent:
+    """Three runs in two slots, one of which needs more than its share of the memory."""
+    large = make_run(large_config(folder, seed=5))
+    small, last = (dataclasses.replace(tiny_config(folder), seed=seed) for seed in (6, 7))
+    return send(where, small, "--mem=1100M", others=[large, make_run(last)], how="shared", slots=2)
 
 
 def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
@@ -225,12 +226,19 @@ def test_oom_in_the_step(sent: dict[str, Sent], golden: Golden) -> None:
     assert f"{job.job}.0|OUT_OF_MEMORY" in rows
 
 
-def test_pack_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
-    job = sent["pack"]
+def test_slots_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
+    job = sent["slots"]
     job.until_over()
     assert job.ends() == [("done", "done", None)], job.told()
-    (beside,) = (run for run in job.run.parent.glob("large*-seed5-*"))
-    assert [(start.end, start.state) for start in read_starts(beside)] == [("ended", "oom")], job.told()
+    ends = {
+        name: [
+            (start.end, start.state)
+            for run in job.run.parent.glob(f"*-{name}-*")
+            for start in read_starts(run)
+        ]
+        for name in ("seed5", "seed7")
+    }
+    assert ends == {"seed5": [("ended", "oom")], "seed7": [("done", "done")]}, job.told()
     assert job.state == "FAILED"
     said = job.out.read_text()
     assert "[mem] first_step" in said

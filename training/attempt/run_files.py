@@ -12,13 +12,15 @@ from typing import Any
 
 from conf import Config
 from conf.composing.run_identity import run_name
-from experiment_utils import atomic_files, lock_file
+from experiment_utils import atomic_files, lease
 from experiment_utils.errors import UserError
 from experiment_utils.run_folder import ABSENT, DAMAGED, WHOLE, RunFolder, read_file
 
 log = logging.getLogger("training")
 
 RUN_FOLDER_VERSION = 1
+LOCK = "run.lock"
+"""The lease of the process that runs in the folder (`experiment_utils.lease`)."""
 STALLED_AFTER_S = 300.0
 """A heartbeat comes at each stage and every 5 s between; an evaluation may take minutes."""
 
@@ -30,7 +32,7 @@ def run_folder(config: Config, run_identity: str) -> Path:
 
 def run_lock(folder: Path) -> Any:
     """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
-    return lock_file.lock(folder / "run.lock", f"the run folder {folder}")
+    return lease.hold(folder / LOCK, f"the run folder {folder}")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def state_of(folder: Path) -> str | None:
     if state != "running":
         return state
     holder = RunFolder(folder).holder
-    gone = holder.is_gone() if holder is not None else not (folder / "run.lock").exists()
+    gone = holder.is_gone() if holder is not None else not (folder / LOCK).exists()
     return "failed" if gone else state
 
 

@@ -77,8 +77,9 @@ class Checkpoints:
 
         step = checkpoint.state["step"]
         self._folder.mkdir(exist_ok=True)
+        atomic_files.guard()
         self._remove_leftovers()
-        temporary = self._folder / f".step-{step:08d}.tmp"
+        temporary = self._folder / f".step-{step:08d}.{os.uname().nodename}.{os.getpid()}.tmp"
         temporary.mkdir()
         try:
             # Digests are taken in a thread of their own, while the kernel takes the files.
@@ -97,6 +98,7 @@ class Checkpoints:
             atomic_files.fsync_folder(temporary)
             atomic_files.point("checkpoint:before_rename")
             final = self._path(step)
+            atomic_files.guard()
             if final.exists():  # found corrupt on resume, or saved by an attempt that then lost its metrics
                 self._remove(final)
             temporary.rename(final)
@@ -177,6 +179,7 @@ class Checkpoints:
 
     def _remove(self, folder: Path) -> None:
         """Rename, then delete: a kill in between leaves no half checkpoint under a checkpoint's name."""
+        atomic_files.guard()
         doomed = folder.with_name(f".{folder.name}.removed")
         folder.rename(doomed)
         atomic_files.point("checkpoint:before_delete")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from conf import AUTO
-from conf.between_keys.precision_rules import fp16_obstacle
+from conf.between_keys.gpu_rules import fp16_obstacle
 from conf.schema import Training
 from experiment_utils.errors import Problem, UserError
 

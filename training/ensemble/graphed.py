@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from conf.between_keys.graph_rules import graph_obstacle
+from conf.between_keys.gpu_rules import graph_obstacle
 from training.devices.device_batches import on_device
 from training.step import graphed_step
 from training.step.graphed_step import WARM_UP, Graphs, Work

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from conf import AUTO, Config
-from conf.between_keys.graph_rules import graph_obstacle
+from conf.between_keys.gpu_rules import graph_obstacle
 from conf.budget import batch_of_rank, effective_batch
 from conf.schema import Training
 from memory.estimate import constants

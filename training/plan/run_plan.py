@@ -17,10 +17,10 @@ from conf.between_keys.ensembles import is_ensemble
 from conf.between_keys.restore_rules import milestone_tokens
 from conf.budget import Budget, effective_batch, resolve_budget
 from conf.budget import milestones as milestones_of
-from conf.composing.per_model_slurm import settle
 from conf.composing.run_identity import identity as identity_of
 from conf.composing.run_identity import run_name
-from conf.schema import AUTO, Arch, Dataset, Tokenizer
+from conf.per_model_slurm import settle
+from conf.schema import AUTO, Arch, Dataset, Optimizer, Schedule, Study, Tokenizer, Training
 from conf.seeding import seeds
 from conf.sizes import size_name
 from experiment_utils.errors import Problem, UserError
@@ -54,42 +54,55 @@ from training.plan.smaller_vocabulary import SmallerVocabulary, smaller_vocabula
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
 
+FREE_RATES = ("lr", "weight_decay", "beta1", "beta2")
+"""Keys of the optimizer that change neither memory nor cost."""
 REFUSED_HERE = "It would be refused here"
-"""What a need begins with that nothing meets before the run is started: the run itself is to be another."""
+"""Beginning of a need that nothing can meet: the run itself must be another."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run will do. Tokens, steps and windows are counts; flops are of training, forward and backward.
+@dataclass(frozen=True, kw_only=True)
+class RunCost:
+    """Budget, needs and size of a run. Runs of one shape (`shape_of`) have the same."""
 
-    identity and folder are None while the text is not tokenized: then `text` says which, and the
-    numbers that need the data (`data`, `budget.epochs`) are None as well.
-    needs: what must be done before it can start, as sentences; empty where nothing is in the way. memory:
-    what it needs and what is free, of this moment: not a part of what makes two plans the same. restored: the
-    checkpoint of another run that it begins with. milestones: steps whose checkpoints are kept for good.
-    smaller_vocabulary: what one would buy, where most of a step is the head.
-    """
-
-    config: Config
     parameters: int
     non_embedding: int
+    """Parameters in the matrices of the blocks."""
     flops_per_token: float
+    """FLOPs of training, forward and backward."""
     head_share: float
+    """Share of the output head in them."""
     vocab_size: int
     budget: Budget
     evaluations: list[int]
+    """Steps after which the run is evaluated."""
     checkpoint_bytes: int
     data: dict[str, Any] | None
+    """Facts of the data; None while the text is not tokenized."""
     text: str | None
-    identity: str | None
-    folder: Path | None
+    """The text that is not tokenized yet."""
     needs: tuple[str, ...]
+    """Steps to take before it can start, as sentences."""
     memory: MemoryPlan = field(compare=False)
-    restored: Origin | None = None
+    """Memory that it needs, and that is free at this moment."""
     milestones: tuple[int, ...] = ()
+    """Steps whose checkpoints are kept for good."""
     smaller_vocabulary: SmallerVocabulary | None = None
+    """Savings of a smaller vocabulary, if most of a step is the head."""
     together: int = field(default=1, compare=False)
     """Runs of an ensemble that are one program with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(RunCost):
+    """Plan of one run: its cost, its configuration and its folder."""
+
+    config: Config
+    """Resolved."""
+    identity: str | None
+    """None while the text is not tokenized, as is `folder`."""
+    folder: Path | None
+    restored: Origin | None = None
+    """Checkpoint of another run that it begins with."""
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -252,48 +265,73 @@ def resolve(config: Config) -> Config:
     )
 
 
+def shape_of(config: Config) -> Config:
+    """A resolved configuration without what changes neither memory nor cost: seeds, rates, names."""
+    plain = Optimizer()
+    optimizer = dataclasses.replace(config.optimizer, **{name: getattr(plain, name) for name in FREE_RATES})
+    return dataclasses.replace(
+        config, optimizer=optimizer, schedule=Schedule(), study=Study(), seed=0, seed_init=0, seed_data=0,
+        tags=[], notes="",
+    )  # fmt: skip
+
+
 def make_plan(
     config: Config,
     *,
     tokenize: bool,
     log: Callable[[str], None] = lambda line: None,
     prepare: Callable[..., Data | MixedData] | None = None,
-    room: Room | None = None,
-    kept: Mapping[str, Any] | None = None,
-    after_oom: bool = False,
-    ranks: int = 1,
-    ranks_here: int = 1,
+    cost: Callable[..., RunCost] | None = None,
     restored: Mapping[str, Any] | None = None,
-    together: int = 1,
+    **place: Any,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
-    tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
-    text without token file gives a plan without identity. prepare: stands for
-    `data_loading.prepare_run`. room: what memory is to be had; None: what this machine has now. kept:
-    what `auto` became in earlier attempts, given by the run itself; after_oom: the last of them died for
-    memory. ranks: processes that the run will have, ranks_here of them on one node, whose memory they share.
-    restored: of run.json, where a run that begins with another has begun. together: runs of this shape that
-    are one program, whose memory it then tells.
+    Args:
+        tokenize: Make missing token files first (if dataset.auto_tokenize allows it). Otherwise a text
+            without a token file gives a plan without identity.
+        prepare: Replaces `data_loading.prepare_run`.
+        cost: Replaces `run_cost`.
+        restored: From run.json, if the run begins with another one and has begun.
+        place: Where it runs: keyword arguments of `run_cost`.
 
     Raises:
-        UserError: whatever is wrong with the data, or with the configuration in view of the data.
+        UserError: The data cannot be used, or the configuration does not fit them or the place.
     """
     from data_loading import NotTokenized, prepare_run
 
     config = resolve(config)
-    problems = [*problems_with_place(config), *problems_with_ranks(config, ranks)]
-    if is_ensemble(config):  # whoever can start one asks for a plan of each of its runs
+    problems = [*problems_with_place(config), *problems_with_ranks(config, place.get("ranks", 1))]
+    if is_ensemble(config):  # each of its runs is planned
         problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
     if problems:
         raise UserError(*problems)
+    data, missing = None, None
     try:
         data = (prepare or prepare_run)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
-    except NotTokenized as missing:
+    except NotTokenized as error:
         if tokenize:
             raise
-        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored, together)
-    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored, together)
+        missing = error
+    found = (cost or run_cost)(shape_of(config), data, missing, **place)
+    training = config.training
+    if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
+        training = dataclasses.replace(training, max_tokens=found.budget.tokens)
+        config = dataclasses.replace(config, training=training)
+    origin = find_origin(config, found.budget, data.fingerprint if data else None, restored)
+    if origin is not None:
+        taken = dataclasses.replace(config.restore, from_=origin.folder, step=origin.step)
+        config = dataclasses.replace(config, restore=taken)
+    first_step, fingerprint = (origin.first_step, origin.fingerprint) if origin else (0, None)
+    run_identity = identity_of(config, data.fingerprint, fingerprint) if data else None
+    folder = run_folder(config, run_identity) if run_identity else None
+    own = {
+        "evaluations": [step for step in found.evaluations if step > first_step],
+        "needs": (*found.needs, *_of_other_code(config, folder)),
+    }
+    return Plan(
+        config=config, identity=run_identity, folder=folder, restored=origin, **{**vars(found), **own}
+    )
 
 
 def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
@@ -308,95 +346,91 @@ def max_positions(config_arch: Arch, seq_len: int) -> int:
     return config_arch.max_positions or seq_len
 
 
-def _plan(
-    config: Config,
+def run_cost(
+    shape: Config,
     data: Data | MixedData | None,
     missing: Any,
-    room: Room | None,
-    kept: Mapping[str, Any] | None,
-    after_oom: bool,
-    ranks: tuple[int, int],
-    restored: Mapping[str, Any] | None,
-    together: int,
-) -> Plan:
-    """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
+    *,
+    room: Room | None = None,
+    kept: Mapping[str, Any] | None = None,
+    after_oom: bool = False,
+    ranks: int = 1,
+    ranks_here: int = 1,
+    together: int = 1,
+) -> RunCost:
+    """The cost of all runs of a shape.
+
+    Args:
+        shape: From `shape_of`.
+        missing: The NotTokenized error, if there are no data yet.
+        room: Memory that it can have; None: what this machine has now.
+        kept: What `auto` became in earlier attempts, given by the run itself.
+        after_oom: The last of them ran out of memory.
+        ranks: Processes of the run.
+        ranks_here: Ranks on one node, which share its memory.
+        together: Runs of this shape that are one program, whose memory it is then.
+
+    Raises:
+        UserError: The configuration does not fit the data.
+    """
     from models.options import counts
 
-    training = config.training
+    training, model, arch = shape.training, shape.model, shape.arch
     vocab_size = data.vocab_size if data else missing.vocab_size
-    positions = max_positions(config.arch, training.seq_len)
-    counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
+    positions = max_positions(arch, training.seq_len)
+    counted = counts.count_parameters(model, arch, vocab_size, positions)
     is_counted = data is not None and data.is_counted
-    problems = problems_with_data(config, data) if data and is_counted else []
+    problems = problems_with_data(shape, data) if data and is_counted else []
     if problems:
         raise UserError(*problems)
     is_here = room is None
     if room is None:
-        with_gpu = expected_device(training, kept or {})[0] == "cuda"
-        # Of what others hold: the entry that waits, and the other ranks, which have loaded torch by now.
-        waiting = 0 if kept is None else ENTRY.in_bytes + (ranks[1] - 1) * FRAMEWORK_BASE.in_bytes
-        room = room_here(own=True, gpu=with_gpu, waiting_bytes=waiting)
+        room = _room_here(training, kept, ranks_here)
     kept = kept or {}
     needs = MemoryNeeds(
-        config,
-        room,
-        vocab_size=vocab_size,
-        data=data.describe() if data else None,
-        kept=kept,
-        ranks=ranks[0],
-        ranks_here=ranks[1],
-        together=together,
-    )
+        shape, room, vocab_size=vocab_size, data=data.describe() if data else None, kept=kept,
+        ranks=ranks, ranks_here=ranks_here, together=together,
+    )  # fmt: skip
     micro = needs.micro_batch(pinned=kept.get("micro_batch"), after_oom=after_oom)
     budget = resolve_budget(
         training,
         micro=micro,
-        ranks=ranks[0],
+        ranks=ranks,
         parameters=counted.total,
-        train_windows=count_train_windows(config, data) if data and is_counted else 0,
-        repeat=repeats(config) or not is_counted,
-        default_max_tokens=config.dataset.default_max_tokens,
-        **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
+        train_windows=count_train_windows(shape, data) if data and is_counted else 0,
+        repeat=repeats(shape) or not is_counted,
+        default_max_tokens=shape.dataset.default_max_tokens,
+        **(budget_words(shape, cast("MixedData", data)) if is_mixture(shape) and data else {}),
     )
-    if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
-        training = dataclasses.replace(training, max_tokens=budget.tokens)
-        config = dataclasses.replace(config, training=training)
-    flops = counts.flops_per_token(config.model, config.arch, vocab_size, training.seq_len)
-    origin = find_origin(config, budget, data.fingerprint if data else None, restored)
-    if origin is not None:
-        taken = dataclasses.replace(config.restore, from_=origin.folder, step=origin.step)
-        config = dataclasses.replace(config, restore=taken)
-    first_step, fingerprint = (origin.first_step, origin.fingerprint) if origin else (0, None)
-    run_identity = identity_of(config, data.fingerprint, fingerprint) if data else None
-    folder = run_folder(config, run_identity) if run_identity else None
+    flops = counts.flops_per_token(model, arch, vocab_size, training.seq_len)
     memory = needs.plan(micro)
-    return Plan(
-        config=config,
+    has_val = data is None or "val" in data.splits
+    return RunCost(
         parameters=counted.total,
         non_embedding=counted.non_embedding,
         flops_per_token=flops.total,
         head_share=flops.head / flops.total,
         vocab_size=vocab_size,
         budget=budget,
-        evaluations=[
-            step
-            for step in milestones_of(budget.steps, training.evals, training.eval_spacing)
-            if step > first_step and (data is None or "val" in data.splits)
-        ],
-        checkpoint_bytes=checkpoint_bytes(config, vocab_size, positions),
-        data=describe(config, data, budget) if data else None,
+        evaluations=milestones_of(budget.steps, training.evals, training.eval_spacing) if has_val else [],
+        checkpoint_bytes=checkpoint_bytes(shape, vocab_size, positions),
+        data=describe(shape, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
-        identity=run_identity,
-        folder=folder,
-        needs=(*_needs(config, missing, memory, is_here=is_here), *_of_other_code(config, folder)),
+        needs=tuple(_needs(shape, missing, memory, is_here=is_here)),
         memory=memory,
-        restored=origin,
-        milestones=_milestones(config, budget),
+        milestones=_milestones(shape, budget),
         together=together,
         smaller_vocabulary=smaller_vocabulary(
-            config.model, config.arch, vocab_size, positions, training.seq_len, config.tokenizer.name
+            model, arch, vocab_size, positions, training.seq_len, shape.tokenizer.name
         ),
     )
+
+
+def _room_here(training: Training, kept: Mapping[str, Any] | None, ranks_here: int) -> Room:
+    with_gpu = expected_device(training, kept or {})[0] == "cuda"
+    # Of what others hold: the entry that waits, and the other ranks, which have loaded torch by now.
+    waiting = 0 if kept is None else ENTRY.in_bytes + (ranks_here - 1) * FRAMEWORK_BASE.in_bytes
+    return room_here(own=True, gpu=with_gpu, waiting_bytes=waiting)
 
 
 def _milestones(config: Config, budget: Budget) -> tuple[int, ...]:

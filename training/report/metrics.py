@@ -239,5 +239,6 @@ def _in_words(steps: list[int]) -> str:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
+    atomic_files.guard()
     while data:
         data = data[os.write(descriptor, data) :]

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from conf import AUTO
-from conf.between_keys.graph_rules import graph_obstacle, refused_graph
+from conf.between_keys.gpu_rules import graph_obstacle, refused_graph
 from experiment_utils.errors import UserError
 from training.attempt.run_files import read_run, update_run
 from training.devices.device_batches import on_device

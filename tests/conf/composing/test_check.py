@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conf import Config
 from conf.between_keys.rules import RULES, Rule
-from conf.composing.check import check, to_config, to_plain, to_yaml
+from conf.composing.check import check, plain_to_yaml, to_config, to_plain, to_yaml
 from conf.composing.run_identity import identity, is_in_identity
 from conf.keys import Key, groups, keys
 from conf.schema import REMOVED_KEYS, field_of
@@ -73,6 +73,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 @example({"notes": "a\u2028b\n\xa0"})
 def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:
     config = to_config(plain)
+    assert to_yaml(config) == plain_to_yaml(to_plain(config))
     assert to_config(yaml.safe_load(to_yaml(config))) == config
     for path in keys():
         group, _, name = path.rpartition(".")
@@ -142,6 +143,21 @@ def test_unknown_keys_suggest_the_right_one() -> None:
 def test_a_group_is_no_value(value: Any) -> None:
     _, problems = check({"optimizer": value})
     assert [problem.where for problem in problems] == ["optimizer"]
+
+
+def test_equal_groups_are_shared_and_1_is_not_true() -> None:
+    one, same, other = (
+        to_config({"training": {"activation_checkpointing": value, "seq_len": 32}}).training
+        for value in (True, True, 1)
+    )
+    assert one is same
+    assert (one.activation_checkpointing, other.activation_checkpointing) == (True, 1)
+    assert type(other.activation_checkpointing) is int
+
+
+def test_a_dotted_key_at_the_top_is_refused() -> None:
+    _, problems = check({"optimizer.lr": 1})
+    assert [problem.where for problem in problems] == ["optimizer.lr"]
 
 
 def test_a_group_of_nothing_has_its_defaults() -> None:

@@ -77,7 +77,7 @@ def test_requeue_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Answer(127), "is not installed"),
+        (Answer(127), "no sacct on this machine"),
         (Answer(124), "did not answer within 15 s"),
         (Answer(1, error="sacct: error\nSlurm accounting storage is disabled\n"), "is disabled"),
     ],

@@ -14,6 +14,7 @@ from slurm.cluster.facts import NodeKind, Partition
 from slurm.cluster.gpu_memory import USABLE_SHARE, gpu_bytes, type_bytes
 from slurm.submit.cluster_plan import plan_for_cluster
 
+pytestmark = pytest.mark.usefixtures("sbatch_accepts")
 GB = 1 << 30
 
 

@@ -52,7 +52,7 @@ def test_which_partitions_take_jobs(state: str, takes_jobs: bool) -> None:
 
 def test_nodes_of_one_make_in_several_states_are_one_kind() -> None:
     (kind,) = recorded("20.11").partitions["batch"].kinds
-    assert kind == NodeKind(16, 40, 191000 * MB, {}, ("skylake", "ib"))
+    assert kind == NodeKind(16, 40, 191000 * MB, {}, ("skylake", "ib"), away=2)
 
 
 def test_a_partition_that_takes_no_jobs_and_bounds_of_its_own() -> None:
@@ -60,7 +60,7 @@ def test_a_partition_that_takes_no_jobs_and_bounds_of_its_own() -> None:
     debug, normal = cluster.partitions["debug"], cluster.partitions["normal"]
     assert (debug.max_time_s, debug.max_nodes, debug.most_cpus) == (3600, 2, 16)
     assert debug.most_mem_bytes == 8192 * MB
-    assert (normal.max_time_s, normal.min_nodes) == (None, 2)
+    assert normal.max_time_s is None
     assert normal.kinds[0].state == "down"
 
 
@@ -84,38 +84,15 @@ def test_gpus_of_every_spelling(gres: str, gpus: dict[str, int]) -> None:
 def test_accounts_and_limits_of_the_user_on_this_cluster_alone() -> None:
     cluster = recorded("20.11")
     assert (cluster.accounts, cluster.default_account) == (["teaching", "waterlab"], "waterlab")
-    assert cluster.submit_limit() == 200
-    assert cluster.submit_limit("waterlab") == 200  # of the quality of service, below the account's 400
-    assert cluster.submit_limit("waterlab", "long") == 10
-    assert cluster.submit_limit("teaching") is None
-    other = recorded("24.11")
-    assert other.submit_limit("ki-team", partition="a100dl") == 50
-    # the 50 are of another partition, and of another account than the default one; the default partition
-    # has a quality of service, which counts for all of its jobs
-    assert other.submit_limit("ki-team") == other.submit_limit() == 30_000
-    assert other.submit_limit(partition="a100dl") is None
-    assert recorded("23.11").submit_limit(qos="preemptable") == 1000
+    assert list(cluster.most_submitted.values()) == [400, 200, 10]
+    assert list(recorded("24.11").most_submitted.values()) == [50, 30_000]
     assert cluster.enforces >= {"associations", "limits", "qos"}
     assert recorded("23.02").enforces == frozenset()
 
 
-def test_what_a_limit_counts_of_the_queue() -> None:
-    """A partition's quality of service is not that of its jobs; a full partition fills no other."""
-    (limit,) = recorded("24.11").submit_limits()
-    assert limit.counts("any", "normal", "smallcpu")
-    assert limit.counts("any", "normal", "other,smallcpu")
-    assert limit.counts("any", "smallcpu", "other")
-    assert not limit.counts("any", "normal", "a100dl")
-    of_account = recorded("24.11").submit_limits("ki-team", partition="a100dl")
-    (limit,) = (one for one in of_account if one.account)
-    assert limit.counts("ki-team", "normal", "a100dl")
-    assert not limit.counts("ki-team", "normal", "smallcpu")
-    assert not limit.counts("ki-lab", "normal", "a100dl")
-
-
 def test_limits_that_are_not_kept_are_none() -> None:
     loose = "SLURM_VERSION = 20.11.9\nAccountingStorageEnforce = associations\n"
-    assert recorded("20.11", config=Answer(0, loose)).submit_limit() is None
+    assert recorded("20.11", config=Answer(0, loose)).most_submitted == {}
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from conf.schema import Slurm
 from experiment_utils.errors import UserError
 from memory.estimate.constants import LIBRARIES_MAPPED
 from memory.estimate.estimate import recommended_mem
-from slurm.cluster import Ask, Cluster, Speeds, ask, resources
-from slurm.cluster.resources import setup_lines
-from slurm.in_job.shared_job import step_command
+from slurm.cluster import Ask, Cluster, Speeds, ask
+from slurm.cluster.resources import key_conflicts, setup_lines
+from slurm.in_job.slots import step_command
 from tests.golden_text import Golden
 from training.plan.run_plan import Plan
 
@@ -51,7 +51,7 @@ def test_options_of_a_plain_run(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     plan = planned(config)
     mem_mb = recommended_mem(plan.memory.estimate) // MB
-    assert resources(config, plan) == {
+    assert ask(config, plan).options == {
         "nodes": 1,
         "ntasks-per-node": 1,
         "cpus-per-task": 1,  # training.threads
@@ -125,7 +125,7 @@ def test_runs_side_by_side_get_the_sum_of_their_needs(tmp_path: Path, golden: Go
     golden.text(plan.memory.room.limit_at)
     (given,) = [
         option
-        for option in step_command("run", "word", 8, {"SLURM_MEM_PER_NODE": str(8 * GB // MB)})
+        for option in step_command("word", 0, 8, {"SLURM_MEM_PER_NODE": str(8 * GB // MB)})
         if option.startswith("--mem=")
     ]
     assert given == "--mem=970M", "what each gets in the job is what it was planned for"
@@ -158,9 +158,10 @@ def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) ->
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:
-    found = asked(tmp_path, recorded("20.11"), workers=2, pack=8)
+    found = asked(tmp_path, recorded("20.11"), workers=2)
     assert found.options["time"] == "3-00:00:00"
     assert found.cpus == 1  # one run after the other
+    assert asked(tmp_path, recorded("20.11"), workers=2, pack=8).cpus == 8
 
 
 def test_ranks_of_a_node_share_its_memory(tmp_path: Path) -> None:
@@ -278,3 +279,21 @@ def test_a_module_that_is_not_there_ends_the_job(line: str) -> None:
     assert said("false", line) == ""
     assert said(f"{line} || echo without") == "without\ncontinues\n"
     assert said("export A=1", f"{line.split()[0]}() {{ true; }}", line) == "continues\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"gpu_type": "a100"}, "gpu_type"),
+        ({"gpu_type": "a100", "gpus_per_node": 1}, None),
+        ({"gpus_per_node": 1, "options": ["--gpus=2"]}, "options"),
+        ({"options": ["--gpus=2"]}, None),
+        ({"options": ["--time=3"]}, "options"),
+        ({"pack": 2, "tasks_per_node": 2}, "tasks_per_node"),
+        ({"workers": 1, "nodes": 2}, "nodes"),
+        ({"pack": 2, "workers": 3, "gpus_per_node": 2}, None),  # auto is one rank then
+    ],
+)
+def test_keys_that_exclude_each_other(values: dict[str, Any], key: str | None) -> None:
+    found = [problem.where for problem in key_conflicts(Slurm(**values))]
+    assert found == ([f"slurm.{key}"] if key else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,32 +40,26 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
     return made
 
 
-def test_all_of_it_and_nothing_twice(study: MadeStudy, shown: Shown) -> None:
+def test_each_line_once(study: MadeStudy, shown: Shown) -> None:
     assert shown("logs", "runs/sweep/a").count("first-words") == 1
 
 
 @pytest.mark.parametrize(
-    ("word", "reason", "step"),
-    [("RUNNING", "None", "logs runs/sweep/b -f"), ("PENDING", "Priority", "why runs/sweep/b")],
+    ("word", "step"), [("RUNNING", "logs runs/sweep/b -f"), ("PENDING", "why runs/sweep/b")]
 )
-def test_what_next_of_one_that_has_not_ended(
-    study: MadeStudy,
-    said: FakeSlurm,
-    capsys: pytest.CaptureFixture[str],
-    word: str,
-    reason: str,
-    step: str,
+def test_next_command_of_one_that_has_not_ended(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], word: str, step: str
 ) -> None:
-    said.wait("4242_1", word, reason, start=str(int(NOW_S - 10)), nodes="n1")
+    said.wait("4242_1", word, "None", start=str(int(NOW_S - 10)), nodes="n1")
     assert f" {step} " in told(capsys, "logs", "runs/sweep/b").splitlines()[-1]
 
 
-def test_one_attempt(study: MadeStudy, capsys: pytest.CaptureFixture[str], shown: Shown) -> None:
-    text = shown("logs", "runs/sweep/a", "--attempt", "1")
-    assert "stacks" not in text
+def test_one_attempt(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [told(capsys, "logs", "runs/sweep/a", "--attempt", "1", *more) for more in ((), ("-f",))]
+    for text in texts:
+        assert ["first-words" in text, "last-words" in text, "stacks" in text] == [True, False, False]
     found = told_json(capsys, "logs", "runs/sweep/a", "--attempt", "2")
-    assert found["files"][0]["lines"][-1].endswith("last-words")
-    assert len(found["files"][0]["lines"]) == 2
+    assert [line.rpartition(" ")[2] for line in found["files"][0]["lines"]] == ["n2", "last-words"]
 
 
 def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
@@ -78,61 +73,59 @@ def test_a_run_that_has_written_nothing(study: MadeStudy, said: FakeSlurm, shown
     shown("logs", "runs/sweep/b")
 
 
-def test_following_until_it_ends(
-    study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, shown: Shown
-) -> None:
-    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
-    study.status("a", "running", attempt=2)
-    study.lock("a")
-    clock = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+class Followed:
+    """A run that runs until `end`; between two looks at its files the next of `steps` is done."""
 
-    def later(seconds: float) -> None:
-        clock[0] += 6
-        with open(study.folder / "a" / "log.txt", "a") as file:
-            file.write("2027-01-15 07:20:00 a-new-line\n2027-01-15 07:20:01 half a li")
-        study.status("a", "failed", attempt=2, reason="ValueError: no")
-        said.queue = []
+    def __init__(self, study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.study, self.said = study, said
+        self.clock = 1000.0
+        self.steps: list[Callable[[], None]] = []
+        said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
+        study.status("a", "running", attempt=2)
+        study.lock("a")
+        monkeypatch.setattr(time, "monotonic", lambda: self.clock)
+        monkeypatch.setattr(time, "sleep", self._pass)
 
-    monkeypatch.setattr(time, "sleep", later)
-    shown("logs", "runs/sweep/a", "-f")
+    def write(self, path: Path, text: str) -> None:
+        with open(path, "a") as file:
+            file.write(text)
 
-
-def test_following_one_attempt(
-    study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, shown: Shown
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    text = shown("logs", "runs/sweep/a", "-f", "--attempt", "1")
-    assert "stacks" not in text
-
-
-def test_following_tells_nothing_twice(
-    study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, shown: Shown
-) -> None:
-    """A job's output repeats the log, of which the beginning may be left out."""
-    monkeypatch.setattr(logs, "_FIRST_BYTES", 120)  # of the log fewer messages than of the output
-    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
-    study.status("a", "running", attempt=2)
-    study.lock("a")
-    clock, looks = [1000.0], [0]
-    output = study.submission.folder / "submitit" / "4242_0_0_log.out"
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-
-    def later(seconds: float) -> None:
-        clock[0] += 6
-        looks[0] += 1
-        if looks[0] == 1:  # its handlers write one after the other
-            with open(output, "a") as file:
-                file.write("a-new-line\nof-stdout-alone\n")
-        elif looks[0] == 2:
-            with open(study.folder / "a" / "log.txt", "a") as file:
-                file.write("2027-01-15 07:20:00 a-new-line\n")
+    def _pass(self, seconds: float) -> None:
+        self.clock += 6
+        if self.steps:
+            self.steps.pop(0)()
         else:
-            study.status("a", "failed", attempt=2, reason="ValueError: no")
-            said.queue = []
+            self.study.status("a", "failed", attempt=2, reason="ValueError: no")
+            self.said.queue = []
 
-    monkeypatch.setattr(time, "sleep", later)
+
+@pytest.fixture
+def followed(study: MadeStudy, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Followed:
+    return Followed(study, said, monkeypatch)
+
+
+def test_following_until_it_ends(followed: Followed, shown: Shown) -> None:
+    """Also a last line without an end, and lines of a file that was written again."""
+    log = followed.study.folder / "a" / "log.txt"
+    followed.steps = [
+        lambda: followed.write(log, "2027-01-15 07:20:00 a-new-line\n"),
+        lambda: followed.write(log, "2027-01-15 07:20:01 half a li"),
+    ]
     text = shown("logs", "runs/sweep/a", "-f")
-    assert text.count("last-words") == 1
-    assert text.count("a-new-line") == 1
-    assert text.count("of-stdout-alone") == 1
+    assert [text.count(one) for one in ("a-new-line", "half a li")] == [1, 1]
+
+
+def test_following_shows_each_line_once(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job's output repeats the log, of which only the end is shown; the log can get a line later."""
+    monkeypatch.setattr(logs, "_FIRST_LINES", 2)
+    output = followed.study.submission.folder / "submitit" / "4242_0_0_log.out"
+    log = followed.study.folder / "a" / "log.txt"
+    followed.steps = [
+        lambda: followed.write(output, "a-new-line\nof-stdout-alone\n"),
+        lambda: followed.write(log, "2027-01-15 07:20:00 a-new-line\n"),
+    ]
+    text = told(capsys, "logs", "runs/sweep/a", "-f")
+    assert "first-words" not in text
+    assert [text.count(one) for one in ("last-words", "a-new-line", "of-stdout-alone")] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""The plain sbatch script, as it comes and as it is made for a site."""
+"""`python -m slurm script`: the plain sbatch script, and submit_job.sh that it is made of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from conf.schema import Slurm
 from experiment_utils.errors import UserError
+from slurm.cluster.resources import setup_lines
 from slurm.commands.script import TEMPLATE, script
 from slurm.in_job.plain import CODE, _runs_dir
 from slurm.launch.compose_one import compose
@@ -20,7 +22,7 @@ def sbatch_lines(text: str) -> list[str]:
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
 
 
-def test_with_the_options_of_a_site(golden: Golden) -> None:
+def test_has_the_options_of_a_site(golden: Golden) -> None:
     options = {"partition": "gpu", "mem": "16G", "signal": "USR2@120", "requeue": True, "qos": None}
     text = script(options, ["module load cuda"], ["slurm=mine", "model=256d"])
     assert sbatch_lines(text) == [
@@ -33,25 +35,42 @@ def test_with_the_options_of_a_site(golden: Golden) -> None:
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
 
 
-def test_lines_of_a_site_run_as_in_the_job_of_a_sweep(tmp_path: Path) -> None:
-    """Not under `set -eu`: profiles read what nobody has set, and commands in them say no."""
+def test_setup_lines_do_not_run_under_set_eu(tmp_path: Path) -> None:
+    """As in the job of a sweep: profiles read variables that are not set, and commands in them fail."""
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$SITE 1"\n')
     (tmp_path / "srun").chmod(0o755)
-    text = script({}, ['export SITE="$NOBODY_SETS_IT"here', "false"], [])
+    text = script({}, ['export SITE="$IS_NOT_SET"here', "false"], [])
     around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/", "SLURM_JOB_ID": "42"}
     done = subprocess.run(["bash", "-c", text], env=around, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "here 1\n"), done.stderr
 
 
-def test_as_it_comes() -> None:
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        (Slurm(), f"--kill-on-bad-exit=1 {sys.executable} -u"),
+        (Slurm(python="my python", srun_args=["--mpi=pmix"]), "--mpi=pmix --kill-on-bad-exit=1 my python -u"),
+    ],
+)
+def test_srun_gets_the_python_and_the_arguments_of_the_site(
+    tmp_path: Path, chosen: Slurm, words: str
+) -> None:
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$*"\n')
+    (tmp_path / "srun").chmod(0o755)
+    text = script({}, setup_lines(chosen), [])
+    around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/", "SLURM_JOB_ID": "42"}
+    done = subprocess.run(["bash", "-c", text], env=around, capture_output=True, text=True)
+    assert done.stdout.startswith(f"{words} -m slurm.in_job.plain"), done
+
+
+def test_template_is_valid() -> None:
     text = TEMPLATE.read_text()
     assert {"--requeue", "--open-mode=append", "--signal=USR2@120"} <= {*sbatch_lines(text)}
     assert subprocess.run(["bash", "-n", str(TEMPLATE)]).returncode == 0
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_a_later_start_has_the_code_of_the_first(tmp_path: Path, array: bool) -> None:
-    """Whatever was edited in the checkout since, the program that starts the run with it too."""
+def test_later_start_runs_the_code_of_the_first(tmp_path: Path, array: bool) -> None:
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$PYTHONPATH|$HIGHWATER_OUTPUT"\n')
     (tmp_path / "srun").chmod(0o755)
     copy = tmp_path / "a copy"
@@ -78,10 +97,10 @@ def test_a_later_start_has_the_code_of_the_first(tmp_path: Path, array: bool) ->
     assert started("runs_dir=~/my runs", **again, HOME=str(tmp_path))[0] == str(copy)
     assert started(**again)[0] == "/checkout"
     copy.rmdir()
-    assert started(typed, **again)[0] == "/checkout", "clean took it away"
+    assert started(typed, **again)[0] == "/checkout", "clean removed it"
 
 
-def test_where_it_looks_for_its_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_in_which_the_first_start_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
     assert _runs_dir(["model=32d"]) == Path("runs")
     monkeypatch.setenv("HIGHWATER_RUNS_DIR", "/elsewhere")
@@ -89,14 +108,14 @@ def test_where_it_looks_for_its_first_start(monkeypatch: pytest.MonkeyPatch) -> 
     assert _runs_dir(["+runs_dir=there", "model=32d"]) == Path("there")
 
 
-def test_a_sweep_is_for_a_launcher() -> None:
+def test_sweep_is_refused() -> None:
     with pytest.raises(UserError, match=r"experiments.py -m seed=1,2 hydra/launcher=slurm"):
         compose(["-m", "seed=1,2"])
     with pytest.raises(UserError, match=r"modle"):
         compose(["modle=256d"])
 
 
-def test_outside_of_a_job(tmp_path: Path, golden: Golden) -> None:
+def test_outside_of_a_job_it_is_refused(tmp_path: Path, golden: Golden) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "slurm.in_job.plain", "model=32d"],
         cwd=TEMPLATE.parent.parent, env={"PATH": ""}, capture_output=True, text=True,

@@ -1,22 +1,22 @@
-"""`python -m slurm status`: a table, JSON, a filter, all studies, watching."""
+"""`python -m slurm status`: a table that fits the terminal, JSON, a filter, all studies."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
-from slurm_command import Shown, refused, told, told_json, typed
+from slurm_command import Shown, refused, told, told_json
 
 from experiment_utils import atomic_files
 from memory.record.ring import RingWriter
 from memory.record.samples import ProcessSample, Sample
 from slurm.__main__ import main
-from slurm.states import STATES
+from slurm.status import study_states
+from slurm.status.status_table import COLUMNS, table
 from tests.golden_text import Golden
 
 HEADER = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
@@ -41,8 +41,33 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
     return made
 
 
+def test_table(study: MadeStudy, shown: Shown) -> None:
+    header, *rows = shown("status", "sweep").splitlines()[2:7]
+    assert header.split() == [name for name in COLUMNS if name != "code"]
+    for part in ("400/1,000 40%", "5 min", "800 MB/1.0 GB 78%", "200", "4242_1", "on n1"):
+        assert part in rows[1], rows[1]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
+def test_table_fits_a_terminal(study: MadeStudy, columns: int) -> None:
+    """States, progress and reasons go last; the identity, at the end of a name, stays."""
+    entries = study_states(study.folder)
+    long = [
+        replace(entry, folder=study.folder / f"{'x' * 40}-{n}1a2b3c4", state="never_started")
+        for n, entry in enumerate(entries)
+    ]
+    for shown in (entries, long, [replace(entry, reason=None) for entry in long]):
+        header, *rows = lines = table(shown, columns)
+        assert max(map(len, lines)) <= columns
+        assert header.split()[:3] == ["run", "state", "step"]
+        assert all(
+            entry.name[-8:] in row and entry.state in row for row, entry in zip(rows, shown, strict=True)
+        )
+        assert ("reason" in header) == any(entry.reason for entry in shown)
+
+
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_of_runs_side_by_side_each_has_its_own_memory(
+def test_memory_of_runs_in_parallel_is_each_ones_own(
     place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], has_ended: bool
 ) -> None:
     """On a machine without a job's limit U is that of all of them."""
@@ -61,51 +86,27 @@ def test_of_runs_side_by_side_each_has_its_own_memory(
     assert "316 MB/64.0 GB 0%" in told(capsys, "status", "local")
 
 
-def test_the_table(study: MadeStudy, shown: Shown) -> None:
-    lines = shown("status", "sweep").splitlines()
-    header, *rows = lines[2:7]
-    assert header.split() == ["run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "reason"]
-    assert rows[1].split("  ")[0] == "32d-b"
-    for part in ("400/1,000 40%", "5 min", "800 MB/1.0 GB 78%", "200", "4242_1", "on n1"):
-        assert part in rows[1], rows[1]
-    assert "1.0 GB/1.0 GB 100%" in rows[2]
-
-
-def test_json_uses_the_words_of_the_list(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     found = told_json(capsys, "status", "sweep")
-    assert (found["version"], found["study"], found["counts"]) == (
-        1,
-        "sweep",
-        {"done": 1, "running": 1, "queued": 1, "oom": 1},
-    )
+    assert (found["version"], found["study"]) == (1, "sweep")
+    assert found["counts"] == {"done": 1, "running": 1, "queued": 1, "oom": 1}
     assert [one["state"] for one in found["runs"]] == ["done", "running", "oom", "queued"]
-    assert {one["state"] for one in found["runs"]} <= set(STATES)
-    running = found["runs"][1]
-    assert (running["step"], running["total_steps"], running["share"], running["eta_s"]) == (
-        400,
-        1000,
-        0.4,
-        300.0,
-    )
-    assert (running["peak_bytes"], running["limit_bytes"]) == (800 << 20, 1 << 30)
-    assert (running["tokens_per_s"], running["job"], running["launcher"]) == (200.0, "4242_1", "slurm")
-
-
-def test_a_filter(study: MadeStudy, capsys: pytest.CaptureFixture[str], shown: Shown) -> None:
-    found = told_json(capsys, "status", "sweep", "--state", "oom, queued")
-    assert [one["run"] for one in found["runs"]] == ["32d-c", "32d-d"]
-    assert found["counts"]["done"] == 1
-    shown("status", "sweep", "--state", "stalled")
-
-
-def test_one_run_alone(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told_json(capsys, "status", "runs/sweep/32d-b")
-    assert [one["run"] for one in found["runs"]] == ["32d-b"]
+    expected = {
+        "step": 400, "total_steps": 1000, "share": 0.4, "eta_s": 300.0, "peak_bytes": 800 << 20,
+        "limit_bytes": 1 << 30, "tokens_per_s": 200.0, "job": "4242_1", "launcher": "slurm",
+    }  # fmt: skip
+    assert found["runs"][1] | expected == found["runs"][1]
+    only = told_json(capsys, "status", "sweep", "--state", "oom, queued")
+    assert [one["run"] for one in only["runs"]] == ["32d-c", "32d-d"]
+    assert only["counts"] == found["counts"]
+    (one,) = told_json(capsys, "status", "runs/sweep/32d-b")["runs"]
+    assert one["run"] == "32d-b"
 
 
 def test_all_studies(
     study: MadeStudy, said: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str], shown: Shown
 ) -> None:
+    """The newest first, with one squeue and one sacct."""
     old = MadeStudy(place / "runs" / "old", ["x"])
     old.status("x", "done")
     os.utime(old.folder, (1, 1))
@@ -118,12 +119,25 @@ def test_all_studies(
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.parametrize(
+    ("state", "step"), [("done", "analysis s"), ("running", "slurm watch s"), ("queued", "slurm watch s")]
+)
+def test_next_command_after_success_is_the_analysis(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], state: str, step: str
+) -> None:
+    study = MadeStudy(place / "runs" / "s", ["x"])
+    said.wait("4242", "RUNNING" if state == "running" else "PENDING", "None", nodes="n1")
+    if state != "queued":
+        study.status("x", state)
+    assert f"python -m {step} " in told(capsys, "status", "s").splitlines()[-1]
+
+
 def test_nothing_there_yet(place: Path, shown: Shown) -> None:
     shown("status")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nosuch"], ["sweep", "--state", "dead"], ["--state", "oom"], ["sweep", "--interval", "0"]]
+    "arguments", [["nosuch"], ["sweep", "--state", "dead"], ["--state", "oom"], ["sweep", "--watch"]]
 )
 def test_bad_input(
     study: MadeStudy, capsys: pytest.CaptureFixture[str], arguments: list[str], golden: Golden
@@ -136,59 +150,18 @@ def test_slurm_that_does_not_answer_is_noted(study: MadeStudy, said: FakeSlurm, 
     shown("status", "sweep")
 
 
-def test_watching_ends_with_the_last_run(
-    study: MadeStudy,
-    said: FakeSlurm,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    golden: Golden,
-) -> None:
-    def later(seconds: float) -> None:
-        assert seconds == 10
-        said.queue = []
-        study.status("32d-b", "done")
-        study.status("32d-d", "failed", reason="ValueError: no")
-
-    monkeypatch.setattr(time, "sleep", later)
-    assert typed("status", "sweep", "--watch") == 0
-    looks = [line for line in capsys.readouterr().out.splitlines() if "sweep: " in line]
-    assert len(looks) == 2
-    golden.text("\n".join(look.partition("sweep: ")[2] for look in looks))
-
-
-@pytest.mark.parametrize("looked", [("status", "sweep", "--watch"), ("logs", "runs/sweep/32d-b", "-f")])
-def test_ctrl_c_ends_the_looking_with_130(
-    study: MadeStudy, monkeypatch: pytest.MonkeyPatch, looked: tuple[str, ...]
-) -> None:
-    def pressed(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", pressed)
-    assert typed(*looked) == 130
-
-
-def test_a_wide_reason_is_cut_to_the_terminal(study: MadeStudy) -> None:
-    from slurm.status import study_states
-    from slurm.status.status_table import table
-
-    lines = table(study_states(study.folder), 130)
-    assert max(map(len, lines)) <= 130
-    assert lines[3].endswith("...")
-
-
-def test_the_report_of_the_study_has_the_same_words(
+def test_report_of_the_study_has_the_same_states(
     study: MadeStudy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`then=analysis`, and the table that ends a sweep that was waited for."""
     from analysis.__main__ import main
 
-    said = told_json(capsys, "status", "sweep")["runs"]
+    states = {one["run"]: one for one in told_json(capsys, "status", "sweep")["runs"]}
     assert main([str(study.folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    words = {one["run"]: (one["state"], one["reason"]) for one in found}
-    assert words == {
-        one["run"]: (one["state"], None if one["state"] == "done" else one["reason"]) for one in said
-    }
+    for one in json.loads(capsys.readouterr().out):
+        state = states.pop(one["run"])
+        reason = None if one["state"] == "done" else state["reason"]
+        assert (one["state"], one["reason"]) == (state["state"], reason)
+    assert not states
 
 
 def test_runs_of_other_code_are_marked(
@@ -202,12 +175,10 @@ def test_runs_of_other_code_are_marked(
     made_by("32d-b", {"hash": "b" * 16})
     made_by("32d-c", {"commit": "1" * 40, "dirty": False})
     lines = told(capsys, "status", "sweep").splitlines()
-    golden.text(lines[1], numbers=False)
     rows = [line for line in lines if line.startswith("32d-")]
     places = ("aaaaaaa@1111111", "bbbbbbb ", "unknown ")
     assert [place in row for place, row in zip(places, rows, strict=False)] == [True] * 3
     plain = told_json(capsys, "status", "sweep")
     assert [run["code"] for run in plain["runs"]] == ["aaaaaaa@1111111", "bbbbbbb", None, None]
     assert [one["runs"] for one in plain["code"]] == [["32d-a"], ["32d-b"], ["32d-c"]]
-    (of_all,) = told(capsys, "status").splitlines()[:1]
-    golden.text(of_all, numbers=False)
+    golden.text("\n".join([lines[1], told(capsys, "status").splitlines()[0]]), numbers=False)

@@ -15,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from experiment_utils import atomic_files, lock_file
+from experiment_utils import atomic_files
+from training.attempt.run_files import run_lock
 
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 STEP_S = 0.02
@@ -27,7 +28,7 @@ def main(folder: Path) -> int:
         signal.signal(number, lambda number, _: asked.append(number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     last_step = int(re.findall(r"max_steps: (\d+)", (folder / "config.yaml").read_text())[0])
-    with lock_file.lock(folder / "run.lock", f"the run folder {folder}"):
+    with run_lock(folder):
         first_step = step = max((int(one.name[5:]) for one in folder.glob("checkpoints/step-*")), default=0)
         record = folder / "run.json"
         attempts = json.loads(record.read_text())["attempts"] if record.exists() else []

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from tiny_run import write_text
 
-from experiment_utils import atomic_files, lock_file
+from experiment_utils import atomic_files, lease, lock_file
 from slurm.cluster.current_job import Job
 from slurm.in_job.plain import submit_from_inside
 from slurm.launch.compose_one import compose
-from slurm.records.start_records import Start, note_start
 from slurm.records.submissions import last_place, run_folders
 from slurm.submit.resubmit_runs import new_mem, new_time
 from training.attempt.run_files import read_config
@@ -33,9 +32,12 @@ def test_a_run_that_was_killed_on_another_node_is_taken_over(
     (folder,) = [path.parent for path in study.glob("*/config.yaml")]
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
     atomic_files.write_json(folder / "run.lock", holder)
-    with pytest.raises(lock_file.LockHeld):
+    monkeypatch.setattr(lease, "LAPSE_S", 0.5)
+    with (
+        lease.Periodic(0.05, lambda: os.utime(folder / "run.lock")),
+        pytest.raises(lock_file.LockHeld),
+    ):
         submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
-    note_start(folder, Start("8", "8", 0, "n7", 4, 1.0, 1, 0, 0, 2.0, end="ended", state="oom"))
     submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
     assert not (folder / "run.lock").exists()
     assert read_config(folder)["seed"] == 0

@@ -20,8 +20,10 @@ from tiny_run import ROOT, make_run, outcome, run_here, tiny_config
 from conf import Config
 from conf.between_keys.ensembles import members_of
 from conf.schema import Ensemble, Slurm
-from slurm.in_job.__main__ import check_snapshot
-from slurm.queue.job_entry import setup_lines, snapshot_of, word_for, words_of
+from experiment_utils import atomic_files
+from experiment_utils.lease import Periodic
+from slurm.in_job.__main__ import check_snapshot, exit_code_of
+from slurm.queue.job_entry import setup_lines, word_for
 from slurm.records.start_records import Start, note_start, read_starts
 from slurm.records.submissions import SLURM, Array, Submission
 from tests.golden_text import Golden
@@ -128,17 +130,7 @@ def ended(job: subprocess.Popen[str]) -> tuple[int, str]:
     return job.returncode, said
 
 
-def test_words() -> None:
-    word = word_for(Path("/a/b|c"), "s1", 2, 33)
-    assert words_of(word) == ("/a/b|c", "s1", 2, 33)
-    for wrong in ("", "a|s1|0|0", "/a|s1|0", "/a|s1|x|0"):
-        with pytest.raises(ValueError, match=r"."):
-            words_of(wrong)
-
-
 def test_code_that_is_not_the_submissions(tmp_path: Path, golden: Golden) -> None:
-    job = in_job(tiny_config(tmp_path), tmp_path)
-    assert snapshot_of(job.word) == str(ROOT)
     other = Submission("s", tmp_path, SLURM, 0.0, "u", "h", "/", "", [], snapshot=str(tmp_path / "gone"))
     with golden.refused("outside-snapshot"):
         check_snapshot(other)
@@ -311,57 +303,44 @@ def test_a_killed_start_counts_as_idle(tmp_path: Path, golden: Golden) -> None:
     assert not (job.run / "run.json").exists()
 
 
-COMES_BACK = [*REQUEUE, "update JobId=7_2 StartTime=now+600"]
-
-
 @pytest.mark.slow
-def test_a_second_copy_leaves_and_comes_back(light: Path, tmp_path: Path, golden: Golden) -> None:
-    """Slurm ends the first as soon as its node answers again: the second has to be in the queue then."""
+def test_a_second_start_waits_in_its_job_for_the_first(light: Path, tmp_path: Path, golden: Golden) -> None:
+    """Slurm took the first for dead, and ends it as soon as its node answers again."""
     job = in_job(endless(tmp_path), tmp_path, code=light)
     first = job.start()
     job.at_step(1)
-    code, said = ended(job.start(1))
-    assert (code, job.asked()) == (0, COMES_BACK), said
-    golden.text(said, numbers=False)
+    second = job.start(1)
+    log = job.run / "log.txt"
+    wait_for(lambda: log.exists() and "waits" in log.read_text())
+    golden.text(log.read_text().split(" ", 2)[2], numbers=False)
     assert [start.end for start in read_starts(job.run)] == [None], "of the first"
     first.send_signal(signal.SIGTERM)
     ended(first)
-    third = job.start(2)
     wait_for(lambda: len(read_run(job.run)["attempts"]) == 2)
-    third.send_signal(signal.SIGTERM)
-    ended(third)
+    second.send_signal(signal.SIGTERM)
+    ended(second)
+    assert [start.restart for start in read_starts(job.run)] == [0, 1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("state", "asked"), [("RUNNING", []), ("NODE_FAIL", COMES_BACK)])
-def test_a_copy_of_another_job(light: Path, tmp_path: Path, state: str, asked: list[str]) -> None:
-    """Of a job that runs it is left to that; one that is over for Slurm is looked after."""
+def test_a_start_whose_run_is_taken_over_leaves_its_files(light: Path, tmp_path: Path) -> None:
     job = in_job(endless(tmp_path), tmp_path, code=light)
-    squeue = job.bin / "squeue"
-    squeue.write_text(f"#!/bin/sh\necho 8 {state}\n")
-    squeue.chmod(0o755)
-    first = job.start(SLURM_JOB_ID="8")
+    first = job.start(HIGHWATER_LEASE_S="3")
     job.at_step(1)
-    code, said = ended(job.start())
-    assert (code, job.asked()) == (0, asked), said
-    first.send_signal(signal.SIGTERM)
-    ended(first)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("may_requeue", [True, False])
-def test_a_second_copy_that_does_not_come_back(
-    light: Path, tmp_path: Path, may_requeue: bool, golden: Golden
-) -> None:
-    job = in_job(endless(tmp_path, requeue=may_requeue), tmp_path, code=light)
-    first = job.start()
-    job.at_step(1)
-    code, said = ended(job.start(1, REQUEUE_FAILS="1"))
+    pid = read_status(job.run)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    holder = {"host": "n7", "pid": 1, "started_at": 1, "since": "now", "job_id": "8", "token": "of n7"}
+    atomic_files.write_json(job.run / "run.lock", holder)
+    (job.run / "status.json").write_text("of n7")
+    with Periodic(0.2, lambda: os.utime(job.run / "run.lock")):
+        time.sleep(3)
+        os.kill(pid, signal.SIGCONT)
+        code, said = ended(first)
     assert code == 0, said
-    golden.text(said, numbers=False)
-    assert job.asked() == REQUEUE * (3 if may_requeue else 0), said
-    first.send_signal(signal.SIGTERM)
-    ended(first)
+    assert (job.run / "status.json").read_text() == "of n7"
+    assert json.loads((job.run / "run.lock").read_text()) == holder
+    assert [start.end for start in read_starts(job.run)] == [None], "its end is not noted: the file is of n7"
+    assert not (job.run / "outcome.json").exists()
 
 
 def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path, golden: Golden) -> None:
@@ -372,40 +351,7 @@ def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path, golden: Gold
     assert code == 2
     golden.text(said, numbers=False)
     record.unlink()
-    code, said = ended(job.start())
-    assert code == 2
-    golden.text(said, numbers=False)
-
-
-@pytest.mark.slow
-def test_one_run_after_the_other(tmp_path: Path) -> None:
-    """A queue worker: what is done or has failed in this array is passed over."""
-    done = make_run(tiny_config(tmp_path, max_steps=3))
-    assert run_here(done).returncode == 0
-    broken = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
-    (broken / "metrics.csv").mkdir()
-    config = dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=3)
-    job = in_job(config, tmp_path, how="workers", more=(done, broken))
-    code, said = ended(job.start())
-    assert code == 2, said
-    assert job.ends() == [("done", "done", None)]
-    assert [start.end for start in read_starts(broken)] == ["ended"]
-    assert read_starts(done) == []
-    code, said = ended(job.start(1))
-    assert (code, "takes" in said) == (0, False), said
-
-
-@pytest.mark.slow
-def test_a_worker_passes_over_what_its_earlier_start_still_runs(light: Path, tmp_path: Path) -> None:
-    other = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
-    job = in_job(endless(tmp_path), tmp_path, code=light, how="workers", more=(other,))
-    first = job.start()
-    job.at_step(1)
-    code, said = ended(job.start(1))
-    assert (code, job.asked()) == (0, COMES_BACK), said
-    assert [start.end for start in read_starts(other)] == ["done"]
-    first.send_signal(signal.SIGTERM)
-    ended(first)
+    assert exit_code_of(job.word) == 2
 
 
 def as_ensemble(tmp_path: Path, config: Config) -> tuple[InJob, list[Path]]:

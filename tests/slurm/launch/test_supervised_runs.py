@@ -1,4 +1,4 @@
-"""Runs of this harness under their supervisor: what it leaves, what is told of it, and how to go without."""
+"""Runs under their supervisor: their files, the states that these give, and runs without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,9 @@ from tiny_run import ROOT, make_run, tiny_config
 
 from conf.schema import Memory
 from memory.record.ring import read_ring
-from slurm.launch.local_runs import outcome_of, run_one
+from slurm.launch.outcome import outcome_of
 from slurm.launch.processes import Children, run_command
+from slurm.launch.work_through import run_one
 from training.attempt.run_files import read_status
 
 pytestmark = [
@@ -28,124 +28,104 @@ pytestmark = [
 ]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_command_of_a_run(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path))
-    command = run_command(folder, quiet=True)
-    assert command[:3] == [sys.executable, "-I", "-S"]
-    assert command[command.index("--") + 1 :] == [
-        sys.executable,
-        str(ROOT / "core.py"),
-        str(folder),
-        "--quiet",
-    ]
-    assert command[command.index("--attempt") + 1] == "1"
-    (folder / "run.json").write_text(json.dumps({"attempts": [{}, {}]}))
-    assert run_command(folder, quiet=True)[command.index("--attempt") + 1] == "3"
-    (folder / "run.json").write_text("{")
-    assert run_command(folder, quiet=True)[command.index("--attempt") + 1] == "1", (
-        "the run says what is wrong"
-    )
-
-
-def test_without_a_supervisor(tmp_path: Path) -> None:
-    config = dataclasses.replace(tiny_config(tmp_path), memory=Memory(supervise=False))
-    folder = make_run(config)
-    plain = run_command(folder, quiet=False)
-    assert plain[:3] == [sys.executable, str(ROOT / "core.py"), str(folder)]
-    assert plain[3] == "--parent"
-    with_one = make_run(tiny_config(tmp_path))
-    assert with_one == folder, "it does not change what is computed"
+    core = [sys.executable, str(ROOT / "core.py"), str(folder)]
+    for facts, attempt in (("", "1"), (json.dumps({"attempts": [{}, {}]}), "3"), ("{", "1")):
+        if facts:
+            (folder / "run.json").write_text(facts)
+        command = run_command(folder, quiet=True)
+        assert command[:3] == [sys.executable, "-I", "-S"]
+        assert command[command.index("--") + 1 :] == [*core, "--quiet"]
+        assert command[command.index("--attempt") + 1] == attempt
+    make_run(dataclasses.replace(tiny_config(tmp_path), memory=Memory(supervise=False)))
+    assert run_command(folder, quiet=False)[:4] == [*core, "--parent"]
+    make_run(tiny_config(tmp_path))
     (folder / "status.json").write_text('{"state": "done"}')
-    assert run_command(folder, quiet=False)[1] == str(ROOT / "core.py"), "nothing will happen there"
+    assert run_command(folder, quiet=False)[:4] == [*core, "--parent"], "nothing will happen there"
 
 
 @pytest.mark.slow
 def test_a_run_leaves_its_outcome_and_its_ring(tmp_path: Path) -> None:
     outcome = run_one(tiny_config(tmp_path, max_steps=4), quiet=True)
     assert (outcome.state, outcome.exit_code) == ("done", 0)
-    told = json.loads((outcome.folder / "outcome.json").read_text())
-    assert (told["exit_code"], told["by"], told["attempt"]) == (0, "exit", 1)
+    noted = json.loads((outcome.folder / "outcome.json").read_text())
+    assert (noted["exit_code"], noted["by"], noted["attempt"]) == (0, "exit", 1)
     status = read_status(outcome.folder)
-    assert told["pid"] == status["pid"]
     ring = read_ring(outcome.folder / "memory.ring")
     assert ring is not None
-    assert ring.samples[-1].tree[0].pid == status["pid"]
+    assert ring.samples[-1].tree[0].pid == status["pid"] == noted["pid"]
     assert not list(outcome.folder.glob(".memory.stacks*"))
     page = (ROOT / "docs" / "run-folder.md").read_text()
     names = [path.name for path in outcome.folder.iterdir() if path.is_file()]
-    assert [name for name in (*names, *told) if f"`{name}`" not in page] == []
+    assert [name for name in (*names, *noted) if f"`{name}`" not in page] == []
 
 
 @pytest.mark.slow
 def test_stacks_and_watch_of_a_run(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, max_steps=100_000, evals=1)
     folder = make_run(dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True)))
+
+    def watched() -> dict[str, Any] | None:
+        seen = memory("watch", str(folder), "--once")
+        return seen if seen["stage"] else None  # None between two stages
+
     with Children() as children:
         child = children.start(run_command(folder, quiet=True), quiet=True)
         wait_for(lambda: read_status(folder).get("stage") == "train")
-        stacks = memory("stacks", str(folder), "--json")
-        seen = wait_for(_in_a_stage(folder), "it is in no stage")
+        (first, *_) = memory("stacks", str(folder))["processes"]
+        seen = wait_for(watched, "it is in no stage")
         child.process.send_signal(signal.SIGTERM)
         children.wait()
-    first = json.loads(stacks)["processes"][0]
     assert first["pid"] == read_status(folder)["pid"]
     assert "core.py" in first["stacks"]
-    assert seen["stage"].split()[0] in ("train", "evaluate", "checkpoint"), "whichever it was in just then"
-    told = json.loads((folder / "outcome.json").read_text())
-    assert (told["exit_code"], [one["signal"] for one in told["signals_passed_on"]]) == (1, ["SIGTERM"])
+    assert seen["stage"].split()[0] in ("train", "evaluate", "checkpoint")
+    noted = json.loads((folder / "outcome.json").read_text())
+    assert (noted["exit_code"], [one["signal"] for one in noted["signals_passed_on"]]) == (1, ["SIGTERM"])
 
 
-def _in_a_stage(folder: Path) -> Callable[[], dict[str, Any] | None]:
-    """What watch shows of the run, where it did not look between two stages."""
-
-    def look() -> dict[str, Any] | None:
-        seen: dict[str, Any] = json.loads(memory("watch", str(folder), "--once", "--json"))
-        return seen if seen["stage"] else None
-
-    return look
-
-
-def memory(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "memory", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+def memory(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "memory", *arguments, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+OUTCOME = {
+    "supervisor_pid": 4, "counters_before": {"oom_kill": 3}, "counters_after": {"oom_kill": 4},
+    "peak_unreclaimable_bytes": 198 << 20, "limit_bytes": 200 << 20,
+}  # fmt: skip
+MAIN, OTHER = {"victim": {"is_main": True}}, {"victim": {"is_main": False}}
+HELD = "for memory: 198 MB of 200 MB when last seen. Why: python -m memory "
+NO_ROOM = "error: cannot write the run folder: No space left on device. Make room"
+WRITES = {"exit_code": 2, "signal": None, "counters_after": None}
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "reason"),
+    ("noted", "log", "state", "reason"),
     [
-        (
-            {"victim": {"is_main": True}},
-            "oom",
-            "the kernel killed the main process for memory: 198 MB of 200 MB when last seen. Why:",
-        ),
-        (
-            {"victim": {"is_main": False}},
-            "oom",
-            "the kernel killed another process than the main one for memory: 198 MB of 200 MB when last "
-            "seen. Why: python -m memory ",
-        ),
-        ({"victim": None, "counters_after": {"oom_kill": 3}}, "failed", "killed by SIGKILL"),
-        (
-            {"supervisor_pid": 5, "victim": {"is_main": True}},
-            "failed",
-            "its supervisor was killed by SIGKILL",
-        ),
-        ({"counters_after": None, "counters_before": None}, "failed", "killed by SIGKILL"),
+        (MAIN, "", "oom", f"the kernel killed the main process {HELD}"),
+        (OTHER, "", "oom", f"the kernel killed another process than the main one {HELD}"),
+        ({"victim": None, "counters_after": {"oom_kill": 3}}, "", "failed", "killed by SIGKILL"),
+        ({"supervisor_pid": 5, **MAIN}, "", "failed", "its supervisor was killed by SIGKILL"),
+        ({"counters_after": None, "counters_before": None}, "", "failed", "killed by SIGKILL"),
+        (WRITES, f"2026-11-24 17:54:30 {NO_ROOM}\n", "failed", NO_ROOM),
+        (WRITES, "", "failed", "its process ended without writing why, in stage evaluate"),
     ],
-)
-def test_what_the_supervisor_saw_is_told(
-    tmp_path: Path, told: dict[str, Any], state: str, reason: str
+)  # fmt: skip
+def test_state_of_a_run_that_did_not_say_why_it_ended(
+    tmp_path: Path, noted: dict[str, Any], log: str, state: str, reason: str
 ) -> None:
-    outcome = {
-        "supervisor_pid": 4, "counters_before": {"oom_kill": 3}, "counters_after": {"oom_kill": 4},
-        "peak_unreclaimable_bytes": 198 << 20, "limit_bytes": 200 << 20,
-    }  # fmt: skip
-    (tmp_path / "outcome.json").write_text(json.dumps(outcome | told))
+    """By its supervisor; without one that ended with it by its exit; by its log if its disk was full."""
+    (tmp_path / "outcome.json").write_text(json.dumps(OUTCOME | noted))
+    code, killed_by = noted.get("exit_code", 1), noted.get("signal", "SIGKILL")
+    if code == 2:
+        (tmp_path / "status.json").write_text(json.dumps({"state": "running", "stage": "evaluate"}))
+        (tmp_path / "log.txt").write_text(log)
+    process = SimpleNamespace(pid=4)
     child: Any = SimpleNamespace(
-        exit_code=1, killed_by="SIGKILL", seconds=1.0, process=SimpleNamespace(pid=4), last_error=lambda: None
+        exit_code=code, killed_by=killed_by, seconds=1.0, process=process, last_error=lambda: None
     )
     found = outcome_of(tmp_path, child, {})
     assert found.state == state
@@ -153,23 +133,14 @@ def test_what_the_supervisor_saw_is_told(
     assert ("Why:" in str(found.reason)) == ("Why:" in reason)
 
 
-@pytest.mark.parametrize(
-    ("log", "reason"),
-    [
-        (
-            "2026-11-24 17:54:30 error: cannot write the run folder: No space left on device. Make room\n",
-            "error: cannot write the run folder: No space left on device. Make room",
-        ),
-        ("", "its process ended without writing why, in stage evaluate and with exit code 2"),
-    ],
-)
-def test_a_run_that_could_not_write_its_last_status(tmp_path: Path, log: str, reason: str) -> None:
-    """Its disk was full. In a job its stderr is the job's, and its log alone tells."""
-    (tmp_path / "status.json").write_text(json.dumps({"state": "running", "stage": "evaluate"}))
-    (tmp_path / "outcome.json").write_text(json.dumps({"supervisor_pid": 4, "exit_code": 2, "signal": None}))
-    (tmp_path / "log.txt").write_text(log)
+def test_status_of_an_earlier_attempt_is_not_of_a_later_one(tmp_path: Path) -> None:
+    before = {"state": "failed", "reason": "diverged"}
+    (tmp_path / "status.json").write_text(json.dumps(before))
     child: Any = SimpleNamespace(
-        exit_code=2, killed_by=None, seconds=1.0, process=SimpleNamespace(pid=4), last_error=lambda: None
+        exit_code=1, killed_by=None, seconds=1.0, process=SimpleNamespace(pid=4), last_error=lambda: "damaged"
     )
-    found = outcome_of(tmp_path, child, {})
-    assert (found.state, found.reason) == ("failed", reason)
+    found = [outcome_of(tmp_path, child, status) for status in (before, {})]
+    assert [(one.state, one.reason) for one in found] == [
+        ("never_started", "damaged"),
+        ("failed", "diverged"),
+    ]

@@ -7,14 +7,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_run import make_run, tiny_config
 
+import slurm.launch.work_through
 import slurm.plans.gpu_slots
 from memory.estimate.available import GPU_SHARE
 from memory.measure.gpus import GpuDevice
-from slurm.launch.local_runs import run_units
+from slurm.launch.work_through import work_through
 from slurm.plans.gpu_slots import gpu_slots, idle_gpus, planned_with
 
 GB = 1 << 30
@@ -109,7 +111,9 @@ def test_plans_take_the_least_share(machine: Machine) -> None:
     assert GPU_SHARE not in os.environ
 
 
-def test_local_runs_in_parallel_see_one_gpu_each(machine: Machine, tmp_path: Path) -> None:
+def test_local_runs_in_parallel_see_one_gpu_each(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine(gpu(0), gpu(1))
     folders = [make_run(dataclasses.replace(tiny_config(tmp_path), seed=seed)) for seed in range(4)]
     script = (
@@ -119,12 +123,14 @@ def test_local_runs_in_parallel_see_one_gpu_each(machine: Machine, tmp_path: Pat
         "time.sleep(0.2)"
     )
 
-    def command(folder: Path, *, quiet: bool) -> list[str]:
+    def command(folder: Path, **options: Any) -> list[str]:
         return [sys.executable, "-c", script, str(folder)]
+
+    monkeypatch.setattr(slurm.launch.work_through, "run_command", command)
 
     def seen(jobs: int) -> list[tuple[str, str]]:
         units = [[folder] for folder in folders]
-        run_units(units, jobs, quiet=True, note=lambda outcome: None, command=command)
+        work_through(units, jobs, quiet=True, note=lambda outcome: None)
         return [((run / "seen").read_text(), (run / "share").read_text()) for run in folders]
 
     assert sorted(seen(4)) == sorted([("0", str(40 * GB)), ("1", str(40 * GB))] * 2)

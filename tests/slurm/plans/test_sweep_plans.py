@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_run import make_run, run_core, tiny_config, write_text
 
 import data_loading
@@ -29,6 +31,7 @@ from tests.golden_text import Golden
 from training.attempt.begin import create_run
 from training.attempt.run_files import Status, record_attempt
 from training.ensemble.probe import Choice
+from training.plan.run_plan import make_plan, resolve, run_cost, shape_of
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
@@ -173,6 +176,98 @@ def test_data_that_runs_share_are_looked_at_once(
     assert sorted(asked) == [first.dataset.path, second.dataset.path]
     assert [plan.config.seed for plan in plans] == [config.seed for config in many]
     assert len({plan.parameters for plan in plans}) == 1
+
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "": [{"seed": 0}, {"seed": 7}, {"seed_init": 1, "seed_data": 2}, {"notes": "a"}],
+    "optimizer": [
+        {"lr": 1e-3}, {"lr": 3e-2, "beta1": 0.5, "beta2": 0.99, "weight_decay": 0.0}, {"name": "sgd"},
+    ],
+    "schedule": [{"name": "constant"}, {"name": "wsd", "warmup_steps": 3}],
+    "model": [{"d_model": 16}, {"d_model": 32, "n_heads": 4}],
+    "training": [
+        {"micro_batch": "auto"}, {"effective_batch": 8}, {"max_steps": None}, {"max_steps": 10**7},
+        {"seq_len": 8, "milestones": ["1K"]}, {"threads": 2},
+    ],
+    "study": [{"name": "a"}, {"name": "b"}],
+    "memory": [{"margin": 0.3}],
+}  # fmt: skip
+
+
+def with_values(config: Config, group: str, values: dict[str, Any]) -> Config:
+    if not group:
+        return dataclasses.replace(config, **values)
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **values)})
+
+
+CHOICES = st.fixed_dictionaries(
+    {}, optional={group: st.sampled_from(each) for group, each in VARIANTS.items()}
+)
+
+
+@pytest.fixture(scope="module")
+def tokenized(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    config = tiny_config(tmp_path_factory.mktemp("tokenized"))
+    plan_all([config], tokenize=True)
+    return config
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(CHOICES, min_size=1, max_size=6))
+def test_plans_of_a_sweep_are_those_of_its_runs_alone(
+    tokenized: Config, sweep: list[dict[str, dict[str, Any]]]
+) -> None:
+    configs = []
+    for choices in sweep:
+        config = tokenized
+        for group, values in choices.items():
+            config = with_values(config, group, values)
+        configs.append(config)
+    alone: list[dict[str, Any] | set[Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.plan.run_plan.room_here", lambda **_: Room(1 << 30, "host", 0))
+        for config in configs:
+            try:
+                alone.append(make_plan(config, tokenize=True).to_json())
+            except UserError as error:
+                alone.append(set(error.problems))
+        wrong = {problem for one in alone if isinstance(one, set) for problem in one}
+        try:
+            found = plan_all(configs, tokenize=True)
+        except UserError as error:
+            ours = {one for one in error.problems if one.code != "different-settings-of-a-run"}
+            assert ours == wrong
+        else:
+            assert [plan.to_json() for plan in found] == alone
+
+
+@given(CHOICES)
+def test_what_a_shape_leaves_out_changes_no_cost(
+    tokenized: Config, choices: dict[str, dict[str, Any]]
+) -> None:
+    config = tokenized
+    for group, values in choices.items():
+        config = with_values(config, group, values)
+    data = prepare_data(config.dataset, config.tokenizer, tokenize=False)
+    room = Room(1 << 30, "host", 0)
+    try:
+        whole, shape = (
+            run_cost(one, data, None, room=room) for one in (resolve(config), shape_of(resolve(config)))
+        )
+    except UserError:
+        return
+    assert (whole, whole.memory) == (shape, shape.memory)
+
+
+def test_a_run_with_two_settings_is_refused(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    sweep = [with_values(config, "training", {"threads": threads}) for threads in (1, 2)]
+    with pytest.raises(UserError) as raised:
+        plan_all([*sweep, dataclasses.replace(config, seed=1), *sweep], tokenize=True)
+    assert [problem.where for problem in raised.value.problems] == ["training.threads"]
+    assert {problem.code for problem in raised.value.problems} == {"different-settings-of-a-run"}
+    apart = [with_values(one, "study", {"name": name}) for one, name in zip(sweep, "ab", strict=True)]
+    assert len(plan_all(apart, tokenize=True)) == 2
 
 
 class TestMoreWasAppended:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm.queue.arrays import Asked, array_name, arrays_of, first_runs
-from slurm.queue.queue_limits import Limits, Queue, Room
+from slurm.queue.arrays import Asked, array_name, arrays_of, in_earlier_words, with_fewer_tasks
 
 STUDY = Path("runs/lr sweep")
 PARTITIONS = ("a", "b")
@@ -52,40 +52,54 @@ def test_every_run_is_in_one_task_with_what_it_asked_for(asked: list[Asked], mos
             assert one.array.options == wanted[run].options
         first = wanted[one.array.tasks[0][0]]
         if first.workers is None:
-            assert max(map(len, one.array.tasks)) <= first.pack
+            assert one.array.how == "shared" or max(map(len, one.array.tasks)) == 1
+            assert one.array.slots == first.pack
         assert one.array.parallel is None or one.array.parallel < len(one.array.tasks)
     assert len({one.array.name for one in found}) == len(found)
 
 
-@st.composite
-def rooms(draw: st.DrawFn) -> tuple[Room, ...]:
-    """Of each partition by itself, and of any of them together."""
-    queues = st.frozensets(st.sampled_from([Queue(partition=name) for name in PARTITIONS]))
-    return tuple(Room(draw(st.integers(0, 20)), draw(queues)) for _ in range(draw(st.integers(0, 3))))
-
-
-@given(asked_lists(), rooms())
-def test_what_fits_is_a_first_part_that_needs_no_more_tasks_than_there_is_room(
-    asked: list[Asked], rooms: tuple[Room, ...]
+@pytest.mark.parametrize(
+    ("most", "shares", "options", "expected"),
+    [
+        (9, True, {}, [("each", [["r0"], ["r1"], ["r2"], ["r3"], ["r4"]])]),
+        (2, True, {}, [("shared", [["r0", "r2", "r4"], ["r1", "r3"]])]),
+        (2, False, {}, [("each", [["r0"], ["r1"]]), ("each", [["r2"], ["r3"]]), ("each", [["r4"]])]),
+        (3, True, {"nodes": 2}, [("each", [["r0"], ["r1"], ["r2"]]), ("each", [["r3"], ["r4"]])]),
+        (1, True, {}, [("each", [[f"r{n}"]]) for n in range(5)]),
+    ],
+)
+def test_more_runs_than_an_array_has_tasks(
+    most: int, shares: bool, options: dict[str, Any], expected: list[tuple[str, list[list[str]]]]
 ) -> None:
-    """And each run that was left out would have needed one more, of the room that it counts for."""
-
-    def overfull(runs: list[Asked]) -> list[Room]:
-        tasks: Counter[Queue] = Counter()
-        for one in arrays_of(runs, STUDY, "id", 10**6):
-            tasks[Queue.of(one.array.options)] += len(one.array.tasks)
-        return [room for room in rooms if sum(tasks[queue] for queue in room.queues) > room.left]
-
-    kept = first_runs(asked, Limits(rooms=rooms))
-    assert not overfull(kept)
-    for left in (one for one in asked if one not in kept):
-        assert any(left.queue in room.queues for room in overfull([*kept, left]))
+    """They share the tasks; runs of several ranks cannot; without arrays each is a plain job."""
+    found = arrays_of([Asked(f"r{n}", options) for n in range(5)], STUDY, "id", most, shares=shares)
+    assert [(one.array.how, one.array.tasks) for one in found] == expected
 
 
-def test_arrays_keep_the_order_and_are_split_at_the_limit() -> None:
-    found = arrays_of([Asked(f"r{n}") for n in range(5)], STUDY, "id", 2)
-    assert [one.array.tasks for one in found] == [[["r0"], ["r1"]], [["r2"], ["r3"]], [["r4"]]]
-    assert [one.array.is_array for one in found] == [True, True, False]
+@given(st.integers(1, 60), st.integers(1, 3), st.integers(1, 60))
+def test_with_fewer_tasks_every_run_finds_its_task_by_its_place(runs: int, pack: int, count: int) -> None:
+    (one,) = arrays_of([Asked(f"r{n}", pack=pack) for n in range(runs)], STUDY, "id", 100)
+    fewer = with_fewer_tasks(one.array, min(count, len(one.array.tasks)))
+    for place, names in enumerate(one.array.tasks):
+        assert set(names) <= set(fewer.tasks[fewer.task_of(place)])
+    assert sum(map(len, fewer.tasks)) == runs
+
+
+@pytest.mark.parametrize(
+    ("asked", "slots", "tasks", "earlier"),
+    [
+        ({"pack": 2}, 2, [["r0", "r2"], ["r1"]], "pack"),
+        ({"workers": 2}, 1, [["r0", "r2"], ["r1"]], "workers"),
+        ({"workers": 1, "pack": 2}, 2, [["r0", "r1", "r2"]], "workers"),
+    ],
+)
+def test_pack_is_slots_and_workers_are_tasks(
+    asked: dict[str, int], slots: int, tasks: list[list[str]], earlier: str
+) -> None:
+    """Earlier code, which `resubmit` runs, has other words for it."""
+    (one,) = arrays_of([Asked(f"r{n}", **asked) for n in range(3)], STUDY, "id", 9)  # type: ignore[arg-type]
+    assert (one.array.how, one.array.slots, one.array.tasks) == ("shared", slots, tasks)
+    assert (in_earlier_words(one.array).how, in_earlier_words(one.array).slots) == (earlier, 1)
 
 
 def test_a_name_is_one_word_that_slurm_can_be_asked_for() -> None:
@@ -93,11 +107,16 @@ def test_a_name_is_one_word_that_slurm_can_be_asked_for() -> None:
     assert array_name(Path("a,b"), "id", 0) == "a_b-id-0"
 
 
-def test_packs_and_workers() -> None:
-    (pack,) = arrays_of([Asked(f"r{n}", pack=2) for n in range(3)], STUDY, "id", 9)
-    assert (pack.array.how, pack.array.tasks) == ("pack", [["r0", "r1"], ["r2"]])
-    (workers,) = arrays_of([Asked(f"r{n}", workers=2) for n in range(3)], STUDY, "id", 9)
-    assert (workers.array.how, workers.array.tasks) == ("workers", [["r0", "r2"], ["r1"]])
+def test_slots_and_tasks_of_runs_that_share_jobs() -> None:
+    for asked, how, slots, tasks in (
+        ({}, "each", 1, [["r0"], ["r1"], ["r2"], ["r3"], ["r4"]]),
+        ({"pack": 2}, "shared", 2, [["r0", "r3"], ["r1", "r4"], ["r2"]]),
+        ({"workers": 2}, "shared", 1, [["r0", "r2", "r4"], ["r1", "r3"]]),
+        ({"workers": 2, "pack": 2}, "shared", 2, [["r0", "r2", "r4"], ["r1", "r3"]]),
+        ({"workers": 4, "pack": 3}, "shared", 3, [["r0", "r2", "r4"], ["r1", "r3"]]),
+    ):
+        (found,) = arrays_of([Asked(f"r{n}", **asked) for n in range(5)], STUDY, "id", 9)  # type: ignore[arg-type]
+        assert (found.array.how, found.array.slots, found.array.tasks) == (how, slots, tasks)
 
 
 def test_the_runs_of_an_ensemble_are_one_task() -> None:
@@ -110,10 +129,3 @@ def test_the_runs_of_an_ensemble_are_one_task() -> None:
         ("ensemble", [["a0", "a1", "a2"], ["b0", "b1", "b2"]]),
         ("each", [["run0"], ["run1"]]),
     ]
-
-
-def test_an_ensemble_takes_one_place_in_the_queue_and_is_not_divided() -> None:
-    asked = [Asked(f"{name}{number}", ensemble=name) for name in "abc" for number in range(3)]
-    fits = first_runs([*asked, Asked("alone")], Limits(rooms=(Room(2, frozenset([Queue()])),)))
-    assert [one.run for one in fits] == ["a0", "a1", "a2", "b0", "b1", "b2"]
-    assert first_runs(asked, Limits(rooms=(Room(0, frozenset([Queue()])),))) == []

@@ -50,10 +50,3 @@ def test_of_a_tie_the_first_goes_on(losses: list[float | None]) -> None:
     )
     told = [(losses + losses)[place] for place in order]
     assert told == sorted(told)  # type: ignore[type-var]
-
-
-def test_what_diverged_or_failed_is_passed_over() -> None:
-    losses = [math.nan, 3.0, None, math.inf, 1.0, -math.inf]
-    assert best_first(losses) == [4, 1]
-    assert kept(losses, 4) == [1, 4]
-    assert kept([math.nan, None], 1) == []

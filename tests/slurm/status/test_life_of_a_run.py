@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 
+from experiment_utils.exit_status import LEASE_LOST
 from slurm.records.submissions import Place, add_place
 from slurm.status import RunState, study_states
 from tests.searched import examples
@@ -25,7 +26,7 @@ REQUEUED = {"time_up": "REQUEUED", "preempted": "PREEMPTED", "node_lost": "NODE_
 """Ends of a start after which the job goes back into the queue, with Slurm's word for the start."""
 FINAL = {
     "failed": "FAILED", "killed": "FAILED", "cancelled": "CANCELLED by 0", "out_of_time": "TIMEOUT",
-    "no_word": "FAILED", "crashed": "FAILED", "done": "COMPLETED",
+    "no_word": "FAILED", "crashed": "FAILED", "oom": "FAILED", "done": "COMPLETED",
 }  # fmt: skip
 """`no_word`: the job ended before it started the run; `crashed`: the run ended before its first status."""
 LIVE = ("waits", "begins", "runs")
@@ -33,27 +34,23 @@ SAID = {
     "time_up": ("timeout", "stopped by SIGUSR2"), "preempted": ("cancelled", "stopped by SIGTERM"),
     "node_lost": ("running", None), "failed": ("failed", "ValueError: no"), "killed": ("running", None),
     "cancelled": ("cancelled", "stopped by SIGTERM"), "out_of_time": ("running", None),
-    "done": ("done", None), "runs": ("running", None),
+    "oom": ("running", None), "done": ("done", None), "runs": ("running", None),
 }  # fmt: skip
 NOTED: dict[str, dict[str, Any]] = {
     "time_up": {"end": "requeued", "state": "timeout", "signal": "SIGUSR2"},
     "preempted": {"end": "requeued", "state": "preempted", "signal": "SIGTERM"},
     "failed": {"end": "ended", "state": "failed", "reason": "ValueError: no"},
     "killed": {"end": "ended", "state": "failed", "reason": "killed by SIGKILL"},
+    "oom": {"end": "ended", "state": "oom", "reason": "the kernel killed it for memory"},
     "cancelled": {"end": "ended", "state": "cancelled", "signal": "SIGTERM"},
     "no_word": {"end": "ended", "state": "failed", "reason": "ImportError: no"},
     "crashed": {"end": "ended", "state": "failed", "reason": "ImportError: no"},
     "done": {"end": "done", "state": "done"},
 }
 SUPERVISED = {
-    "time_up": 1,
-    "preempted": 1,
-    "failed": 1,
-    "cancelled": 1,
-    "killed": None,
-    "crashed": 1,
+    "time_up": 1, "preempted": 1, "failed": 1, "cancelled": 1, "killed": None, "crashed": 1, "oom": None,
     "done": 0,
-}
+}  # fmt: skip
 """Exit codes of starts of which a supervisor saw the end."""
 FILES = ("status.json", "outcome.json", "starts.json", "run.lock", "run.json")
 
@@ -90,6 +87,8 @@ class Faults:
     """Whether squeue answers."""
     clock_s: float = 0.0
     """How far the clock of the node is ahead."""
+    has_lost_lease: bool = False
+    """Whether an earlier start that had not noticed its end found its lease taken, a moment ago."""
 
 
 @dataclass
@@ -154,9 +153,10 @@ class Life:
                 )  # fmt: skip
             if start.how in SUPERVISED:
                 code = SUPERVISED[start.how]
+                kills = {"counters_after": {"oom_kill": 1}} if start.how == "oom" else {}
                 study.outcome(
                     "a", exit_code=code, signal="SIGKILL" if code is None else None, attempt=start.attempt,
-                    ended_s=ended_s, environment=ids if faults.has_stamps else {},
+                    ended_s=ended_s, environment=ids if faults.has_stamps else {}, **kills,
                 )  # fmt: skip
             elif start.how in SAID:
                 (study.folder / "a" / "outcome.json").unlink(missing_ok=True)
@@ -174,6 +174,8 @@ class Life:
         (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": notes}))
         if faults.has_stamps:
             (study.folder / "a" / "run.json").write_text(json.dumps({"attempts": attempts}))
+        if faults.has_lost_lease and len(self.starts) > 1 and self.starts[-1].how == "runs":
+            study.outcome("a", exit_code=LEASE_LOST, attempt=self.starts[-1].attempt, ended_s=NOW_S)
         for name in faults.lost:
             (study.folder / "a" / name).unlink(missing_ok=True)
 
@@ -198,7 +200,7 @@ class Life:
             for _ in range(1 + faults.is_doubled):
                 slurm.row(
                     start.job, row_word(start, is_late),
-                    "1:0" if start.how in ("failed", "killed", "no_word", "crashed") else "0:0",
+                    "1:0" if start.how in ("failed", "killed", "no_word", "crashed", "oom") else "0:0",
                     JobIDRaw=start.raw,
                     Start="Unknown" if start.how == "waits" else str(int(start.began_s)),
                     End="Unknown" if start.how in LIVE or is_late else str(int(start.ended_s)),
@@ -232,7 +234,7 @@ lives = st.builds(
     lambda before, last, sharing: Life([*before, last], sharing),
     st.lists(ends, max_size=3),
     st.sampled_from([*LIVE, *FINAL, "node_lost"]),
-    st.sampled_from(["each", "each", "pack", "workers"]),
+    st.sampled_from(["each", "each", "pack", "shared", "workers"]),
 )
 faults_of_all_kinds = st.builds(
     Faults,
@@ -245,6 +247,7 @@ faults_of_all_kinds = st.builds(
     st.booleans(),
     st.sampled_from([True, True, True, False]),
     st.sampled_from([-20.0, 0.0, 20.0]),
+    st.booleans(),
 )
 
 
@@ -252,6 +255,7 @@ faults_of_all_kinds = st.builds(
 @example(Life(["time_up", "begins"]), Faults(frozenset({"starts.json"}), late_rows=1))
 @example(Life(["preempted", "begins"]), Faults(frozenset({"starts.json"}), has_accounting=False))
 @example(Life(["failed", "waits"]), Faults(frozenset(FILES), has_accounting=False))
+@example(Life(["node_lost", "runs"]), Faults(has_lost_lease=True))
 @example(Life(["killed", "begins"]), Faults(has_stamps=False, is_doubled=True, has_restarts=False))
 @settings(max_examples=examples(1500), deadline=None)
 def test_no_fault_makes_a_state_dangerous(life: Life, faults: Faults) -> None:
@@ -269,7 +273,7 @@ def test_no_fault_makes_a_state_dangerous(life: Life, faults: Faults) -> None:
 
 ENDS_AS = {
     "node_lost": "node_failed", "failed": "failed",
-    "killed": "failed", "cancelled": "cancelled", "out_of_time": "timeout", "done": "done",
+    "killed": "failed", "oom": "oom", "cancelled": "cancelled", "out_of_time": "timeout", "done": "done",
 }  # fmt: skip
 
 

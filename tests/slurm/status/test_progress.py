@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiment_utils.metrics_file import _TAIL_BYTES
-from slurm.status.progress import read_progress
+from slurm.status.run_state import read_progress
 
 MB = 1 << 20
 HEADER = "step,tokens,train_loss,seconds,tokens_per_s\n"

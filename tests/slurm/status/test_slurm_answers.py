@@ -97,6 +97,18 @@ def test_a_pending_range_of_sacct_is_of_each_task() -> None:
     assert "squeue" in found.notes[0]
 
 
+def test_rows_of_tasks_that_are_not_asked_for_are_left_out() -> None:
+    """The last task of an array to begin has the array's own number, by which the array is known."""
+    rows = ["JobID|JobIDRaw|State", *(f"7_{task}|{70 + task}|COMPLETED" for task in range(4))]
+    rows += ["7_4|7|COMPLETED", "7_4.0|7.0|COMPLETED", "7_[5-6%1]|7|PENDING", "8|8|FAILED", "8.0|8.0|FAILED"]
+    text = "\n".join(rows)
+    found = ask_slurm(
+        ["7_2", "7_6", "8"], ask=lambda command, _: Answer(0, text if "sacct" in command else "")
+    )
+    assert sorted(found.accounting or {}) == ["7", "72", "7_2", "7_4", "7_5", "7_6", "8"]
+    assert [len(found.starts(job)[0].steps) for job in ("7_2", "7", "8")] == [0, 1, 1]
+
+
 @pytest.mark.parametrize("has_accounting", [True, False])
 def test_a_slurmctld_that_is_away_is_asked_once(has_accounting: bool) -> None:
     """Each client looks for it for 9 to 18 seconds, one after the other."""

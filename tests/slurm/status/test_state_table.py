@@ -113,7 +113,7 @@ arrays = st.builds(
     st.just(0),
     st.just("sweep"),
     st.just([["a"], ["b"]]),
-    how=st.sampled_from(["each", "pack", "workers"]),
+    how=st.sampled_from(["each", "pack", "shared"]),
     job_id=st.sampled_from(["4242", None]),
     error=st.sampled_from([None, "sbatch: error: no"]),
 )

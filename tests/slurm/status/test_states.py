@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here
 
+from experiment_utils.lock_file import Holder
 from memory.record.ring import RingWriter
 from memory.record.samples import Sample
 from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM
@@ -87,6 +88,7 @@ SENT_TERM = start(end="ended", state="cancelled")
 GIVEN_UP = {"restart": 3, "end": "gave_up", "reason": "given up: 3 starts"}
 HERE_ENDED = f"{here()[0]}:{DEAD_PID}:1"
 HERE = ":".join(map(str, here()))
+LOCKED_HERE = json.dumps(vars(Holder(*here(), "2027-01-15 08:00:00", None)))
 STOPPED = "stopped by SIGUSR2; the checkpoint of step 7 is kept"
 NOT_REQUEUED = f"{STOPPED}; it could not be put back into the queue: disabled"
 OUT_OF_GPU_MEMORY = (
@@ -110,6 +112,8 @@ OOM_KILL = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks have been OOM "
     "Killed.\n"
 )
+LOST = row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0", NodeList="n2")
+AGAIN = row("4242_0", "PENDING", Restarts="2", NodeList="", Start="Unknown", End="Unknown")
 NODES = {"NodeList": "n[1-2]"}
 OTHER_START = start(job_id="4100_7", end="ended", signal="SIGTERM")
 
@@ -123,15 +127,16 @@ CASES = {
         "queued", study={"launcher": "local", **array(job_id=HERE)}, more={"rule": "waits_here"}
     ),
     "begins here": Case(
-        "running", study={"launcher": "local", **array(job_id=HERE)}, sampled_s=1, more={"rule": "begins"}
+        "running", study={"launcher": "local", **array(job_id=HERE)}, files={"run.lock": LOCKED_HERE},
+        more={"rule": "begins"},
     ),
     "launcher ended": Case(
         "never_started", study={"launcher": "local", **array(job_id=HERE_ENDED)},
-        more={"rule": "launcher_gone"},
+        more={"rule": "abandoned"},
     ),
     # a job that waits
     "no room in the queue": Case(
-        "queued", study=array(job_id=None, error=NO_ROOM, waiter=HERE), more={"rule": "waits_for_room"}
+        "never_started", study=array(job_id=None, error=NO_ROOM, waiter=HERE), more={"rule": "not_sent"}
     ),
     "its turn in its job has not come": Case(
         "queued", [began(60, job="4242")], study={"how": "workers"}, more={"rule": "waits_in_job"}
@@ -166,6 +171,9 @@ CASES = {
     "being requeued, of both": Case(
         "queued", [began(0, "COMPLETING"), row("4242_0", "REQUEUED", ago_s=500, End=str(int(NOW_S - 3)))],
         status("timeout", 3, "stopped by SIGUSR2"), start(ended_s=NOW_S - 3, end="requeued"),
+    ),
+    "requeued, Slurm is silent": Case(
+        "queued", [], WARNED, start(end="requeued", state="timeout"), is_answering=False
     ),
     # a job that runs
     "runs": Case("running", [began(100)], RUNS, is_locked=True),
@@ -223,7 +231,7 @@ CASES = {
     ),
     "GPU out of memory": Case(
         "oom", [row("4242_0", "FAILED", "1:0")], status("failed", 2, OUT_OF_GPU_MEMORY), outcome={},
-        more={"rule": "gpu_out_of_memory"},
+        more={"rule": "said_oom"},
     ),
     "failed and its job is about to": Case(
         "failed", [began(500, "COMPLETING")], status("failed", 3, "ValueError: no")
@@ -262,10 +270,6 @@ CASES = {
     "SIGTERM here that its launcher sent": Case(
         "cancelled", [], TERMINATED,
         study={"launcher": "local", **array(job_id=HERE_ENDED, cancelled_s=NOW_S - 75)},
-    ),
-    "SIGTERM here before its launcher sent one": Case(
-        "failed", [], TERMINATED,
-        study={"launcher": "local", **array(job_id=HERE_ENDED, cancelled_s=NOW_S - 60)},
     ),
     # the kernel, a poll of RSS, kill -9
     "OOM kill in the step alone": Case(
@@ -319,7 +323,7 @@ CASES = {
                 row("4242", "FAILED", "9:0"), row("4242.batch", "FAILED", "9:0"),
                 row("4242.0", "CANCELLED", "0:9"),
             ],
-            SILENT, stderr=KILLED, study={"how": how}, more={"source": "sacct"},
+            SILENT, stderr=KILLED, study={"how": how}, more={"rule": "killed"},
         )
         for how in ("each", "workers")
     },
@@ -341,6 +345,10 @@ CASES = {
     "killed for memory, by stderr alone": Case(
         "oom", [], SILENT, start(), stderr=OOM_KILL, more={"rule": "killed_oom"}
     ),
+    "killed, by stderr of an earlier start for memory": Case(
+        "failed", [], SILENT, start(restart=1, end="ended", state="failed", reason="killed by SIGKILL"),
+        stderr=OOM_KILL,
+    ),
     "killed when the time of another batch system was up": Case(
         "timeout", [], SILENT, start(),
         files={"log.txt": "=>> PBS: job killed: walltime 3630 exceeded limit 3600\n"},
@@ -354,14 +362,6 @@ CASES = {
     ),
     "damaged file": Case("failed", study=NEVER_ASKED, files={"status.json": "{"}, more={"rule": "damaged"}),
     # a node that is lost
-    "lost its node and was left alone": Case(
-        "node_failed",
-        [
-            row("4242_0", "NODE_FAIL", ago_s=900, Restarts="0"),
-            row("4242_0", "COMPLETED", ago_s=700, Restarts="1"),
-        ],
-        status("cancelled", 30, "stopped by SIGTERM"), start(), more={"rule": "lost_node"},
-    ),
     "started again and failed before its first word": Case(
         "failed",
         [
@@ -372,14 +372,6 @@ CASES = {
     ),
     "rank gone while Slurm thinks its node well": Case(
         "failed", [began(60, nodes="n[1-2]"), row("4242_0", "RUNNING", "1:0")], RANK_GONE,
-        study=array(options={"nodes": 2}),
-    ),
-    "rank gone on one node": Case(
-        "failed", [began(60, nodes="n[1-2]"), row("4242_0", "RUNNING", "1:0")], RANK_GONE,
-        study=array(options={"nodes": 1}),
-    ),
-    "rank gone and job failed": Case(
-        "failed", [row("4242_0", "FAILED", "1:0")], RANK_GONE, study=array(options={"nodes": 2})
     ),
     **{
         # a real Slurm 22.05, the reboot of one of two nodes: srun ends the step, in the name of root
@@ -416,6 +408,39 @@ CASES = {
         )
         for name in ("4242_[0-1%2]", "4242_[1%2]")
     },
+    # slurmd died alone, and a copy of the run outlives its start
+    "copy that outlives its start while the next looks at it": Case(
+        "running", [LOST, row("4242_0", "RUNNING", ago_s=20, Restarts="1"), began(20)], RUNS, start(),
+        is_locked=True,
+    ),
+    "copy that outlives its start while its job waits": Case(
+        "running", [LOST, AGAIN, waits("BeginTime")], RUNS, start(), is_locked=True
+    ),
+    "copy that has ended while its job waits": Case(
+        "queued", [LOST, AGAIN, waits("BeginTime")], TERMINATED, start(), is_locked=True
+    ),
+    "copy that has been silent while its job waits": Case(
+        "queued", [LOST, AGAIN, waits("BeginTime")], SILENT, start(), is_locked=True
+    ),
+    **{
+        f"copy that Slurm ended when its node came back, restarts {count or 'unknown'}": Case(
+            "node_failed",
+            [
+                row("4242_0", "NODE_FAIL", ago_s=900, Restarts=count),
+                row("4242_0", "COMPLETED", ago_s=700, Restarts=count and "1"),
+            ],
+            status("cancelled", 30, "stopped by SIGTERM"), start(), more={"rule": "lost_node"},
+        )
+        for count in ("0", "")
+    },
+    "copy that got Ctrl-C after its node was lost": Case(
+        "cancelled", [LOST, row("4242_0", "COMPLETED", ago_s=700, Restarts="1")],
+        status("cancelled", 30, "interrupted (Ctrl-C)"), start(),
+    ),
+    # a start at a time that was asked for, and one after a requeue
+    "begins later, as asked": Case("queued", [waits("BeginTime", start=str(int(NOW_S + 3600)))]),
+    "begins later after a lost node": Case("queued", [LOST, waits("BeginTime")], None, start()),
+    "side by side": Case("running", [began(8, job="4242")], study=PACK),
     # never started
     "import error before the run": Case(
         "never_started", [row("4242_0", "FAILED", "1:0")],

@@ -67,14 +67,6 @@ def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) 
     assert slurm.calls == []
 
 
-def test_running(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
-    study.status("a", "running")
-    study.lock("a")
-    found = pinned(study)
-    assert (found.state, found.progress.step, found.progress.share) == ("running", 400, 0.4)
-
-
 def test_the_speed_of_a_first_step_is_compared_with_nobody_s(
     study: MadeStudy, slurm: FakeSlurm, golden: Golden
 ) -> None:
@@ -187,24 +179,6 @@ def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pin
         slurm.row(f"4242_{task}", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
     assert pinned(study).state == "failed"
     assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
-
-
-@pytest.mark.parametrize(("restart", "state"), [(0, "oom"), (1, "failed")])
-def test_an_oom_kill_that_its_jobs_stderr_alone_tells(
-    study: MadeStudy, slurm: FakeSlurm, restart: int, state: str, pinned: Pinned
-) -> None:
-    """No sacct and no supervisor. In the stderr of a later start are the words of those before it."""
-    slurm.accounting = None
-    slurm.shown = "JobId=4250 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep JobState=FAILED ExitCode=1:0"
-    study.status("a", "running", age_s=70)
-    start = {
-        "job_id": "4242_0", "restart": restart, "attempt": 1, "end": "ended", "state": "failed",
-        "reason": "killed by SIGKILL (on n1)",
-    }  # fmt: skip
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.wrote("a", "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks "
-                "have been OOM Killed.\n")  # fmt: skip
-    assert pinned(study).state == state
 
 
 def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
@@ -396,17 +370,6 @@ def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> No
     golden.text(found.notes[0])
 
 
-def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.queue, slurm.accounting = [], None
-    slurm.shown = (
-        "JobId=4243 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep\n   JobState=NODE_FAIL Reason=None\n"
-        "   StartTime=2027-01-15T07:00:00 EndTime=2027-01-15T07:50:00 NodeList=n3\n"
-    )
-    study.status("a", "running", age_s=900)
-    found = run_state_of(study, slurm)
-    assert (found.state, found.source) == ("node_failed", "scontrol")
-
-
 def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
     array = replace(study.submission.arrays[0], submitted_s=NOW_S - 500)
     replace(study.submission, arrays=[array]).write()
@@ -428,24 +391,6 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
     assert all(one.job is None for one in found)
     gone = in_the_background(tmp_path / "other", ["c"], f"{host}:{DEAD_PID}:7")
     assert run_state_of(gone, slurm, "c").state == "never_started"
-
-
-@pytest.mark.parametrize("state", [None, "failed"])
-def test_a_run_of_this_machine_that_begins(
-    tmp_path: Path, slurm: FakeSlurm, state: str | None, pinned: Pinned
-) -> None:
-    """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
-    host, pid, started = here()
-    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
-    if state is not None:
-        study.status("a", state, age_s=4000)
-    path = study.folder / "a" / "memory.ring"
-    with RingWriter(path, {"pid": 100}) as ring:
-        ring.add(Sample(NOW_S - 1))
-    os.utime(path, (NOW_S - 1, NOW_S - 1))
-    assert pinned(study).state == "running"
-    os.utime(path, (NOW_S - 4001, NOW_S - 4001))
-    assert run_state_of(study, slurm).state == "queued", "of an attempt before"
 
 
 def test_runs_that_were_never_submitted(tmp_path: Path, pinned: Pinned) -> None:
@@ -492,23 +437,6 @@ def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlur
         assert run_state_of(study, slurm).state == state
 
 
-def test_two_commands_work_through_the_same_runs(tmp_path: Path, slurm: FakeSlurm) -> None:
-    """The newer one has been killed, and the older one will come to it."""
-    host, pid, started = here()
-    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
-    newer = replace(
-        study.submission,
-        id="20270115-2",
-        arrays=[replace(study.submission.arrays[0], job_id=f"{host}:{DEAD_PID}:7")],
-    )
-    newer.write()
-    add_place(study.folder / "a", Place(newer.id, 0, 0))
-    assert (run_state_of(study, slurm).state, run_state_of(study, slurm).submission) == (
-        "queued",
-        "20270115-1",
-    )
-
-
 @pytest.mark.parametrize("places", ["known", "damaged"])
 def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str, pinned: Pinned) -> None:
     folder = study.folder / "a"
@@ -551,23 +479,6 @@ def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -
     assert (found.state, found.rule) == ("failed", "damaged")
 
 
-def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm, pinned: Pinned) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
-    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 8)), nodes="n1")
-    assert [pinned(study, name).state for name in ("a", "b")] == ["running"] * 2
-
-
-def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """By sbatch --begin: no start of the job was before."""
-    slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
-    assert pinned(study).state == "queued"
-    lost_to_slurm(study, slurm)
-    assert pinned(study).state == "queued"
-    slurm.queue = []
-    slurm.wait("4242_0", reason="BeginTime")
-    assert pinned(study).state == "queued"
-
-
 def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
     """What it would have gone on from."""
     study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
@@ -575,51 +486,6 @@ def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeS
     assert run_state_of(study, slurm).progress.step is None
     (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
     assert pinned(study).progress.step == 1143
-
-
-def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
-    """The first start of a job whose slurmd died alone, and goes on."""
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.row("4242_0", "NODE_FAIL", NodeList="n2", Restarts=restarts, Start=str(int(NOW_S - 900)))
-
-
-def test_a_copy_that_outlives_its_start_while_the_next_looks_at_it(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    lost_to_slurm(study, slurm)
-    slurm.row("4242_0", "RUNNING", NodeList="n1", Restarts="1", Start=str(int(NOW_S - 20)))
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
-    study.status("a", "running", host="n2")
-    study.lock("a", "n2")
-    assert pinned(study).state == "running"
-
-
-def test_a_copy_that_outlives_its_start_while_its_job_waits(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    lost_to_slurm(study, slurm)
-    slurm.row("4242_0", "PENDING", NodeList="", Restarts="2", Start="Unknown", End="Unknown")
-    slurm.wait("4242_0", reason="BeginTime")
-    study.status("a", "running", host="n2")
-    study.lock("a", "n2")
-    assert run_state_of(study, slurm).state == "running"
-    for state, reason in (("cancelled", "stopped by SIGTERM"), ("running", None)):
-        study.status("a", state, age_s=60, host="n2", reason=reason)
-        assert pinned(study).state == "queued"
-
-
-@pytest.mark.parametrize("restarts", ["0", ""])
-def test_a_copy_that_slurm_ended_when_its_node_came_back(
-    study: MadeStudy, slurm: FakeSlurm, restarts: str, pinned: Pinned
-) -> None:
-    """Slurm's last word is of a start that left it alone. restarts: older versions of sacct do not tell."""
-    lost_to_slurm(study, slurm, restarts)
-    slurm.row("4242_0", "COMPLETED", NodeList="n1", Restarts=restarts and "1", Start=str(int(NOW_S - 700)))
-    study.status("a", "cancelled", age_s=30, host="n2", reason="stopped by SIGTERM")
-    assert pinned(study).state == "node_failed"
-    study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
-    assert run_state_of(study, slurm).state == "cancelled"
 
 
 def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,10 @@ import slurm.submit.submit_runs
 import slurm.submit.watch_runs
 from experiment_utils import atomic_files
 from experiments import main
-from slurm.queue.queue_limits import Queue, Room
+from slurm.queue.arrays import ToSend
+from slurm.queue.two_phase import intend
+from slurm.records.submissions import LOCAL, Array
+from slurm.records.submitter_liveness import this_process
 
 ROOT = Path(__file__).resolve().parents[3]
 Type = Callable[..., int]
@@ -48,14 +52,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def one_room(left: Callable[[], int | None]) -> Callable[[Sequence[Queue], object], tuple[Room, ...]]:
-    """For `rooms_of`: one limit counts all that is asked about. left: None where there is none."""
-
-    def rooms_of(queues: Sequence[Queue], cluster: object) -> tuple[Room, ...]:
-        found = left()
-        return () if found is None else (Room(found, frozenset(queues)),)
-
-    return rooms_of
+def in_foreground(folders: Sequence[Path], command: str) -> None:
+    """Write a submission of these runs, as a command does that is about to work through them."""
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    array = Array(0, "local", [[folder.name] for folder in folders], job_id=this_process())
+    of_command = {"launcher": LOCAL, "command": command, "snapshot": None}
+    intend("local", folders[0].parent, [ToSend(array, ())], time.time(), **of_command)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -13,26 +12,19 @@ from tiny_run import tiny_config
 
 from conf import Config
 from slurm.cluster import Cluster
-from slurm.queue.arrays import arrays_of
+from slurm.queue.arrays import MAX_ARRAY_SIZE, arrays_of
 from slurm.queue.batch_script import script
-from slurm.queue.queue_limits import MAX_ARRAY_SIZE
 from slurm.records.submissions import SLURM
 from slurm.submit.cluster_plan import ID, SNAPSHOT, ClusterPlan, plan_for_cluster, render
 from tests.golden_text import Golden
-from tests.slurm.submit.conftest import one_room
 from training.attempt.begin import create_run
 
+pytestmark = pytest.mark.usefixtures("sbatch_accepts")
 GB = 1 << 30
 
 
 def without_scripts(found: ClusterPlan) -> str:
     return render(dataclasses.replace(found, scripts=[(count, "SCRIPT") for count, _ in found.scripts]))
-
-
-def room_for(found: ClusterPlan) -> int | None:
-    """Number of runs that the queue has room for, as the plan warns; None: no warning."""
-    warned = [warning for warning in found.warnings if "MaxSubmitJobs" in warning]
-    return int(re.findall(r"\d+", warned[0])[0]) if warned else None
 
 
 @pytest.fixture
@@ -97,42 +89,15 @@ def test_what_is_done_is_asked_for_again_if_it_begins_again(configs: list[Config
         assert run.is_there is not again
 
 
-@pytest.mark.parametrize(("wait", "room", "fit"), [(False, 2, 1), (True, 1, 1), (True, 2, 1), (True, 3, 2)])
-def test_room_for_what_comes_at_the_end_is_kept_where_it_is_sent(
-    configs: list[Config], monkeypatch: pytest.MonkeyPatch, wait: bool, room: int, fit: int
-) -> None:
-    """With the last runs of a command that waits, else with the first."""
-    planned(configs[0])
-    configs = [dataclasses.replace(config, then="analysis", wait=wait) for config in configs]
-    monkeypatch.setattr("slurm.queue.queue_limits.rooms_of", one_room(lambda: room))
-    assert room_for(plan_for_cluster(configs, cluster=recorded("20.11"))) == (fit if fit < 2 else None)
-
-
-@pytest.mark.parametrize(("room", "fit"), [(0, 0), (1, 1), (2, None)])
-def test_a_queue_without_room_for_all_of_them_is_told(
-    configs: list[Config], monkeypatch: pytest.MonkeyPatch, room: int, fit: int | None
-) -> None:
-    planned(configs[0])
-    monkeypatch.setattr("slurm.queue.queue_limits.rooms_of", one_room(lambda: room))
-    assert room_for(plan_for_cluster(configs, cluster=recorded("20.11"))) == fit
-
-
-def test_studies_of_one_sweep_are_told_with_all_of_their_runs(
-    configs: list[Config], monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    """Runs of the same name in two studies: each was told once, and one sbatch for them."""
+def test_runs_of_one_name_in_two_studies_are_two_runs(configs: list[Config]) -> None:
     planned(configs[0])
     other = [
         dataclasses.replace(config, study=dataclasses.replace(config.study, name="other"))
         for config in configs
     ]
-    monkeypatch.setattr("slurm.queue.queue_limits.rooms_of", one_room(lambda: 3))
     found = plan_for_cluster([*configs, *other], cluster=recorded("20.11"))
     assert [count for count, _ in found.scripts] == [2, 2]
-    assert (len(found.missing), room_for(found)) == (4, 3)
-    golden.text("\n".join(found.warnings))
-    with_an_end = [dataclasses.replace(config, then="analysis") for config in [*configs, *other]]
-    assert room_for(plan_for_cluster(with_an_end, cluster=recorded("20.11"))) == 2, "one is for the first end"
+    assert len(found.missing) == 4
 
 
 def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:

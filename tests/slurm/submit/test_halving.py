@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
-import slurm.queue.queue_limits
 import slurm.submit.submit_runs
-from slurm.cluster import Cluster
 from slurm.records.submissions import submissions
 from slurm.submit import follow_up
 from slurm.submit.watch_runs import WaitInterrupted
 from tests.golden_text import Golden
-from tests.slurm.submit.conftest import Type, one_room
+from tests.slurm.submit.conftest import Type
 from training.attempt.run_files import read_config, read_run
 
 pytestmark = pytest.mark.usefixtures("quick_start")
@@ -100,25 +98,12 @@ def test_what_comes_at_the_end_comes_once_and_tells_of_all_rungs(
     assert follow_up.summary(made[-1])["counts"] == counts
 
 
-def test_the_end_of_a_search_takes_no_room_from_its_runs(
-    type_: Type, cluster_that_runs: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A queue of one at a time (MaxSubmitJobs), which a sweep with a job at its end needs one more than."""
-    monkeypatch.setattr(Cluster, "submit_limit", lambda *queue: 1)
-    left = one_room(lambda: max(0, 1 - len(cluster_that_runs.pending)))
-    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", left)
-    assert type_(*HALVING, "optimizer.lr=1e-3,2e-3", "then=analysis") == 0
-    *runs, last = [job["name"] for job in cluster_that_runs.jobs]
-    assert last.endswith("-then")
-    assert not any(name.endswith("-then") for name in runs)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster_that_runs")
 def test_a_search_that_is_stopped_has_no_end(
-    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch
+    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same command again goes on, and that one has."""
+    """The same command again continues it, and has one."""
 
     def pressed(*asked: object) -> None:
         raise WaitInterrupted("")
@@ -126,6 +111,7 @@ def test_a_search_that_is_stopped_has_no_end(
     with monkeypatch.context() as stopped:
         stopped.setattr(slurm.submit.submit_runs, "wait_for", pressed)
         assert type_(*HALVING, FOUR, "then=analysis") == 130
+    assert "search" in capsys.readouterr().err
     assert type_(*HALVING, FOUR, "then=analysis") == 0
     made = list(submissions(place / "runs" / "default"))
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]

@@ -29,33 +29,17 @@ from tests.slurm.submit.test_resubmit_runs import command
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 
-STAND_IN = """
-import json, os, pathlib, signal, sys, time, yaml
-folder = pathlib.Path(sys.argv[1])
-config = yaml.safe_load((folder / "config.yaml").read_text())
-def leave(state, code, **more):
-    (folder / "run.json").write_text(json.dumps({"results": {"val_loss": 2.5}}))
-    (folder / "status.json").write_text(json.dumps({"state": state, **more}))
-    sys.exit(code)
-signal.signal(signal.SIGTERM, lambda *_: leave("cancelled", 1, reason="stopped by SIGTERM"))
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-with open(folder.parent / "order.txt", "a") as file:
-    file.write(f"{config['seed']} {os.getsid(0)} {os.getcwd()}\\n")
-if config["notes"] == "wait":
-    time.sleep(60)
-leave("failed", 1, reason="luckless") if config["seed"] == 1 else leave("done", 0)
-"""
 HERE = (*ASKED, "hydra/launcher=local", "hydra.launcher.detach=true", "memory.supervise=false")
 
 
 @pytest.fixture
 def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the test stands; what is started runs a copy of the code with a stand-in for the run."""
+    """The current folder; what is started runs a copy of the code with a stand-in for the run."""
     code = tmp_path / "code"
     shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("conf", "memory", "training", "experiment_utils", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
-    (code / "core.py").write_text(STAND_IN)
+    shutil.copy(Path(__file__).with_name("local_stand_in.py"), code / "core.py")
     monkeypatch.setattr(slurm.submit.submit_runs, "_snapshot", lambda runs_dir, copies: code)
     monkeypatch.setattr(slurm.queue.find_jobs, "SETTLE_S", 0.0)
     compose_once(monkeypatch)
@@ -78,24 +62,24 @@ def ended(submission: Submission) -> None:
 
 
 def order(place: Path) -> list[list[str]]:
+    """(seed, "begins", session, folder) of each run that was started, in order."""
     path = place / "runs" / "default" / "order.txt"
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line[1] == "begins"]
 
 
-def test_the_command_ends_and_the_runs_go_on_in_a_session_of_their_own(
+def test_runs_continue_in_a_session_of_their_own_after_the_command(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-m", *HERE, "seed=0,1,2", "--json"]) == 0
+    assert main(["-m", *HERE, "seed=0,1,2", "notes=fail", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert (answer["launcher"], len(answer["submitted"])) == (LOCAL, 3)
     (submission,) = all_submissions(home)
     ended(submission)
     assert [line[0] for line in order(home)] == ["0", "1", "2"]
-    assert {line[1] for line in order(home)} == {str(process_of(answer["jobs"][0]["job"])[1])}
-    assert {line[2] for line in order(home)} == {str(home)}
-    log = (submission.folder / "log.txt").read_text()
-    assert "failed" in log
-    assert "luckless" in log
+    assert {line[2] for line in order(home)} == {str(process_of(answer["jobs"][0]["job"])[1])}
+    assert {line[3] for line in order(home)} == {str(home)}
+    assert "failed 16d-lr0.003-seed1-" in (submission.folder / "log.txt").read_text()
     assert command("resubmit", "default", "--code", "now") == 0  # the copy here is no whole one
     again = all_submissions(home)[-1]
     ended(again)
@@ -124,7 +108,7 @@ def test_waiting_for_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("slurm.submit.watch_runs.POLL_S", 0.05)
-    assert main(["-m", *HERE, "seed=0,1", "wait=true", "--json"]) == 1
+    assert main(["-m", *HERE, "seed=0,1", "notes=fail", "wait=true", "--json"]) == 1
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert [one["state"] for one in outcomes] == ["done", "failed"]
 
@@ -142,12 +126,12 @@ def test_a_submitter_that_dies_leaves_one_process_or_none(home: Path, at: int) -
 
 @pytest.fixture
 def webhook() -> Iterator[list[dict[str, Any]]]:
-    """What was told to it; `url` is of the first message to come."""
-    told: list[dict[str, Any]] = []
+    """Messages posted to it; the first one has its `url`."""
+    posted: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
@@ -156,34 +140,32 @@ def webhook() -> Iterator[list[dict[str, Any]]]:
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    told.append({"url": f"http://127.0.0.1:{server.server_port}/hook?a=b"})
-    yield told
+    posted.append({"url": f"http://127.0.0.1:{server.server_port}/hook?a=b"})
+    yield posted
     server.shutdown()
 
 
-def test_a_webhook_is_told_what_died_and_why(
-    home: Path, webhook: list[dict[str, Any]], golden: Golden
-) -> None:
+def test_a_webhook_gets_what_died_and_why(home: Path, webhook: list[dict[str, Any]], golden: Golden) -> None:
     url = webhook.pop()["url"]
-    assert main(["-m", *HERE, "seed=0,1,2", f"notify={url}"]) == 0
+    assert main(["-m", *HERE, "seed=0,1,2", "notes=fail", f"notify={url}"]) == 0
     (submission,) = all_submissions(home)
     ended(submission)
-    (told,) = webhook
-    assert told["counts"] == {"done": 2, "failed": 1}
-    assert told["died"][0]["reason"] == "luckless"
-    golden.text(told["text"])
+    (posted,) = webhook
+    assert posted["counts"] == {"done": 2, "failed": 1}
+    assert posted["died"][0]["reason"] == "diverged"
+    golden.text(posted["text"])
 
 
 @pytest.mark.slow
-def test_a_webhook_is_told_of_a_search_once(home: Path, webhook: list[dict[str, Any]]) -> None:
+def test_a_webhook_hears_of_a_search_once(home: Path, webhook: list[dict[str, Any]]) -> None:
     """When the last rung has ended, by the command itself, which has waited."""
     url = webhook.pop()["url"]
     search = ("hydra/sweeper=halving", "hydra.sweeper.eta=2", "optimizer.lr=1e-3,2e-3", "wait=true")
     main(["-m", *HERE, *search, "training.max_steps=4", "seed=0", f"notify={url}"])
     made = all_submissions(home)
     assert len(made) == 2
-    (told,) = webhook
-    assert sum(told["counts"].values()) == sum(len(one.arrays[0].tasks) for one in made)
+    (posted,) = webhook
+    assert sum(posted["counts"].values()) == sum(len(one.arrays[0].tasks) for one in made)
 
 
 def test_mail_is_slurms_alone(home: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from slurm.launch.code_snapshot import PACKAGE
+from slurm.records.start_records import read_starts
 from slurm.records.submissions import submissions
 from slurm.status import study_states
 from tests.local_slurm import Cluster
@@ -138,6 +139,19 @@ def test_a_sweep_with_its_report(type_: Type, home: Path) -> None:
     assert json.loads(again.stdout)[0]["submitted"] == []
 
 
+@pytest.mark.parametrize(
+    ("shared", "tasks"), [(("slurm.pack=2", "slurm.mem=1300MB"), 3), (("slurm.workers=2",), 2)]
+)
+def test_a_sweep_in_slots_of_few_jobs(type_: Type, home: Path, shared: tuple[str, ...], tasks: int) -> None:
+    done = type_("seed=range(5)", "wait=true", "--json", *shared)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one["state"] for one in json.loads(done.stdout)["outcomes"]] == ["done"] * 5
+    (submission,) = submissions(home / "runs" / "default")
+    assert [len(array.tasks) for array in submission.arrays] == [tasks]
+    starts = [read_starts(submission.study / run) for run in runs_in(home)]
+    assert [[start.end for start in of_run] for of_run in starts] == [["done"]] * 5
+
+
 def test_a_search_in_rungs(type_: Type, home: Path) -> None:
     """The better of two goes on as another job, from the checkpoint of its first."""
     asked = ("hydra/sweeper=halving", "hydra.sweeper.eta=2", "optimizer.lr=1e-4,1e-2", "schedule=constant")
@@ -247,23 +261,23 @@ def test_resubmit_runs_the_frozen_copy_and_begins_again_with_the_code_of_now(
     assert_same_numbers(folder, folder / "attempts" / "1")
 
 
-def test_a_queue_that_is_fed_as_others_end(calm: Cluster, home: Path, type_: Type) -> None:
-    """Slurm keeps MaxSubmitJobs, and takes no third one."""
-    calm.script("submit-limit", "2")
+def test_a_sweep_larger_than_the_queue(calm: Cluster, home: Path, type_: Type) -> None:
+    """MaxSubmitJobs=3: an array of five tasks is refused, one of two takes all runs, and the end job fits."""
+    calm.script("submit-limit", "3")
     try:
         with pytest.raises(RuntimeError, match="MaxSubmitJob"):
-            calm.say("sbatch", "--hold", "--array=0-2", "--output=/dev/null", "--wrap=true")
-        done = type_("seed=0,1,2", "wait=true", "--json")
+            calm.say("sbatch", "--hold", "--array=0-4", "--output=/dev/null", "--wrap=true")
+        done = type_("seed=range(5)", "wait=true", "then=analysis", "--json")
     finally:
         calm.script("submit-limit", "off")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "MaxSubmitJobs" in done.stderr
+    assert "queue" in done.stderr
     answer = json.loads(done.stdout)
-    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 3
-    assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]
-    assert queued(calm) == []
+    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 5
+    assert [len(job["tasks"]) for one in answer["submitted"] for job in one["jobs"]] == [2]
+    until((home / "runs" / "default" / "report.txt").exists, "the report")
     runs = [home / "runs" / "default" / run for run in runs_in(home)]
-    assert [len(read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
+    assert [len(read_run(run)["attempts"]) for run in runs] == [1] * 5
 
 
 def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> None:
@@ -355,12 +369,11 @@ def test_more_runs_than_an_array_may_have(type_: Type, calm: Cluster, home: Path
     done = type_("seed=range(7)", HELD, "--json")
     assert done.returncode == 0, done.stderr
     (answer,) = json.loads(done.stdout)
-    assert [len(job["tasks"]) for job in answer["jobs"]] == [small_arrays, small_arrays, 1]
+    assert [len(job["tasks"]) for job in answer["jobs"]] == [small_arrays]
     assert queued(calm) == expected(home)
     assert [state for state, _ in told(home)] == ["queued"] * 7
     calm.say("scancel", *(job["job"] for job in answer["jobs"]))
-    ended = [("cancelled", "its job was cancelled by root before it had started")] * 7
-    until(lambda: told(home) == ended, f"{ended}")
+    until(lambda: {state for state, _ in told(home)} <= {"cancelled", "never_started"}, "their end")
 
 
 def test_from_inside_a_job(calm: Cluster, home: Path) -> None:

@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from data_loading.pretokenizer.distributed.task_plan import SetTask
 from data_loading.tokens.set_files import SetFiles
+from experiment_utils import lease
 from slurm.cluster.current_job import Job
-from slurm.launch import run_lock as lock
 from slurm.tokens import run_task
 from tests.golden_text import Golden
 from tests.slurm.tokens.conftest import write_text
@@ -35,8 +34,9 @@ def files(tmp_path: Path) -> SetFiles:
 def test_the_lock_of_a_lost_node_is_taken_over(files: SetFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     holder = {"host": "elsewhere", "pid": 1, "started_at": 1, "since": "today", "job_id": ME.raw_id}
     files.lock.write_text(json.dumps(holder))
-    monkeypatch.setattr(run_task, "living_holder", partial(lock.living_holder, still_s=0.2))
-    run_task.wait_for_others(files, TASK, ME)
+    monkeypatch.setattr(lease, "LAPSE_S", 0.3)
+    monkeypatch.setattr(run_task, "AGAIN_S", 0.05)
+    run_task.wait_for_others(files, TASK)
     assert not files.lock.exists()
 
 
@@ -56,7 +56,7 @@ def test_another_process_that_does_the_task_is_waited_for(
             files.lock.unlink()
 
         threading.Timer(0.5, end).start()
-        run_task.wait_for_others(files, TASK, ME)
+        run_task.wait_for_others(files, TASK)
         assert ended.is_set()
     finally:
         other.kill()

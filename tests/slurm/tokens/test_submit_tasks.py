@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import pretokenize_dataset
 from experiment_utils import atomic_files
 from slurm.records.submissions import submissions
 from tests.golden_text import Golden
-from tests.slurm.submit.conftest import one_room
 from tests.slurm.tokens.conftest import ASKED, TEXTS, Type, do_task
 
 Told = Callable[..., dict[str, Any]]
@@ -115,24 +115,18 @@ def test_when_all_tasks_are_done_the_set_is_made_here(
     assert cluster.jobs == []
 
 
-def test_jobs_of_another_text_are_not_mixed(
+def test_tasks_of_another_command_are_not_mixed(
     type_: Type, cluster: FakeSlurm, home: Path, capsys: pytest.CaptureFixture[str], golden: Golden
-) -> None:
-    type_()
-    golden.text(refusal(type_, capsys, "--document-separator", "=="), numbers=False)
-    os.utime(home / TEXTS[1], (1, 1))
-    assert TEXTS[1] in refusal(type_, capsys)
-    (home / ".parts.tasks" / "plan.json").unlink()
-    assert "scancel 101" in refusal(type_, capsys, tasks=2)
-    assert len(cluster.jobs) == 1
-
-
-def test_a_task_made_with_another_option_is_refused_before_anything_is_submitted(
-    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     do_task(1, 3, "--val-fraction", "0.5")
     assert "--val-fraction 0.5" in refusal(type_, capsys)
     assert cluster.jobs == []
+    shutil.rmtree(home / ".parts.tasks")
+    type_()
+    golden.text(refusal(type_, capsys, "--document-separator", "=="), numbers=False)
+    os.utime(home / TEXTS[1], (1, 1))
+    assert TEXTS[1] in refusal(type_, capsys)
+    assert len(cluster.jobs) == 1
 
 
 @pytest.mark.parametrize("point", ["submit:after_places", "submit:after_sbatch", "submit:after_job_id"])
@@ -155,22 +149,14 @@ def test_a_submitter_that_dies_leaves_no_job_twice_and_none_unknown(
 
 
 def test_a_queue_without_room_is_refused(
-    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    golden: Golden,
-) -> None:  # fmt: skip
-    import slurm.queue.queue_limits
-
-    monkeypatch.setattr(slurm.queue.queue_limits, "rooms_of", one_room(lambda: 2))
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    cluster.tell("most", "2")
     golden.text(refusal(type_, capsys))
     assert cluster.jobs == []
     do_task(0)
     assert type_() == 0
     assert len(cluster.jobs[0]["states"]) == 2
-
-
-def test_what_sbatch_refuses(type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "slurm.partition" in refusal(type_, capsys, "slurm.partition=nope")
-    assert cluster.jobs == []
 
 
 def test_the_plan_shows_what_would_be_sent(
@@ -202,7 +188,8 @@ def test_the_plan_shows_what_would_be_sent(
         (["--max-documents", "3"], "--max-documents"),
         (["slurm.gpus_per_node=1"], "slurm.gpus_per_node"),
         (["slurm.memm=1GB"], "slurm.memm"),
-        (["slurm.confirm=2"], "slurm.confirm=3"),
+        (["slurm.confirm=2"], "slurm.confirm"),
+        (["slurm.partition=nope"], "slurm.partition"),
     ],
 )
 def test_what_cannot_go_along_is_one_message(

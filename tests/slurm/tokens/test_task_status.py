@@ -79,19 +79,6 @@ def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
     assert found[0].reason == error
 
 
-def test_a_task_that_was_killed(huge: MadeSet, slurm: FakeSlurm) -> None:
-    huge.status(TASKS[0], "running", age_s=100)
-    slurm.row("4242_0", "FAILED", "137:0")
-    slurm.row("4242_0.0", "FAILED", "0:9")
-    assert states(huge, slurm)[0] == "failed"
-
-
-def test_a_job_that_ended_before_its_task_began(huge: MadeSet, slurm: FakeSlurm) -> None:
-    slurm.row("4242_0", "NODE_FAIL")
-    slurm.row("4242_1", "FAILED")
-    assert states(huge, slurm)[:2] == ["node_failed", "never_started"]
-
-
 def test_a_set_that_is_made(huge: MadeSet, slurm: FakeSlurm) -> None:
     huge.tokens.mkdir()
     manifest = huge.tokens / "manifest.json"

@@ -64,7 +64,7 @@ def test_what_trains_is_counted_and_commands_are_not(root: Path) -> None:
         assert path in found
     for path in ("training/commands/eval.py", "data_loading/pretokenizer/pool.py", "training/report/log.py",
                  "data_loading/readers/mapped.py", "training/report/metrics.py",
-                 "slurm/launch/local_runs.py"):  # fmt: skip
+                 "slurm/launch/work_through.py"):  # fmt: skip
         assert path not in found
 
 

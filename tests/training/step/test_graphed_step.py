@@ -14,7 +14,7 @@ import torch
 from tiny_run import make_run, metrics_without_clock, mixed_config, outcome, run_here, tiny_config
 
 import core
-from conf.between_keys.graph_rules import graph_obstacle
+from conf.between_keys.gpu_rules import graph_obstacle
 from conf.composing.check import check
 from conf.schema import Arch, Config, Model, Optimizer
 from experiment_utils.errors import UserError

@@ -1,0 +1,135 @@
+"""The state of a run, its steps, speed and highest memory, from a few small reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiment_utils.json_values import integer
+from experiment_utils.metrics_file import Tail
+from experiment_utils.run_folder import RunFolder
+from memory.record.ring import Peak, read_peak
+from training.attempt.made_by import Code
+
+_COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a run; None is not known."""
+
+    step: int | None = None
+    """Optimizer steps done."""
+    total_steps: int | None = None
+    tokens_per_s: float | None = None
+    """Mean of the last rows of metrics.csv."""
+    seconds_per_step: float | None = None
+    peak_bytes: int | None = None
+    """Highest U; the run's own memory if only the machine limits it."""
+    limit_bytes: int | None = None
+    """None without a limit."""
+
+    @property
+    def share(self) -> float | None:
+        """Share of the steps that is done: 0 to 1."""
+        if self.step is None or not self.total_steps:
+            return None
+        return min(1.0, max(0.0, self.step / self.total_steps))
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until the last step, at the speed of the last rows; None if not known."""
+        if self.step is None or not self.total_steps or self.seconds_per_step is None:
+            return None
+        return max(0, self.total_steps - self.step) * self.seconds_per_step
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run, and what is shown with it."""
+
+    folder: Path
+    state: str
+    """One of `slurm.states.STATES`."""
+    reason: str | None
+    """Why it is not `done`: one line."""
+    rule: str
+    """Name of the row of `slurm.status.state_table` that applied."""
+    source: str
+    """The record that the state is known from."""
+    progress: Progress = field(default_factory=Progress)
+    attempt: int | None = None
+    """Number of attempts that have begun."""
+    launcher: str | None = None
+    submission: str | None = None
+    job: str | None = None
+    """`4242_3` for a task of an array, `4242` for a plain job."""
+    job_name: str | None = None
+    partition: str | None = None
+    host: str | None = None
+    heartbeat_s: float | None = None
+    expected_start_s: float | None = None
+    """Unix time at which Slurm expects to start a job that waits."""
+    slurm_word: str = ""
+    slurm_reason: str = ""
+    notes: tuple[str, ...] = ()
+    """Sources that did not answer, and why."""
+    codes: tuple[Code | None, ...] = ()
+    """The code of each attempt, None if it was not recorded."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.folder.name
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it runs, or will run without a new submission."""
+        return self.state in ("queued", "running", "stalled")
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until its last step; None unless the run is known to make steps."""
+        return self.progress.eta_s if self.rule == "runs" else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; keys are added, never renamed."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("progress", "codes")}
+        return {
+            "version": 1, "run": self.name, **plain, "folder": str(self.folder), **vars(self.progress),
+            "share": self.progress.share, "eta_s": self.eta_s,
+        }  # fmt: skip
+
+
+def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
+    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises."""
+    tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
+    highest = Peak(
+        u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
+        limit_bytes=integer(outcome.get("limit_bytes")),
+        own_bytes=integer(outcome.get("peak_own_bytes")),
+        limit_at=outcome.get("limit_at"),
+    )
+    if highest.u_bytes is None:
+        highest = read_peak(folder / "memory.ring")
+    # U of a machine includes other runs and programs there
+    own = highest.own_bytes if highest.limit_at == "host" else None
+    peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
+    return Progress(
+        integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
+        peak, limit,
+    )  # fmt: skip
+
+
+def _pace(tail: Tail) -> tuple[float | None, float | None]:
+    """(tokens a second, seconds a step) of the last rows; seconds count through all attempts."""
+    first, last = tail.first(_COLUMNS), tail.last(_COLUMNS)
+    if first is None or last is None:
+        return None, None
+    if last["step"] == first["step"]:
+        return last["tokens_per_s"], None
+    passed_s, steps = last["seconds"] - first["seconds"], last["step"] - first["step"]
+    if passed_s <= 0 or steps <= 0:
+        return None, None
+    return (last["tokens"] - first["tokens"]) / passed_s, passed_s / steps
