@@ -25,6 +25,11 @@ def module_name(name: str) -> str:
     return _PREFIX + name
 
 
+def rooms_in(copy: Path) -> Path:
+    """Folder of the rooms in a copy of the code, which has them in it or, of an installed wheel, below it."""
+    return copy / "highwater" if (copy / "highwater" / "core.py").exists() else copy
+
+
 COMMAND = ["-P", "-m", "highwater"] if IS_INSTALLED else [str(ROOT / "highwater")]
 """Words after `python` for the command `highwater`, whatever modules the current folder has."""
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.modules import IMPORT_ROOT, module_name
+
 TEMPLATE = Path(__file__).resolve().parent.parent / "submit_job.sh"
 _EXAMPLES = """\
 examples:
@@ -77,8 +79,8 @@ def script(options: dict[str, Any], setup: Sequence[str], overrides: Sequence[st
             ),
             *setup,  # as in a sweep's job: what sites have their users source fails under `set -eu`
             "set -euo pipefail",
-            f"export HIGHWATER_CODE=${{HIGHWATER_CODE:-{shlex.quote(str(TEMPLATE.parent.parent))}}}",
+            f"export HIGHWATER_CODE=${{HIGHWATER_CODE:-{shlex.quote(str(IMPORT_ROOT))}}}",
             f"export PYTHON=${{PYTHON:-{shlex.quote(sys.executable)}}}",
-            body,
+            body.replace("slurm.in_job.plain", module_name("slurm.in_job.plain")),
         ]
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
-from experiment_utils.typed_here import ROOT
+from experiment_utils.modules import COMMAND
 from slurm.arguments import all_studies, find_token_jobs, root_of, set_of, study_and_runs
 from slurm.commands.watch_screen import QUIT, WatchScreen
 from slurm.status import slurm_answers
@@ -170,7 +170,7 @@ def _in_background(
 def _output(words: list[str], columns: int) -> str:
     """Output of `python -m slurm` with these words. Ctrl-C ends the view alone, not a submission."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "highwater.py"), "slurm", *words],
+        [sys.executable, *COMMAND, "slurm", *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env=os.environ | {"COLUMNS": str(columns)}, check=False,
     )  # fmt: skip

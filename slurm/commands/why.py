@@ -11,8 +11,9 @@ import sys
 import time
 from dataclasses import replace
 
+from experiment_utils.modules import COMMAND
 from experiment_utils.quantities import format_duration, format_limit
-from experiment_utils.typed_here import ROOT, as_typed_here, wrap
+from experiment_utils.typed_here import as_typed_here, wrap
 from memory.explain import Advice, Explanation
 from memory.explain.verdict.advice import OF_SBATCH
 from memory.record.process_stacks import ask_all
@@ -230,7 +231,7 @@ def _stack(look: Look) -> list[str]:
         text = next((one.stacks or one.why or "" for one in asked), "")
     elif row is not None and row.raw:
         srun = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
-        program = [sys.executable, str(ROOT / "highwater.py")]  # -m can find another `memory` where it starts
+        program = [sys.executable, *COMMAND]  # -m can find another `memory` where it starts
         answer = ask_in_unix_time([*srun, *program, "memory", "stacks", folder], _SRUN_S)
         if answer.code != 0:
             words = answer.error.strip().splitlines() or ["srun did not answer"]

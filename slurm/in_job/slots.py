@@ -14,6 +14,7 @@ from pathlib import Path
 from experiment_utils import lease
 from experiment_utils.errors import UserError
 from experiment_utils.lock_file import LockHeld
+from experiment_utils.modules import module_name
 from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
 from slurm.cluster.job_step import srun_arguments
@@ -186,7 +187,18 @@ def step_command(
         options.append(f"--mem={own_mb}M")
         own["SLURM_MEM_PER_NODE"] = str(own_mb)
     variables = ["env", *(f"{name}={value}" for name, value in own.items())]
-    return ["srun", *options, *variables, sys.executable, "-P", "-u", "-m", "slurm.in_job", word, str(slot)]
+    return [
+        "srun",
+        *options,
+        *variables,
+        sys.executable,
+        "-P",
+        "-u",
+        "-m",
+        module_name("slurm.in_job"),
+        word,
+        str(slot),
+    ]
 
 
 def take_cores(slot: int, slots: int, environment: MutableMapping[str, str] = os.environ) -> None:

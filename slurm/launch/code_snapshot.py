@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.modules import IMPORT_ROOT, IS_INSTALLED
 from memory import format_bytes
 from training.attempt.code_record import SNAPSHOT_DIFF as DIFF
 from training.attempt.code_record import SNAPSHOT_MANIFEST as MANIFEST
@@ -35,12 +36,10 @@ from training.attempt.code_record import git as _git
 
 log = logging.getLogger("slurm")
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_BYTES = 100 << 20
-PACKAGE = (
-    "analysis", "conf", "core.py", "data_loading", "experiment_utils", "experiments.py",
-    "highwater.py", "hydra_plugins", "memory", "models", "pretokenize_dataset.py", "pyproject.toml", "slurm",
-    "training",
+PACKAGE = ("highwater", "hydra_plugins/highwater.py") if IS_INSTALLED else (
+    "analysis", "conf", "core.py", "data_loading", "experiment_utils", "experiments.py", "highwater",
+    "hydra_plugins", "memory", "models", "pretokenize_dataset.py", "pyproject.toml", "slurm", "training",
 )  # fmt: skip
 """Files and folders that are copied without git."""
 _SHOWN_FILES = 5
@@ -106,7 +105,9 @@ def _locked(runs_dir: Path, how: int) -> Iterator[None]:
         yield
 
 
-def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: int = LIMIT_BYTES) -> Snapshot:
+def take(
+    runs_dir: str | os.PathLike[str], *, root: Path = IMPORT_ROOT, limit_bytes: int = LIMIT_BYTES
+) -> Snapshot:
     """Copy the code of `root`, or find the copy of the same code. Several processes can do so in parallel.
 
     Files are not fsynced, which takes seconds: the next call writes a file again that a power cut has

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiment_utils.modules import module_name
 from slurm.cluster.job_step import PYTHON, SRUN, default_lines
 from slurm.queue.job_entry import setup_lines, word_for
 from slurm.records.submissions import Array, Submission
@@ -41,7 +42,7 @@ def script(submission: Submission, array: Array, setup: Sequence[str]) -> str:
     # PYTHONPATH comes after the user's lines: `module load` puts folders of its own first
     code = [] if submission.snapshot is None else setup_lines(submission.snapshot)
     text = _make_sbatch_string(
-        command=f"{srun} {PYTHON} -m slurm.in_job {word}{task}",
+        command=f"{srun} {PYTHON} -m {module_name('slurm.in_job')} {word}{task}",
         folder=folder,
         **{**ours, "job_name": array.name, "nodes": ours["nodes"] or 1},
         setup=[*default_lines(), f"cd {shlex.quote(submission.cwd)} || exit 1", *setup, *code],

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.lease import remove_lapsed
+from experiment_utils.modules import IMPORT_ROOT, rooms_in
 from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
 from slurm.queue.arrays import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from training.plan.run_plan import Plan
 
 log = logging.getLogger("slurm")
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True)
@@ -253,5 +253,5 @@ def _send(submission: Submission, one: ToSend, lock: int) -> Array:
 
 def _knows_shared(snapshot: str | Path | None) -> bool:
     """Whether a copy of the code has arrays of `shared` tasks: earlier code, as resubmitted, does not."""
-    path = Path(snapshot or ROOT) / "slurm" / "records" / "submissions.py"
+    path = rooms_in(Path(snapshot or IMPORT_ROOT)) / "slurm" / "records" / "submissions.py"
     return path.exists() and '"shared"' in path.read_text(encoding="utf-8")

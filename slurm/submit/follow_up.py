@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils import atomic_files
+from experiment_utils.modules import IMPORT_ROOT, module_name
 from experiment_utils.quantities import counted, format_limit, parse_duration
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.cluster.sbatch_errors import directives
@@ -142,8 +143,8 @@ def is_mail(notify: str | None) -> bool:
 def _script(submission: Submission, options: dict[str, Any]) -> str:
     output = submission.folder.absolute() / "then.txt"
     files = {"job-name": follow_up_name(submission), "output": output, "open-mode": "append"}
-    code = submission.snapshot or str(Path(__file__).resolve().parent.parent.parent)
-    command = [sys.executable, "-P", "-u", "-m", "slurm.submit.follow_up"]
+    code = submission.snapshot or str(IMPORT_ROOT)
+    command = [sys.executable, "-P", "-u", "-m", module_name("slurm.submit.follow_up")]
     return "\n".join(
         [
             f"#!/bin/bash\n{directives(files | options)}cd {shlex.quote(submission.cwd)} || exit 1",
@@ -200,7 +201,7 @@ def summary(submission: Submission) -> dict[str, Any]:
 
 def _analyse(submission: Submission) -> str | None:
     """Write `python -m analysis STUDY` into the study's report.txt; returns why that failed."""
-    command = [sys.executable, "-P", "-m", "analysis", str(submission.study)]
+    command = [sys.executable, "-P", "-m", module_name("analysis"), str(submission.study)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return f"then=analysis: {shlex.join(command)}: {done.stderr.strip()}"

@@ -11,6 +11,7 @@ from conf import Config
 from conf.composing.check import plain_to_yaml, to_plain
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.modules import IMPORT_ROOT, rooms_in
 from experiment_utils.quantities import counted
 from slurm.launch.code_snapshot import is_there
 from slurm.records.submissions import Submission
@@ -66,11 +67,11 @@ def copy_of(submission: Submission) -> Path | None:
 
 def moved_on(copy: Path, run: Path, root: Path = ROOT) -> MovedOn:
     """Compare the checkout with the copy. run: folder of a run that was submitted with it."""
-    before = RecordedCode(code_version(copy), snapshot=copy.name)
+    before = RecordedCode(code_version(rooms_in(copy)), snapshot=copy.name)
     changes = changes_since(run, before, root)
     compared = {*before.version.files, *(change.path for change in changes)}
     names = [name for name in _files(copy) if name not in compared]
-    _, differ, missing = filecmp.cmpfiles(copy, root, names, shallow=False)
+    _, differ, missing = filecmp.cmpfiles(copy, IMPORT_ROOT if root == ROOT else root, names, shallow=False)
     return MovedOn(copy, tuple(map(str, changes)), len(differ) + len(missing))
 
 

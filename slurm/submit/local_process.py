@@ -19,6 +19,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from experiment_utils.modules import module_name
 from slurm.queue.environment import environment
 from slurm.queue.send import Refused
 from slurm.queue.two_phase import sent
@@ -49,7 +50,7 @@ def start_process(submission: Submission, array: Array, lock: int) -> Array:
         return sent(array, this_process())
     log_path = submission.folder / LOG
     # -P: else the current folder precedes the snapshot
-    command = [sys.executable, "-P", "-u", "-m", "slurm.submit.local_process"]
+    command = [sys.executable, "-P", "-u", "-m", module_name("slurm.submit.local_process")]
     path = os.pathsep.join(filter(None, [submission.snapshot, os.environ.get("PYTHONPATH")]))
     with open(log_path, "ab") as out:
         process = subprocess.Popen(

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 from experiment_utils.errors import Problem, UserError
+from experiment_utils.modules import entry_words
 from slurm.arguments import set_of
 from slurm.records.submissions import submissions
 from slurm.submit.frozen_code import FROZEN
 from slurm.submit.resubmit_runs import new_mem, new_time
-
-ENTRY = Path(__file__).resolve().parent.parent.parent / "pretokenize_dataset.py"
 
 
 def submit_again(study: Path, options: argparse.Namespace) -> int:
@@ -42,5 +41,7 @@ def submit_again(study: Path, options: argparse.Namespace) -> int:
     keys = {override.partition("=")[0] for override in overrides}
     words = [word for word in shlex.split(last.command)[2:] if word.partition("=")[0] not in keys]
     words += [*["--dry-run"] * options.dry_run, *["--json"] * options.json, *overrides]
-    print(f"{last.cwd}: {shlex.join(['python', ENTRY.name, *words])}", file=sys.stderr)
-    return subprocess.run([sys.executable, str(ENTRY), *words], cwd=last.cwd).returncode
+    print(f"{last.cwd}: {shlex.join(['python', 'pretokenize_dataset.py', *words])}", file=sys.stderr)
+    return subprocess.run(
+        [sys.executable, *entry_words("pretokenize_dataset"), *words], cwd=last.cwd
+    ).returncode

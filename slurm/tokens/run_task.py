@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from experiment_utils.modules import module_name
 from slurm.queue.job_entry import check_python
 
 if __name__ == "__main__":  # inherited by all threads and processes that follow
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
         sys.argv = ["pretokenize_dataset.py", *arguments, FLAG, str(task)]
         code = 0
         try:
-            runpy.run_module("pretokenize_dataset", run_name="__main__")
+            runpy.run_module(module_name("pretokenize_dataset"), run_name="__main__")
         except SystemExit as end:
             code = int(end.code or 0)
     status.update(state=_STATES.get(code, "failed"))

@@ -37,6 +37,7 @@ from data_loading.tokens.disk_errors import disk_errors
 from data_loading.tokens.set_files import SetFiles
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
+from experiment_utils.modules import module_name
 from experiment_utils.quantities import counted
 from slurm.cluster import read_cluster
 from slurm.cluster.job_step import PYTHON, SRUN, default_lines
@@ -200,6 +201,7 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
         **({"array": f"0-{len(array.tasks) - 1}{at_a_time}"} if array.is_array else {}),
         **array.options,
     }
+    program = f"{SRUN} {PYTHON} -m {module_name('slurm.tokens.run_task')}"
     lines = [
         f"#!/bin/bash\n{directives(options)}tasks=({' '.join(name for (name,) in array.tasks)})",
         "task=${tasks[${SLURM_ARRAY_TASK_ID:-0}]}",
@@ -208,7 +210,7 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         *one.setup,
         *([] if submission.snapshot is None else setup_lines(submission.snapshot)),
-        f'exec {SRUN} {PYTHON} -m slurm.tokens.run_task {output} "$task" {shlex.join(order.arguments)}',
+        f'exec {SRUN} {PYTHON} -m {module_name("slurm.tokens.run_task")} {output} "$task" {shlex.join(order.arguments)}',
     ]
     return "\n".join([*lines, ""])
 

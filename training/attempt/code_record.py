@@ -19,6 +19,7 @@ from typing import Any
 
 from experiment_utils import atomic_files
 from experiment_utils.json_values import mapping
+from experiment_utils.modules import rooms_in
 from experiment_utils.run_folder import WHOLE, read_file
 from training.attempt.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
 
@@ -149,7 +150,7 @@ def _sources(
     if before.snapshot is not None:
         copy = folder.absolute().parent.parent / SNAPSHOTS / before.snapshot
         if copy.is_dir():
-            return copy
+            return rooms_in(copy)
     manifest = read_manifest(root)
     repository = Path(str(manifest.get("root"))) if manifest else root
     if before.commit is None or git(repository, "cat-file", "-e", before.commit) is None:
