@@ -210,7 +210,7 @@ def script(submission: Submission, one: ToSend, order: TaskOrder) -> str:
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         *one.setup,
         *([] if submission.snapshot is None else setup_lines(submission.snapshot)),
-        f'exec {SRUN} {PYTHON} -m {module_name("slurm.tokens.run_task")} {output} "$task" {shlex.join(order.arguments)}',
+        f'exec {program} {output} "$task" {shlex.join(order.arguments)}',
     ]
     return "\n".join([*lines, ""])
 
