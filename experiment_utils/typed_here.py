@@ -34,8 +34,10 @@ _WHOLE = re.compile(
 
 def as_typed_here(text: str) -> str:
     """The text, with each command as it is typed in the current folder and environment."""
-    if "python" not in text or IMPORT_ROOT.parent.name == ".snapshots":
-        return text  # what runs in a job is a copy of the code, not what a user types
+    if "python" not in text:
+        return text
+    if IMPORT_ROOT.parent.name == ".snapshots":  # what runs in a job is a copy of the code
+        return as_installed(text)
     return _COMMAND.sub(_replaced, text)
 
 
@@ -64,6 +66,15 @@ def _replaced(found: re.Match[str]) -> str:
         return f"{'highwater' if shutil.which('highwater') == console else shlex.quote(console)}{command}"
     program = ROOT if IS_INSTALLED else ROOT / "highwater"
     return f"{_python()}{space}{shlex.quote(str(program))}{command}"
+
+
+def as_installed(text: str) -> str:
+    """The text with commands of `highwater`, without a path, if this is an installed wheel."""
+
+    def command(found: re.Match[str]) -> str:
+        return "highwater" if found[3] is None else f"highwater{found[2]}{_COMMANDS[found[3]]}"
+
+    return _COMMAND.sub(command, text) if IS_INSTALLED else text
 
 
 def _in_a_checkout() -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from experiment_utils.quantities import format_limit
+from experiment_utils.typed_here import as_installed
 from slurm.cluster.facts import Cluster, Partition
 from slurm.cluster.gpu_memory import type_bytes
 
@@ -36,7 +37,7 @@ def site_file(cluster: Cluster, name: str) -> str:
     ]
     if not any(line and not line.startswith("#") for line in lines):
         lines += ["", "{}"]
-    return "\n".join([*lines, ""])
+    return as_installed("\n".join([*lines, ""]))
 
 
 def _partition(cluster: Cluster) -> Partition | None:

@@ -20,6 +20,8 @@ from slurm.states import ENDED, FROM_SLURM
 if TYPE_CHECKING:
     from slurm.submit.cancel_jobs import Target
 
+_RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING")
+
 EXAMPLES = """\
 examples:
   python -m slurm cancel lr_sweep                # asks first in a terminal
@@ -69,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if tokens is not None:
         name, typed = str(set_of(tokens)), shlex.quote(options.study)
     under_way = found_under_way(study, runs)
+    lost = [] if tokens is not None else _lost(study, runs)
     results = [CancelResult(one, error=one.out_of_reach) for one in under_way]
     found = [one.target for one in results if one.error is None]
     if found and not options.dry_run:
@@ -94,12 +97,40 @@ def run(options: argparse.Namespace) -> int:
         print(f"{what}. To resume: resubmit")
     for result in kept:
         print(f"{name}: {_words(result.target, runs)}: {result.error}")
-    others = _others(study, runs, under_way) if tokens is None else []
+    others = lost + _others(study, runs, under_way) if tokens is None else []
     print(*others, sep="\n", end="\n" if others else "")
     if not under_way and not others:
         print(f"{', '.join(runs) or name}: nothing is queued or running")
     print(f"States: python -m slurm status {typed}")
-    return FAILED if kept else DONE
+    return FAILED if kept or lost else DONE
+
+
+def _lost(study: Path, runs: Sequence[str]) -> list[str]:
+    """Lines on processes whose job Slurm does not run: on a node that it lost, so that scancel ends none."""
+    from slurm.queue.slurm_client import NoAnswer, ask
+    from slurm.status import study_states
+
+    holders = ((run.name, RunFolder(run).holder) for run in run_folders(study))
+    held = {
+        name: one
+        for name, one in holders
+        if (not runs or name in runs) and one is not None and one.job_id and not one.is_gone()
+    }
+    if not held:
+        return []
+    try:
+        answer = ask(["squeue", "--noheader", "--format=%A %T"])
+    except NoAnswer:
+        return []
+    states = dict(line.split() for line in answer.splitlines())
+    lost = {name: one for name, one in held.items() if states.get(one.job_id or "") not in _RUNNING}
+    entries = study_states(study, folders=[study / name for name in lost]) if lost else ()
+    return [
+        f"{entry.name} is process {one.pid} on {one.host}, of job {one.job_id} (not running by Slurm). "
+        f"To end it, there: kill {one.pid}"
+        for entry in entries
+        if (one := lost[entry.name]) and entry.state in ("running", "stalled")
+    ]
 
 
 def _others(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from experiment_utils import atomic_files
 from experiment_utils.display import table
-from experiment_utils.errors import UserError
+from experiment_utils.errors import Problem, UserError
+from experiment_utils.modules import IS_INSTALLED
 from experiment_utils.quantities import counted, format_duration
 from memory import format_bytes
 from slurm.cluster import Cluster, read_cluster
@@ -65,6 +66,9 @@ def run(options: argparse.Namespace) -> int:
     """
     cluster = read_cluster()
     if options.write is not None:
+        if IS_INSTALLED and options.config_dir == CONF:
+            what = "an installed package is not written to: name a folder of yours, as in --config-dir sites"
+            raise UserError(Problem("--config-dir", what, "config-dir-installed"))
         print("\n".join(write_site(cluster, options.write, options.config_dir, options.overwrite)))
         return 0
     runs_dir = options.runs_dir or Path(os.environ.get("HIGHWATER_RUNS_DIR") or "runs")

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -43,6 +44,8 @@ def main(word: str, slot: str | None = None) -> int:
         return follow_first_rank(own[0])
     os.environ[TOKEN] = new_token()  # the runs' processes share the leases of this one
     is_ended = partial(is_over, job=job) if len(own) > 1 or array.takes_any else is_done
+    if array.takes_any:  # a slot can outlive its job, on a node that Slurm has lost
+        is_ended = partial(is_over_or_cancelled, job=job, submission=submission, number=array_number)
     if array.how == "ensemble":
         return end_job([run_slot([own], job, is_ended)], [own], job)
     names = [name for names in zip_longest(*array.tasks) for name in names if name] if array.takes_any else []
@@ -57,6 +60,15 @@ def main(word: str, slot: str | None = None) -> int:
     else:
         codes = [run_slot(programs, job, is_ended)]
     return end_job(codes, programs, job)
+
+
+def is_over_or_cancelled(run: Path, job: Job, submission: Submission, number: int) -> bool:
+    """Whether a run is over, or `slurm cancel` has ended its array since it was submitted."""
+    if is_over(run, job):
+        return True
+    with suppress(UserError):
+        return read_submission(submission.study, submission.id).arrays[number].cancelled_s is not None
+    return False
 
 
 def follow_first_rank(run: Path) -> int:

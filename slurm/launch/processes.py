@@ -25,6 +25,7 @@ from training.attempt.run_files import next_attempt, read_config, read_status
 from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
+CORE = entry_words("core")
 POLL_S = 0.05
 
 
@@ -42,11 +43,11 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
     flags = ["--quiet"] if quiet else []
     folders = [str(member) for member in members] or [str(folder)]
     if is_supervised(folder):
-        run = [sys.executable, *entry_words("core"), *folders, *flags]
+        run = [sys.executable, *CORE, *folders, *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
         return supervised(run, own, attempt=attempt_of_start(folder), parent=os.getpid())
-    return [sys.executable, *entry_words("core"), *folders, "--parent", str(os.getpid()), *flags]
+    return [sys.executable, *CORE, *folders, "--parent", str(os.getpid()), *flags]
 
 
 def attempt_of_start(folder: Path) -> int:

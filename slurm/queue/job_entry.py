@@ -42,6 +42,7 @@ def start(word: str) -> NoReturn:
     Raises:
         UserError: the submission cannot be read.
     """
+    from experiment_utils.modules import module_name
     from slurm.records.submissions import read_submission
 
     study, submission, _, _ = words_of(word)
@@ -52,7 +53,8 @@ def start(word: str) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     # -P: else the folder in which the job starts, mostly the checkout, comes before PYTHONPATH
-    os.execve(sys.executable, [sys.executable, "-P", "-u", "-m", "slurm.in_job", word], around)
+    command = [sys.executable, "-P", "-u", "-m", module_name("slurm.in_job"), word]
+    os.execve(sys.executable, command, around)
 
 
 def word_for(study: Path, submission: str, array: int, task: "int | str") -> str:

@@ -107,7 +107,8 @@ def _out_of_memory(run: RunHistory) -> str:
 def _is_cancelled_waiting(run: RunHistory) -> bool:
     is_unheard = run.spoken is not None and not run.last.has_spoken and run.job_state in (None, "cancelled")
     is_cancelled = run.evidence.cancelled_s is not None and (run.evidence.state is None or is_unheard)
-    return is_cancelled or _has_left_queue(run)
+    is_waiting_in_job = run.spoken is None and not run.evidence.note and not run.had_turn
+    return is_cancelled or _has_left_queue(run) or (is_waiting_in_job and run.job_state == "cancelled")
 
 
 def _has_left_queue(run: RunHistory) -> bool:
@@ -207,6 +208,8 @@ def _is_killed_as(state: str) -> Callable[[RunHistory], bool]:
     def holds(run: RunHistory) -> bool:
         found = run.explained if _is_killed(run) else None
         if found is None or found.verdict in _UNEXPLAINED:
+            return False
+        if found.cause == "scancel" and _noted_by_job(run):  # its job was cancelled later
             return False
         by_cause = "node_failed" if found.cause == "node_failure" else None
         return (by_cause or FROM_VERDICT.get(found.verdict)) == state

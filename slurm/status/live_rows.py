@@ -57,7 +57,8 @@ def _running(run: RunHistory) -> str:
     if run.is_job_over and run.job_word:
         return f"on {_host(run)}, heard of {max(1.0, unheard_s):.0f} s ago; its job ended as {run.job_word}"
     late = f", last heard of {format_duration(unheard_s)} ago" if unheard_s > _LATE_S else ""
-    return f"on {_host(run)}{late}"
+    requeued = "; Slurm has put its job back into the queue" if run.job_state == "queued" else ""
+    return f"on {_host(run)}{late}{requeued}"
 
 
 def _host(run: RunHistory) -> str:
@@ -111,8 +112,9 @@ LIVE_ROWS = (
     StateRow("unreadable", "unreadable", lambda run: run.evidence.unreadable is not None,
              lambda run: run.evidence.unreadable, "-",
              "its folder or a file in it cannot be read (a permission, a broken disk)"),
-    StateRow("said_done", "done", lambda run: run.evidence.state == "done", _killed_on_the_way, "status.json",
-             "it says that it is done"),
+    StateRow("said_done", "done", lambda run: run.evidence.is_done, _killed_on_the_way,
+             lambda run: "status.json" if run.evidence.state else "starts.json",
+             "it says that it is done, or without status.json its job does"),
     StateRow("never_satisfied", "blocked", lambda run: run.is_waiting and _NEVER in run.queue_reason,
              lambda run: reason_of(_NEVER).words, "squeue",
              "its job waits for another that can no longer end as was asked"),

@@ -25,7 +25,7 @@ from experiment_utils.run_folder import ABSENT, RunFolder
 from experiment_utils.safe_read import changed_s
 from memory.record.ring import read_head
 from slurm.records.stamps import Stamp, stamp_of_note, stamp_of_variables
-from slurm.records.start_records import ENDED, GAVE_UP
+from slurm.records.start_records import DONE, ENDED, GAVE_UP
 from slurm.records.submissions import LOCAL, SLURM, Array, Place, Submission, array_of, named_places, places
 from training.attempt.made_by import Code, codes_of
 from training.attempt.run_files import STALLED_AFTER_S
@@ -95,6 +95,13 @@ class RunEvidence:
     def note(self) -> dict[str, Any]:
         """The newest entry of starts.json; empty without one."""
         return self.notes[-1] if self.notes else {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is done: by status.json or, if that was lost, by its job or its supervisor."""
+        if self.state is not None or self.damaged:
+            return self.state == "done"
+        return self.note.get("end") == DONE or self.outcome.get("exit_code") == 0
 
     @property
     def attempt_note(self) -> dict[str, Any]:

@@ -23,6 +23,9 @@ FROZEN, NOW = "frozen", "now"
 CHOICES = (FROZEN, NOW)
 
 
+_SHOWN = 5
+
+
 @dataclass(frozen=True)
 class MovedOn:
     """Differences of the checkout from a copy of the code."""
@@ -39,8 +42,9 @@ class MovedOn:
     @property
     def words(self) -> str:
         """`core.py (+3 -1), 2 other files`."""
-        others = counted(self.others, "other file" if self.changes else "file") if self.others else ""
-        return ", ".join(filter(None, [*self.changes, others]))
+        count = self.others + len(self.changes[_SHOWN:])
+        others = counted(count, "other file" if self.changes else "file") if count else ""
+        return ", ".join(filter(None, [*self.changes[:_SHOWN], others]))
 
     def to_json(self) -> dict[str, Any]:
         return {"copy": str(self.copy), "changes": list(self.changes), "other_files": self.others}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
-from slurm_command import told
+from slurm_command import told, typed
 
 from tests.golden_text import Golden
 
@@ -24,3 +24,17 @@ def test_runs_that_have_ended_or_are_out_of_reach_are_named(
     study.lock("b", "n1", 4711, job="4240")
     monkeypatch.setattr("slurm.submit.cancel_jobs.found_under_way", lambda study, runs: [])
     golden.text(told(capsys, "cancel", "sweep", "a", "b", "--yes"))
+
+
+def test_a_run_on_a_node_that_slurm_lost_is_named_although_its_job_waits_again(
+    place: Path, said: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = MadeStudy(place / "runs" / "sweep", ["a"])
+    said.wait("4242_0", "PENDING", "BeginTime")
+    study.status("a", "running")
+    study.lock("a", "n2", 4711, job="4242")
+    monkeypatch.setattr("slurm.submit.cancel_jobs.found_under_way", lambda study, runs: [])
+    monkeypatch.setattr("slurm.queue.slurm_client.ask", lambda command: "4242 PENDING\n")
+    capsys.readouterr()
+    assert typed("cancel", "sweep", "--yes") == 1
+    assert "kill 4711" in capsys.readouterr().out

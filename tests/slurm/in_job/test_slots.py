@@ -23,11 +23,13 @@ from made_studies import MadeStudy
 from experiment_utils import atomic_files, lease
 from slurm.cluster.current_job import Job
 from slurm.in_job import run_in_job, slots
+from slurm.in_job.__main__ import is_over_or_cancelled
 from slurm.in_job.requeue_decision import Verdict
 from slurm.in_job.slots import TO_BE_REQUEUED, end_job, is_over, run_slot, run_steps, step_command, take_cores
 from slurm.launch.processes import Children
 from slurm.plans.gpu_slots import GpuSlot
 from slurm.records.start_records import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start, read_starts
+from slurm.records.submissions import note_cancelled
 from tests.golden_text import Golden
 from training.attempt.run_files import LOCK
 
@@ -360,3 +362,13 @@ def test_a_run_whose_files_cannot_be_used_ends_alone(
         assert (start.end, start.state) == (ENDED, "failed")
         assert why in str(start.reason)
         assert "\n" not in str(start.reason)
+
+
+def test_a_slot_begins_nothing_of_an_array_that_was_cancelled(tmp_path: Path) -> None:
+    """On a node that Slurm has lost a slot outlives its job."""
+    study = MadeStudy(tmp_path / "sweep", ["a"], how="shared")
+    submission = study.submission
+    job = Job("4242", "4242")
+    assert not is_over_or_cancelled(study.folder / "a", job, submission, 0)
+    note_cancelled(submission, submission.arrays[0], 1.0)
+    assert is_over_or_cancelled(study.folder / "a", job, submission, 0)

@@ -208,7 +208,7 @@ def test_any_mixture_gives_one_state_of_the_list(history: RunHistory) -> None:
     assert found.source
     assert found.state == "done" or (found.reason or "").strip()
     assert "\n" not in (found.reason or "")
-    assert (found.state == "done") == (history.evidence.state == "done")
+    assert (found.state == "done") == history.evidence.is_done
 
 
 @given(histories, st.sampled_from(["running", "failed", "cancelled", "timeout", None]))

@@ -122,6 +122,14 @@ CASES = {
         "unreadable", [waits("Priority")], files={"status.json": None}, more={"rule": "unreadable"}
     ),
     "done": Case("done", status=status("done"), more={"rule": "said_done"}),
+    "done, status.json lost": Case(
+        "done", [row("4242_0", "COMPLETED", ago_s=60)], start=start(end="done", state="done"),
+        more={"rule": "said_done"},
+    ),
+    "scancel of a shared job before its turn": Case(
+        "cancelled", [row("4242", "CANCELLED", ago_s=60)], study={"how": "shared"},
+        more={"rule": "cancelled_waiting"},
+    ),
     # this machine
     "waits for its turn here": Case(
         "queued", study={"launcher": "local", **array(job_id=HERE)}, more={"rule": "waits_here"}

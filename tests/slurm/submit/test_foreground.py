@@ -40,7 +40,7 @@ DATA = (
 def sweep(place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Sweep:
     """Run a sweep of stand-ins through Hydra, as the entry does."""
     caplog.set_level(logging.INFO, "slurm")
-    monkeypatch.setattr("slurm.launch.processes.CORE", Path(__file__).with_name("local_stand_in.py"))
+    monkeypatch.setattr("slurm.launch.processes.CORE", [str(Path(__file__).with_name("local_stand_in.py"))])
 
     def run(*arguments: str, config_dir: Path | None = None) -> SubmittedRuns:
         composer = Composer(config_dir) if config_dir else kept_composer()
@@ -128,7 +128,7 @@ def test_a_run_of_another_process_is_left_and_the_rest_runs(
     runs = sweep("seed=0,1,2", "notes=fail")
     monkeypatch.undo()
     monkeypatch.chdir(place)
-    monkeypatch.setattr("slurm.launch.processes.CORE", Path(__file__).with_name("local_stand_in.py"))
+    monkeypatch.setattr("slurm.launch.processes.CORE", [str(Path(__file__).with_name("local_stand_in.py"))])
     held, waits, done = runs.folders
     (held / "status.json").unlink()
     (waits / "status.json").unlink()
