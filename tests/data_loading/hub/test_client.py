@@ -14,6 +14,7 @@ import pytest
 from data_loading import __main__ as command
 from data_loading import materialize
 from data_loading.hub.client import listing_of
+from tests.as_written import as_written
 from tests.data_loading.hub.hub_server import COMMIT, hub_server
 from tests.golden_text import Golden
 
@@ -41,11 +42,12 @@ def ids(texts: list[str]) -> list[int]:
 
 def asked(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "data_loading", *arguments],
         cwd=cwd, capture_output=True, text=True, timeout=240,
         env={**kept, "PYTHONPATH": str(ROOT), "HF_HOME": str(cwd / "hf"), **environment},
     )  # fmt: skip
+    return as_written(done)
 
 
 class TestMaterialize:
