@@ -36,8 +36,9 @@ HERE = (*ASKED, "hydra/launcher=local", "hydra.launcher.detach=true", "memory.su
 def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder; what is started runs a copy of the code with a stand-in for the run."""
     code = tmp_path / "code"
-    shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
-    for part in ("conf", "memory", "training", "experiment_utils", "data_loading", "models"):
+    for part in ("slurm", "experiment_utils"):
+        shutil.copytree(ROOT / part, code / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("conf", "memory", "training", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
     shutil.copy(Path(__file__).with_name("local_stand_in.py"), code / "core.py")
     monkeypatch.setattr(slurm.submit.submit_runs, "_snapshot", lambda runs_dir, copies: code)
