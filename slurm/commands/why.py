@@ -10,7 +10,9 @@ import shutil
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
+from experiment_utils.errors import UserError
 from experiment_utils.modules import COMMAND
 from experiment_utils.quantities import format_duration, format_limit
 from experiment_utils.typed_here import as_typed_here, wrap
@@ -298,7 +300,23 @@ def _next(look: Look, *, is_task: bool) -> Next:
     else:
         more = _more(look) if entry.launcher == SLURM else ""
     only = "" if is_task else f" --only {entry.state}"
-    return Next(f"python -m slurm resubmit {study}{only}{more}", "it resumes")
+    purpose = "it resumes"
+    if not is_task and entry.launcher != SLURM and _has_other_code(entry.folder):
+        more, purpose = f"{more} code=any", "it resumes, with changed code; --again begins again"
+    return Next(f"python -m slurm resubmit {study}{only}{more}", purpose)
+
+
+def _has_other_code(run: Path) -> bool:
+    """Whether the code has changed since its last attempt, so that it does not resume as it is."""
+    from training.attempt.begin import CodeChanged, check_code
+
+    try:
+        check_code(run, "same", quiet=True)
+    except CodeChanged:
+        return True
+    except UserError:  # resubmit reports it
+        return False
+    return False
 
 
 def look_at_task(given: str) -> Look | None:
