@@ -257,7 +257,7 @@ def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Pa
     write_text(tmp_path / "my.txt")
     assert run()[0] == 0
     (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/*/run.json"))
-    path = code / "models" / "attention.py"
+    path = code / "models" / "layers" / "attention.py"
     path.write_text("# a comment\n" + path.read_text())
     returncode, out, _ = run()
     assert (returncode, "again=true" in out) == (0, False)
@@ -273,7 +273,7 @@ def test_command_says_what_changed_since_a_finished_run(root: Path, tmp_path: Pa
     atomic_files.write_json(folder / "status.json", read_status(folder) | {"state": "cancelled"})
     returncode, out, err = run()
     assert returncode == 2
-    assert [line.split()[-1] for line in err.splitlines() if "experiments.py" in line] == [
+    assert [line.split()[-1] for line in err.splitlines() if "dataset=text" in line] == [
         "code=any",
         "again=true",
     ]
