@@ -97,7 +97,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"{what}. To resume: resubmit")
     for result in kept:
         print(f"{name}: {_words(result.target, runs)}: {result.error}")
-    others = lost + _others(study, runs, under_way) if tokens is None else []
+    others = _others(study, runs, under_way) if tokens is None else []
+    others = [*lost, *(line for line in others if line not in lost)]
     print(*others, sep="\n", end="\n" if others else "")
     if not under_way and not others:
         print(f"{', '.join(runs) or name}: nothing is queued or running")

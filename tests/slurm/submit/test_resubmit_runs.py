@@ -493,7 +493,7 @@ def test_what_cancel_cannot_reach_is_told(
     holder = lock_file.Holder("n1", 4711, 7, "2027-01-15 08:00:00", "136")
     atomic_files.write_json(ended[1] / "run.lock", dataclasses.asdict(holder))
     capsys.readouterr()
-    assert command("cancel", "default", "--yes") == 0
+    assert command("cancel", "default", "--yes") == 1
     told = capsys.readouterr().out
     golden.text(told)
 
