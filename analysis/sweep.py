@@ -35,11 +35,11 @@ class SweepRow:
     seconds: float | None
 
 
-Told = Mapping[Path, tuple[str, str | None]]
+KnownStates = Mapping[Path, tuple[str, str | None]]
 """State and reason by run folder, resolved, of who knows more than its files: what Slurm says of its job."""
 
 
-def sweep_row(run: RunFolder, known: Told | None = None) -> SweepRow:
+def sweep_row(run: RunFolder, known: KnownStates | None = None) -> SweepRow:
     """What a sweep's table says of the run."""
     outcome = outcome_of(run)
     if known and (path := run.path.resolve()) in known:
@@ -69,7 +69,9 @@ def best_row(rows: Sequence[SweepRow]) -> SweepRow | None:
     return min(done, key=lambda row: row.final_val_loss or 0.0)
 
 
-def render_sweep(folders: Sequence[Path], *, known: Told | None = None, color: bool | None = None) -> str:
+def render_sweep(
+    folders: Sequence[Path], *, known: KnownStates | None = None, color: bool | None = None
+) -> str:
     """Draw the pictures of each run that are not there yet and return the page, in the order given.
 
     known: how runs stand; by default what their own files say.

@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": ("experiments", (), ("plan=true",), "what would run, and what it costs"),
     "tokenize": ("pretokenize_dataset", (), (), "a text to a token set"),
     "status": ("slurm", ("status",), (), "the states of a study's runs"),
+    "watch": ("slurm", ("watch",), (), "the same, live"),
     "why": ("slurm", ("why",), (), "why a run ended as it did"),
     "logs": ("slurm", ("logs",), (), "what a run printed"),
     "report": ("analysis", ("report",), (), "a page of a study's results"),

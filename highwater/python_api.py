@@ -53,14 +53,11 @@ def plan(overrides: Sequence[str] = (), config_dir: str | Path | None = None) ->
     return plan_all([one.config for one in request.runs], tokenize=False)
 
 
-def sweep(
-    overrides: Sequence[str], config_dir: str | Path | None = None, command: str = "highwater.sweep"
-) -> list[Outcome]:
+def sweep(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[Outcome]:
     """Train every combination on this machine and wait for all.
 
     Args:
         overrides: `["model=32d,64d", "seed=0,1", "hydra.launcher.jobs=2"]`.
-        command: noted in the study's submission.
 
     Returns:
         The outcomes, in the order of the sweep.
@@ -74,7 +71,7 @@ def sweep(
     request, composer = _request(overrides, config_dir, multirun=True)
     if request.launcher.submits:
         raise UserError("highwater.sweep runs on this machine: submit with `highwater sweep`")
-    runs = submit_sweep(request, composer, all_rules(), quiet=True, command=command)
+    runs = submit_sweep(request, composer, all_rules(), quiet=True, command="highwater.sweep")
     return [runs.outcomes[folder] for folder in runs.folders]
 
 

@@ -23,15 +23,15 @@ def typed(*arguments: str) -> int:
     return exit_status(lambda: int(options.run(options)))
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What it prints when all is well."""
     capsys.readouterr()
     assert typed(*arguments) == 0
     return capsys.readouterr().out
 
 
-def told_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(told(capsys, *arguments, "--json"))
+def printed_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(printed(capsys, *arguments, "--json"))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""A composed configuration held against the schema: every problem at once, or a `Config`."""
+"""Check a composed configuration against the schema: every problem at once, or a `Config`."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
         groups = {"cancelled": [] if options.dry_run else found, "found": under_way}
         groups["out_of_reach"] = [one.target for one in kept]
         plain = {key: [_to_json(one, runs) for one in targets] for key, targets in groups.items()}
-        print(json.dumps(plain, indent=2))
-        return FAILED if kept else DONE
+        print(json.dumps({**plain, "lost": lost}, indent=2))
+        return FAILED if kept or lost else DONE
     for one in found:
         print(f"{name}: {'would end' if options.dry_run else 'ends'} {_words(one, runs)}")
     if found and not options.dry_run:

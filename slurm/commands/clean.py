@@ -14,7 +14,7 @@ from experiment_utils.quantities import counted
 from memory import format_bytes
 from slurm.arguments import study_and_names
 from slurm.commands.removable_files import KEEP, Disk, look, remove
-from slurm.status.status_table import Next
+from slurm.commands.status_table import Next
 
 EXAMPLES = """\
 examples:

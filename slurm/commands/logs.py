@@ -10,10 +10,10 @@ from pathlib import Path
 
 from experiment_utils.errors import UserError
 from slurm.arguments import find_run
+from slurm.commands.status_table import Next
 from slurm.commands.why import look_at_task
 from slurm.status.attempts import read_attempts
 from slurm.status.log_files import LogFile, Sieve, lines_of, log_files
-from slurm.status.status_table import Next
 from slurm.status.study_status import RunState, state_of_run
 
 EXAMPLES = """\

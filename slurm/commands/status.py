@@ -21,9 +21,7 @@ from slurm.arguments import (
     set_of,
     study_and_runs,
 )
-from slurm.records.submissions import run_folders
-from slurm.states import STATES
-from slurm.status.status_table import (
+from slurm.commands.status_table import (
     Next,
     next_of_all,
     next_of_study,
@@ -34,6 +32,8 @@ from slurm.status.status_table import (
     table,
     versions_of,
 )
+from slurm.records.submissions import run_folders
+from slurm.states import STATES
 from slurm.status.study_status import RunState, run_states
 
 EXAMPLES = """\

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiment_utils.typed_here import as_typed_here, wrap
-from slurm.status.status_table import summary, table
+from slurm.commands.status_table import summary, table
 from slurm.status.study_status import RunState
 
 Lines = list[tuple[str, str]]

@@ -21,11 +21,11 @@ from memory.explain.verdict.advice import OF_SBATCH
 from memory.record.process_stacks import ask_all
 from memory.show.find_live import find_live
 from slurm.arguments import find_run, find_task, find_token_jobs, set_of
+from slurm.commands.status_table import Next, pace_lines, whole_duration
 from slurm.records.submissions import SLURM, run_folders
 from slurm.status.attempts import read_attempts
 from slurm.status.last_words import job_files, tail
 from slurm.status.slurm_answers import WITHOUT_END_S, ask_in_unix_time
-from slurm.status.status_table import Next, pace_lines, whole_duration
 from slurm.status.study_status import Look, look_at, run_states
 from slurm.status.waiting_reasons import reason_of
 from slurm.submit.cancel_jobs import end_together

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.errors import UserError
 from experiment_utils.exit_status import INTERRUPTED, LEASE_LOST
 from experiment_utils.json_values import at_path, is_number
 from experiment_utils.quantities import format_duration
 from memory.explain import explain
 from memory.record.evidence import Evidence
 from slurm.launch.processes import Child, is_supervised
+from slurm.status import study_states
 from slurm.status.last_words import last_words
 from slurm.status.run_evidence import RunEvidence, oom_kills
 from slurm.status.run_history import RunHistory
@@ -94,3 +97,31 @@ def outcome_of(
     if oom_kills(ended):
         reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(supervised))}"
     return Outcome(folder, child.exit_code, decision.state, None, reason, child.seconds)
+
+
+_EXIT_CODES = {"done": 0, "cancelled": 130}
+
+
+def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
+    """Outcomes of runs of a study, in their order; one squeue and one sacct for all of them."""
+    found = study_states(study, folders=[study / run for run in runs])
+    return [
+        Outcome(
+            entry.folder,
+            _EXIT_CODES.get(entry.state, 1),
+            entry.state,
+            _val_loss(entry.folder) if entry.state == "done" else None,
+            entry.reason,
+            0.0,
+        )
+        for entry in found
+    ]
+
+
+def _val_loss(folder: Path) -> float | None:
+    """Final validation loss, nats a token; None if it is not recorded."""
+    try:
+        found = at_path(read_run(folder), "results.val_loss")
+    except UserError:
+        return None
+    return found if is_number(found) else None

@@ -22,6 +22,7 @@ from experiment_utils.modules import IMPORT_ROOT, module_name
 from experiment_utils.quantities import counted, format_limit, parse_duration
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.cluster.sbatch_errors import directives
+from slurm.launch.outcome import outcomes_of
 from slurm.queue.send import Refused, send, sending
 from slurm.queue.slurm_client import NoAnswer, ask
 from slurm.queue.two_phase import study_lock
@@ -35,7 +36,6 @@ from slurm.records.submissions import (
     typed_study,
 )
 from slurm.submit.in_flight import listed_as, task_states
-from slurm.submit.outcomes import outcomes_of
 
 log = logging.getLogger("slurm")
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm.launch.hydra_task import RequestedRuns
-from slurm.launch.outcome import Outcome
+from slurm.launch.outcome import Outcome, outcomes_of
 from slurm.launch.work_through import work_through
 from slurm.plans.gpu_slots import idle_gpus
 from slurm.submit.batch import Submitted
-from slurm.submit.outcomes import outcomes_of
 from training.attempt.begin import CodeChanged, check_code
 
 if TYPE_CHECKING:

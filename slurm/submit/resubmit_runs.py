@@ -21,6 +21,7 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.json_values import at_path, mapping
 from experiment_utils.quantities import format_limit, parse_duration, parse_size
 from slurm.cluster.resources import share_bytes, task_bytes
+from slurm.launch.outcome import outcomes_of
 from slurm.records.stamps import stamp_of_variables
 from slurm.records.submissions import (
     LOCAL,
@@ -36,7 +37,6 @@ from slurm.states import ENDED
 from slurm.submit.batch import Submitted
 from slurm.submit.frozen_code import FROZEN, MovedOn, copy_of, moved_on
 from slurm.submit.in_flight import in_flight
-from slurm.submit.outcomes import outcomes_of
 from slurm.submit.submit_runs import check_and_plan, submit_plans
 from training.attempt.run_files import read_config, read_status
 

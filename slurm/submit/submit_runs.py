@@ -20,7 +20,7 @@ from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reachability import warnings_of
 from slurm.launch.code_snapshot import MANIFEST, take, while_submitting
 from slurm.launch.hydra_task import RequestedRuns
-from slurm.launch.outcome import Outcome
+from slurm.launch.outcome import Outcome, outcomes_of
 from slurm.plans.ensembles import Programs
 from slurm.plans.gpu_slots import gpu_slots, planned_with
 from slurm.plans.sweep_plans import check_side_by_side, plan_all
@@ -30,7 +30,6 @@ from slurm.records.submissions import LOCAL, SLURM, typed_study
 from slurm.submit.batch import Order, Submitted, submit
 from slurm.submit.follow_up import send_search_end
 from slurm.submit.foreground import run_in_foreground
-from slurm.submit.outcomes import outcomes_of
 from slurm.submit.request_checks import check_clean, check_request
 from slurm.submit.resource_check import asked_of, refusals
 from slurm.submit.watch_runs import WaitInterrupted, wait_for

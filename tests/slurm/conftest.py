@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from made_studies import FakeSlurm
-from slurm_command import Shown, told
+from slurm_command import Shown, printed
 
 from tests.golden_text import Golden
 
@@ -60,7 +60,7 @@ def shown(capsys: pytest.CaptureFixture[str], golden: Golden) -> Shown:
     """
 
     def pinned(*arguments: str, numbers: bool = True) -> str:
-        text = told(capsys, *arguments)
+        text = printed(capsys, *arguments)
         golden.text(re.sub(r"\n {4,}(?=\S)", " ", text), numbers=numbers)
         return text
 

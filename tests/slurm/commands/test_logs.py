@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
-from slurm_command import Shown, refused, told, told_json
+from slurm_command import Shown, printed, printed_json, refused
 
 from slurm.commands import logs
 from tests.golden_text import Golden
@@ -51,14 +51,14 @@ def test_next_command_of_one_that_has_not_ended(
     study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], word: str, step: str
 ) -> None:
     said.wait("4242_1", word, "None", start=str(int(NOW_S - 10)), nodes="n1")
-    assert f" {step} " in told(capsys, "logs", "runs/sweep/b").splitlines()[-1]
+    assert f" {step} " in printed(capsys, "logs", "runs/sweep/b").splitlines()[-1]
 
 
 def test_one_attempt(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = [told(capsys, "logs", "runs/sweep/a", "--attempt", "1", *more) for more in ((), ("-f",))]
+    texts = [printed(capsys, "logs", "runs/sweep/a", "--attempt", "1", *more) for more in ((), ("-f",))]
     for text in texts:
         assert ["first-words" in text, "last-words" in text, "stacks" in text] == [True, False, False]
-    found = told_json(capsys, "logs", "runs/sweep/a", "--attempt", "2")
+    found = printed_json(capsys, "logs", "runs/sweep/a", "--attempt", "2")
     assert [line.rpartition(" ")[2] for line in found["files"][0]["lines"]] == ["n2", "last-words"]
 
 
@@ -126,6 +126,6 @@ def test_following_shows_each_line_once(
         lambda: followed.write(output, "a-new-line\nof-stdout-alone\n"),
         lambda: followed.write(log, "2027-01-15 07:20:00 a-new-line\n"),
     ]
-    text = told(capsys, "logs", "runs/sweep/a", "-f")
+    text = printed(capsys, "logs", "runs/sweep/a", "-f")
     assert "first-words" not in text
     assert [text.count(one) for one in ("last-words", "a-new-line", "of-stdout-alone")] == [1, 1, 1]

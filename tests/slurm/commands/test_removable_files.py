@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
-from slurm_command import Shown, refused, told_json, typed
+from slurm_command import Shown, printed_json, refused, typed
 
 from experiment_utils import atomic_files, lease
 from slurm.commands.removable_files import look, remove
@@ -73,7 +73,7 @@ def test_without_yes_nothing_is_removed(
     study: MadeStudy, capsys: pytest.CaptureFixture[str], shown: Shown
 ) -> None:
     shown("clean", "sweep", numbers=False)
-    found = told_json(capsys, "clean", "sweep")
+    found = printed_json(capsys, "clean", "sweep")
     assert (found["freed_bytes"], found["refused"]) == (0, [])
     assert {item["kind"] for item in found["items"]} <= set(found["held_bytes"])
     assert left(study, "done") == ALL
@@ -125,7 +125,7 @@ def test_checkpoint_that_another_run_begins_from_stays(
         study.folder = study.folder.absolute()
         monkeypatch.chdir(study.folder)
     given = "." if source == "inside" else "sweep"
-    items = told_json(capsys, "clean", given, "--keep", "none", "--yes")["items"]
+    items = printed_json(capsys, "clean", given, "--keep", "none", "--yes")["items"]
     assert str(wanted.resolve()) not in [str(Path(item["path"]).resolve()) for item in items]
     assert left(study, "done") == ["best", "step-00000200"]
     checkpoint(branch, 10)  # it resumes from there
@@ -147,7 +147,7 @@ def test_code_that_no_open_run_needs_goes(
         other.status(name, state)
     tokens = MadeStudy(place / "runs" / ".huge.slurm", ["00000-of-00002"], snapshot=str(tokenizing))
     (tokens.folder / "00000-of-00002" / "config.yaml").unlink()
-    found = told_json(capsys, "clean", "other2", "--yes")
+    found = printed_json(capsys, "clean", "other2", "--yes")
     assert {Path(item["path"]).name for item in found["items"]} == {"own"}
     assert found["freed_bytes"] == found["free_bytes"] > 0
     assert [path.exists() for path in (own, shared, tokenizing, strange)] == [False, True, True, True]

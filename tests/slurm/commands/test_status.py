@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
-from slurm_command import Shown, refused, told, told_json
+from slurm_command import Shown, printed, printed_json, refused
 
 from experiment_utils import atomic_files
 from memory.record.ring import RingWriter
 from memory.record.samples import ProcessSample, Sample
 from slurm.__main__ import main
+from slurm.commands.status_table import COLUMNS, table
 from slurm.status import study_states
-from slurm.status.status_table import COLUMNS, table
 from tests.golden_text import Golden
 
 HEADER = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
@@ -83,11 +83,11 @@ def test_memory_of_runs_in_parallel_is_each_ones_own(
             "32d-a", peak_unreclaimable_bytes=2500 << 20, limit_bytes=64 << 30, limit_at="host",
             peak_own_bytes=316 << 20,
         )  # fmt: skip
-    assert "316 MB/64.0 GB 0%" in told(capsys, "status", "local")
+    assert "316 MB/64.0 GB 0%" in printed(capsys, "status", "local")
 
 
 def test_json(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told_json(capsys, "status", "sweep")
+    found = printed_json(capsys, "status", "sweep")
     assert (found["version"], found["study"]) == (1, "sweep")
     assert found["counts"] == {"done": 1, "running": 1, "queued": 1, "oom": 1}
     assert [one["state"] for one in found["runs"]] == ["done", "running", "oom", "queued"]
@@ -96,10 +96,10 @@ def test_json(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
         "limit_bytes": 1 << 30, "tokens_per_s": 200.0, "job": "4242_1", "launcher": "slurm",
     }  # fmt: skip
     assert found["runs"][1] | expected == found["runs"][1]
-    only = told_json(capsys, "status", "sweep", "--state", "oom, queued")
+    only = printed_json(capsys, "status", "sweep", "--state", "oom, queued")
     assert [one["run"] for one in only["runs"]] == ["32d-c", "32d-d"]
     assert only["counts"] == found["counts"]
-    (one,) = told_json(capsys, "status", "runs/sweep/32d-b")["runs"]
+    (one,) = printed_json(capsys, "status", "runs/sweep/32d-b")["runs"]
     assert one["run"] == "32d-b"
 
 
@@ -114,7 +114,7 @@ def test_all_studies(
     said.calls.clear()
     lines = shown("status").splitlines()
     assert sorted(said.calls) == ["sacct", "squeue"]
-    assert [one["study"] for one in told_json(capsys, "status")["studies"]] == ["sweep", "old"]
+    assert [one["study"] for one in printed_json(capsys, "status")["studies"]] == ["sweep", "old"]
     assert main([]) == 0, "without a command"
     assert capsys.readouterr().out.splitlines() == lines
 
@@ -129,7 +129,7 @@ def test_next_command_after_success_is_the_analysis(
     said.wait("4242", "RUNNING" if state == "running" else "PENDING", "None", nodes="n1")
     if state != "queued":
         study.status("x", state)
-    assert f"python -m {step} " in told(capsys, "status", "s").splitlines()[-1]
+    assert f"python -m {step} " in printed(capsys, "status", "s").splitlines()[-1]
 
 
 def test_nothing_there_yet(place: Path, shown: Shown) -> None:
@@ -155,7 +155,7 @@ def test_report_of_the_study_has_the_same_states(
 ) -> None:
     from analysis.__main__ import main
 
-    states = {one["run"]: one for one in told_json(capsys, "status", "sweep")["runs"]}
+    states = {one["run"]: one for one in printed_json(capsys, "status", "sweep")["runs"]}
     assert main([str(study.folder), "--json"]) == 0
     for one in json.loads(capsys.readouterr().out):
         state = states.pop(one["run"])
@@ -171,14 +171,14 @@ def test_runs_of_other_code_are_marked(
         atomic_files.write_json(study.folder / run / "run.json", {"attempts": [{"code": code}]})
 
     made_by("32d-a", {"hash": "a" * 16, "commit": "1" * 40, "dirty": False})
-    assert "code" not in told(capsys, "status", "sweep").splitlines()[2].split()
+    assert "code" not in printed(capsys, "status", "sweep").splitlines()[2].split()
     made_by("32d-b", {"hash": "b" * 16})
     made_by("32d-c", {"commit": "1" * 40, "dirty": False})
-    lines = told(capsys, "status", "sweep").splitlines()
+    lines = printed(capsys, "status", "sweep").splitlines()
     rows = [line for line in lines if line.startswith("32d-")]
     places = ("aaaaaaa@1111111", "bbbbbbb ", "unknown ")
     assert [place in row for place, row in zip(places, rows, strict=False)] == [True] * 3
-    plain = told_json(capsys, "status", "sweep")
+    plain = printed_json(capsys, "status", "sweep")
     assert [run["code"] for run in plain["runs"]] == ["aaaaaaa@1111111", "bbbbbbb", None, None]
     assert [one["runs"] for one in plain["code"]] == [["32d-a"], ["32d-b"], ["32d-c"]]
-    golden.text("\n".join([lines[1], told(capsys, "status").splitlines()[0]]), numbers=False)
+    golden.text("\n".join([lines[1], printed(capsys, "status").splitlines()[0]]), numbers=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
-from slurm_command import Shown, refused, told, told_json
+from slurm_command import Shown, printed, printed_json, refused
 
 from memory.accounting.sacct import Answer
 from tests.golden_text import Golden
@@ -147,7 +147,7 @@ def test_cause_evidence_and_next_command(
     assert text.startswith(f"{state}: runs/sweep/{A}\n")
     assert evidence in text
     assert not {"JobHeldUser", "4242_0.batch"} & set(text.split()), "why it waited; a row that adds nothing"
-    found = told_json(capsys, "why", A)
+    found = printed_json(capsys, "why", A)
     assert (found["state"], found["run"]) == (state, A)
     step = next_words.replace("{A}", A)
     assert found["next"] == (step if step.startswith("ls") else f"python -m slurm {step}")
@@ -156,7 +156,7 @@ def test_cause_evidence_and_next_command(
     monkeypatch.setenv("COLUMNS", "80")
     for height in (24, 20):
         monkeypatch.setenv("LINES", str(height))
-        lines = told(capsys, "why", A).splitlines()
+        lines = printed(capsys, "why", A).splitlines()
         assert len(lines) < height
         assert all(len(line) <= 80 for line in lines if "python -m" not in line), lines
 
@@ -171,7 +171,7 @@ def test_jobs_that_wait_before_it_are_counted(
         return Answer(0, "5000\n4001\n4000\n12\n")
 
     monkeypatch.setattr("slurm.commands.why.ask_in_unix_time", ask)
-    assert told_json(capsys, "why", A)["queue"][1].split()[0] == "2"
+    assert printed_json(capsys, "why", A)["queue"][1].split()[0] == "2"
 
 
 def test_run_that_waits_in_a_job_that_runs(
@@ -180,7 +180,7 @@ def test_run_that_waits_in_a_job_that_runs(
     """A worker has not come to it: the queue has nothing to do with it any more."""
     MadeStudy(place / "runs" / "sweep", [A, B], how="workers")
     said.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 60)), nodes="n1")
-    found = told_json(capsys, "why", "1111")
+    found = printed_json(capsys, "why", "1111")
     assert (found["state"], found["queue"], found["expected_start_s"]) == ("queued", [], None)
 
 
@@ -192,7 +192,7 @@ def test_runs_that_share_a_job_get_a_factor_of_its_memory(
     study.status(A, "running", age_s=70)
     study.killed_for_memory(A)
     said.row("4242", "FAILED", "1:0")
-    assert told_json(capsys, "why", A)["next"].endswith(" --only oom --mem x2")
+    assert printed_json(capsys, "why", A)["next"].endswith(" --only oom --mem x2")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_options_of_sbatch_are_advised_as_keys(
 ) -> None:
     study.status(A, "running", age_s=70)
     said.row("4242_0", word)
-    advice = told_json(capsys, "why", A)["explained"]["advice"]
+    advice = printed_json(capsys, "why", A)["explained"]["advice"]
     assert typed in [one["override"] for one in advice]
 
 
@@ -217,7 +217,7 @@ def test_runs_that_end_together_are_cancelled_by_name(
     study.status("x", "running", age_s=4000)
     study.lock("x")
     said.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 9000)), nodes="n1")
-    found = told_json(capsys, "why", "runs/shared/x")
+    found = printed_json(capsys, "why", "runs/shared/x")
     assert (found["state"], found["next"].partition("runs/shared ")[2]) == ("stalled", "x 'y z'")
 
 
@@ -234,7 +234,7 @@ def test_stacks_of_a_stalled_run_are_asked_in_its_job(
         return Answer(code, 'File "data.py", line 7 in read\n', "srun: error: nodes busy\n")
 
     monkeypatch.setattr("slurm.commands.why.ask_in_unix_time", ask)
-    stack = told_json(capsys, "why", A)["stack"]
+    stack = printed_json(capsys, "why", A)["stack"]
     assert asked[0][:3] == ["srun", "--jobid=4243", "--overlap"]
     assert ("data.py" in stack[0], "python -m memory stacks" in stack[-1]) == (code == 0, code != 0)
 
@@ -258,7 +258,7 @@ def test_slow_run_is_compared_with_others_on_its_node(
     study.lock(A)
     for name, pace in ((A, (100, "n1")), (B, of_b), (C, of_c)):
         paced(study, name, *pace)
-    found = told_json(capsys, "why", A)["progress"]
+    found = printed_json(capsys, "why", A)["progress"]
     assert len(found) == 1 + lines
     golden.text("\n".join(found))
 
@@ -279,7 +279,7 @@ def test_twice_the_time_that_it_had(
     study = MadeStudy(place / "runs" / "sweep", [A, B], array={"options": options})
     study.status(A, "timeout", age_s=70, reason="stopped by SIGUSR2")
     said.row("4242_0", "TIMEOUT", Timelimit=limit)
-    assert told_json(capsys, "why", A)["next"].endswith(f" --only timeout{advised}")
+    assert printed_json(capsys, "why", A)["next"].endswith(f" --only timeout{advised}")
 
 
 def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:

@@ -13,10 +13,10 @@ from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here, in_the_bac
 
 from memory.record.ring import RingWriter
 from memory.record.samples import Sample
+from slurm.commands.status_table import pace_lines
 from slurm.queue.two_phase import study_lock
 from slurm.records.submissions import Place, add_place
 from slurm.status import RunState, study_states
-from slurm.status.status_table import pace_lines
 from tests.golden_text import Golden
 
 Pinned = Callable[..., RunState]

@@ -11,9 +11,9 @@ import pytest
 from fake_slurm import FakeSlurm
 
 import slurm.submit.follow_up
+from slurm.commands.status_table import study_json
 from slurm.queue.send import sending
 from slurm.records.submissions import submissions
-from slurm.status.status_table import study_json
 from slurm.submit.follow_up import follow_up, send_follow_up, summary
 from tests.golden_text import Golden
 from tests.slurm.submit.conftest import Type, end
