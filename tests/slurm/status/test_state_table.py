@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_studies import NOW_S
@@ -249,3 +250,17 @@ def test_words_of_slurm_and_of_memory_are_states() -> None:
     assert set(FROM_SLURM.values()) <= set(STATES)
     assert set(FROM_VERDICT) == set(VERDICTS)
     assert set(FROM_VERDICT.values()) <= set(ENDED)
+
+
+@pytest.mark.parametrize(("cause", "rule"), [("scancel", "killed"), ("signal", "killed_explained")])
+def test_a_later_scancel_of_its_job_does_not_explain_a_death_that_the_job_noted(
+    cause: str, rule: str
+) -> None:
+    note = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step was killed"}
+    known = RunEvidence(
+        Path("s/a"), {"state": "running", "attempt": 1}, {}, None, 900.0, False, (note,),
+        **placed(Array(0, "sweep", [["a"], ["b"]], how="shared", job_id="4242"), "slurm"),
+    )  # fmt: skip
+    explained = Explanation("killed_from_outside", cause, "It was cancelled.", "certain")
+    history = history_of(known, None, [], in_queue=True, explain=lambda: explained)
+    assert decide(history).rule == rule
