@@ -51,7 +51,7 @@ def timed(module, name, key):
             seconds[key] = time.perf_counter() - began
             json.dump(seconds, open("seconds.json", "w"))
     setattr(module, name, call)
-timed(conf.request, "read_request", "compose_s")
+timed(conf.command_line.request, "read_request", "compose_s")
 timed(runs, "plan_all", "plan_s")
 timed(runs, "submit_plans", "from_plan_s")
 sys.exit(experiments.main(sys.argv[2:]))
