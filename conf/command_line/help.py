@@ -8,8 +8,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from conf.keys import Key, groups, keys, keys_of
+from conf.keys import groups, keys, keys_of
 from conf.option_files import default_options, options_of
+from conf.schema_key import Key
 from conf.suggestions import nearest
 from conf.values import describe
 from experiment_utils.errors import Problem, UserError
