@@ -33,7 +33,7 @@ LOADED_WHERE_NEEDED = {
 FILES_OF_TORCH = {
     "models",
     "training/optimizers",
-    "training/own_parts/describe.py",
+    "training/own_parts/try_parts.py",
     "training/own_parts/own_model.py",
     "training/own_parts/own_optimizer.py",
     "training/step/weight_average.py",

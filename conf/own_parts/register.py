@@ -23,7 +23,7 @@ class Registered:
     options: type | None
     """Dataclass of its options; None if it has none."""
     facts: dict[str, Any]
-    """What else the decorator was given."""
+    """Further arguments of the decorator."""
 
     def options_at(self, values: dict[str, Any]) -> Any:
         """The options as an instance of their dataclass; None if the part has none."""

@@ -7,7 +7,7 @@ from models.options.counts import FEED_FORWARD_MATRICES, count_parameters
 from models.options.family_keys import is_own
 from models.options.shape import positions_of, resolve_shape
 from training.own_parts.facts import facts_of
-from training.plan.model_counts import parameter_counts
+from training.own_parts.model_counts import parameter_counts
 from training.step.recurrent_state import row_state_bytes
 
 _FP32 = 4

@@ -36,6 +36,7 @@ from training.devices.device import available_threads, other_bits
 from training.devices.gpu_check import foreseen_problem, may_have_gpu
 from training.evaluation.evaluate import evaluation_windows
 from training.own_parts.facts import facts_of
+from training.own_parts.model_counts import flop_counts, parameter_counts
 from training.plan.data_facts import count_train_windows, describe, problems_with_data
 from training.plan.describe import besides, learning_words, model_words
 from training.plan.memory_parts import expected_device
@@ -48,7 +49,6 @@ from training.plan.mixture import (
     source_lines,
     with_plain_weights,
 )
-from training.plan.model_counts import flop_counts, parameter_counts
 from training.plan.optimizer_memory import checkpoint_bytes
 from training.plan.plan_problems import problems_with_place, problems_with_ranks
 from training.plan.restore_source import Origin, find_origin

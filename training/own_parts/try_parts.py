@@ -26,8 +26,8 @@ from conf.own_parts.load import code_of, load_plugins, options_of, own_part
 from experiment_utils.errors import Problem, UserError
 from models.loss_model import LossModel
 from models.options.parameter_roles import roles_of
-from training.own_parts.facts import Facts
 from training.own_parts.own_model import OwnModel, build_run_model
+from training.own_parts.part_facts import Facts
 
 BATCH = 2
 
