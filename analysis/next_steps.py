@@ -190,7 +190,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     settled = leaves(to_plain(_settled(so_far, run)))
     # the budget comes last: what is filled in depends on the other keys
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
-        if path in _NOT_TYPED_AGAIN or settled.get(path) == wanted[path]:
+        if path in (*_NOT_TYPED_AGAIN, *_files_of_own(config)) or settled.get(path) == wanted[path]:
             continue
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
@@ -199,6 +199,14 @@ def _typed(run: RunFolder) -> dict[str, str]:
     kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
     in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)} | _study_of(run)
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
+
+
+def _files_of_own(config: Config) -> Iterator[str]:
+    """Keys that say where the data of the user's own dataset and tokenizer were written."""
+    if config.dataset.name in parts_table.names_at("dataset.source"):
+        yield from ("dataset.source", "dataset.path")
+    if config.tokenizer.name in parts_table.names_at("tokenizer.name"):
+        yield "tokenizer.path"
 
 
 def _study_of(run: RunFolder) -> dict[str, str]:

@@ -28,7 +28,7 @@ CHOSEN_AT = {
 LISTED_AT = {"metric": "logging.metrics", "callback": "training.callbacks"}
 """Config path whose value is a list of the parts in use. They change no loss: not in a run's identity."""
 
-ARCH_OPTIONS = ("activation", "norm", "positions")
+ARCH_OPTIONS = ("activation",)
 """Keys of `arch` that take code of the user's: `register.arch_option("activation", NAME)`."""
 
 OPTION_GROUPS = {

@@ -22,6 +22,7 @@ from conf.composing.check import to_plain
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.plugin_files import files_of
 from conf.own_parts.use import use_plugins
+from conf.parts_table import Part
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.modules import IMPORT_ROOT, module_name
@@ -58,6 +59,15 @@ def facts_of(config: Config, vocab_size: int) -> Facts | None:
                 atomic_files.write_json(place, kept)
         _KNOWN[key] = Facts(**kept)
     return _KNOWN[key]
+
+
+def make_own_data(config: Config, part: Part, place: Path) -> None:
+    """Write the file of a dataset or tokenizer of the user's, in the process that tries parts out.
+
+    Raises:
+        UserError: the user's code fails; names FILE:LINE.
+    """
+    _ask({"config": to_plain(config), "part": part.name, "place": str(place)})
 
 
 def _key(config: Config, vocab_size: int) -> str:
@@ -105,7 +115,7 @@ def _ask_child(question: dict[str, Any]) -> dict[str, Any]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         _CHILD.append(child)
-        atexit.register(_end, child)
+        atexit.register(end_child)
     child = _CHILD[0]
     assert child.stdin is not None
     assert child.stdout is not None
@@ -125,8 +135,9 @@ def _python_path() -> list[str]:
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    with suppress(OSError):
-        if child.stdin is not None:
-            child.stdin.close()
-        child.wait(5)
+def end_child() -> None:
+    """End the process that tries parts out: it has torch in memory, which runs on this machine need."""
+    while _CHILD:
+        child = _CHILD.pop()
+        child.kill()  # it holds nothing, and may still be loading torch
+        child.wait()

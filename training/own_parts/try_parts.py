@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from conf import Config
+from conf import Config, parts_table
 from conf.composing.check import to_config
 from conf.own_parts.call import called
 from conf.own_parts.in_use import parts_in_use
@@ -26,6 +27,7 @@ from conf.own_parts.load import code_of, load_plugins, options_of, own_part
 from experiment_utils.errors import Problem, UserError
 from models.loss_model import LossModel
 from models.options.parameter_roles import roles_of
+from training.own_parts.own_data import write_part
 from training.own_parts.own_model import OwnModel, build_run_model
 from training.own_parts.part_facts import Facts
 
@@ -37,6 +39,11 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         config = to_config(question["config"])
         load_plugins(config.plugins)
+        if "part" in question:
+            part = parts_table.part(question["part"])
+            assert part is not None
+            write_part(config, part, Path(question["place"]))
+            return {}
         return dataclasses.asdict(_facts(config, question["vocab_size"]))
     except UserError as error:
         return {"problems": [[one.where, one.what, one.code] for one in error.problems]}
@@ -51,6 +58,8 @@ def _facts(config: Config, vocab_size: int) -> Facts:
         facts = dataclasses.replace(facts, state_numbers=_state_numbers(config))
     if own_part(config, "schedule"):
         _check_schedule(config)
+    if own_part(config, "arch_option"):
+        _check_activation(config)
     return facts
 
 
@@ -165,6 +174,18 @@ def _state_numbers(config: Config) -> float:
     ]
     count = sum(parameter.numel() for parameter in layer.parameters())
     return sum(tensor.numel() for tensor in tensors if tensor.numel() > 1) / count
+
+
+def _check_activation(config: Config) -> None:
+    """Raise a UserError if an activation does not keep the shape of its tensor."""
+    found = own_part(config, "arch_option")
+    assert found is not None
+    part, registered, _ = found
+    given = torch.linspace(-2, 2, 12).view(3, 4).requires_grad_()
+    result = called(part, registered.code, given)
+    if not isinstance(result, Tensor) or result.shape != given.shape or not result.requires_grad:
+        what = f"activation {part.name}: expected a tensor of the shape of its input, with a gradient"
+        raise UserError(Problem(part.place, what, "activation-result"))
 
 
 def _check_schedule(config: Config) -> None:

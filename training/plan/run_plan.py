@@ -35,8 +35,9 @@ from training.attempt.run_files import run_folder, state_of
 from training.devices.device import available_threads, other_bits
 from training.devices.gpu_check import foreseen_problem, may_have_gpu
 from training.evaluation.evaluate import evaluation_windows
-from training.own_parts.facts import facts_of
+from training.own_parts.facts import facts_of, make_own_data
 from training.own_parts.model_counts import flop_counts, parameter_counts
+from training.own_parts.own_data import with_own_data
 from training.plan.data_facts import count_train_windows, describe, problems_with_data
 from training.plan.describe import besides, learning_words, model_words
 from training.plan.memory_parts import expected_device
@@ -303,7 +304,7 @@ def make_plan(
     """
     from data_loading import NotTokenized, prepare_run
 
-    config = resolve(config)
+    config = resolve(with_own_data(config, make_own_data))
     problems = [*problems_with_place(config), *problems_with_ranks(config, place.get("ranks", 1))]
     if is_ensemble(config):  # each of its runs is planned
         problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
