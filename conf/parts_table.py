@@ -80,7 +80,7 @@ class Part:
 
 
 _PARTS: dict[str, Part] = {}
-_PLUGINS: dict[str, str] = {}
+_PLUGINS: dict[str, tuple[str, object]] = {}
 _VERSION = [0]
 
 
@@ -104,22 +104,30 @@ def names_at(path: str) -> list[str]:
     return [found.name for found in _PARTS.values() if found.chosen_at == path]
 
 
-def is_known(plugin: str) -> bool:
-    """Whether the parts of this plugin have been added."""
-    return plugin in _PLUGINS
+def is_known(plugin: str, content: object = None) -> bool:
+    """Whether the parts of this plugin have been added.
+
+    Args:
+        content: stamp of its files; None: whatever they are.
+    """
+    return plugin in _PLUGINS and content in (None, _PLUGINS[plugin][1])
 
 
 def place_of(plugin: str) -> str:
     """File, folder or module that a plugin is read from: its copy, of a run that has one."""
-    return _PLUGINS.get(plugin, plugin)
+    return _PLUGINS[plugin][0] if plugin in _PLUGINS else plugin
 
 
-def add(plugin: str, place: str, found: Iterable[Part]) -> None:
-    """Add the parts of a plugin that were read from a place.
+def add(plugin: str, place: str, found: Iterable[Part], content: object = None) -> None:
+    """Add the parts of a plugin that were read from a place, in place of those it had.
+
+    Args:
+        content: stamp of its files.
 
     Raises:
         UserError: a name is registered twice, in this plugin or another.
     """
+    forget(plugin)
     problems = []
     for one in found:
         other = _PARTS.setdefault(one.name, one)
@@ -129,7 +137,7 @@ def add(plugin: str, place: str, found: Iterable[Part]) -> None:
     if problems:
         forget(plugin)
         raise UserError(*problems)
-    _PLUGINS[plugin] = place
+    _PLUGINS[plugin] = place, content
     _VERSION[0] += 1
 
 

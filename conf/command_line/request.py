@@ -386,5 +386,5 @@ def _told_once(
             which = f": {', '.join(same)}" if same else ""
             notes.append(f"in {len(numbers)} of {len(assignments)} runs{which}")
         noted = f" ({', '.join(notes)})" if notes else ""
-        told.append(Problem(problem.where, f"{problem.what}{noted}"))
+        told.append(Problem(problem.where, f"{problem.what}{noted}", problem.code))
     return told

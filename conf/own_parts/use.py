@@ -32,11 +32,14 @@ def use_plugins(
     for typed in dict.fromkeys([*plugins, *(plugins_around() if around else [])]):
         try:
             plugin = typed if typed in copies or parts_table.is_known(typed) else recorded(typed)
-            if not parts_table.is_known(plugin):
-                place = str(copies.get(plugin, plugin))
-                found = read_parts(plugin, files_of(place))
+            place = str(copies.get(plugin) or parts_table.place_of(plugin))
+            files = files_of(place)
+            stamps = [(one.stat().st_mtime_ns, one.stat().st_size) for one in files]
+            if not parts_table.is_known(plugin, stamps):
+                found = read_parts(plugin, files)
+                parts_table.forget(plugin)
                 problems += [problem for one in found for problem in _taken(one)]
-                parts_table.add(plugin, place, found)
+                parts_table.add(plugin, place, found, stamps)
         except UserError as error:
             problems += error.problems
     if problems:

@@ -127,8 +127,8 @@ def _ask_child(question: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         _CHILD.clear()
         code = child.wait()
-        what = f"the process that tries them out ended with exit code {code}; its own words are above"
-        raise UserError(Problem("plugins", what, "describing-died")) from None
+        what = f"the process that tries them out ended with status {code}"
+        raise UserError(Problem("plugins", what, "trying-died")) from None
 
 
 def _python_path() -> list[str]:

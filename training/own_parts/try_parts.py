@@ -204,12 +204,22 @@ def _questions() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer questions until standard input ends. What the user's code prints goes to standard error."""
+    """Answer questions until standard input ends, each in a fork: no plugin is there for the next one.
+
+    What the user's code prints goes to standard error.
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     torch.set_num_threads(1)
     for question in _questions():
-        print(json.dumps(answer(question)), file=out, flush=True)
+        child = os.fork()
+        if not child:
+            print(json.dumps(answer(question)), file=out, flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            what = f"the process that tried them out ended with status {os.waitstatus_to_exitcode(status)}"
+            print(json.dumps({"problems": [["plugins", what, "trying-died"]]}), file=out, flush=True)
 
 
 if __name__ == "__main__":

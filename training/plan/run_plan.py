@@ -318,6 +318,7 @@ def make_plan(
             raise
         missing = error
     found = (cost or run_cost)(shape_of(config), data, missing, **place)
+    facts_of(config, found.vocab_size)  # also parts that cost nothing are tried
     training = config.training
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
         training = dataclasses.replace(training, max_tokens=found.budget.tokens)
@@ -405,7 +406,6 @@ def run_cost(
         **(budget_words(shape, cast("MixedData", data)) if is_mixture(shape) and data else {}),
     )
     flops = flop_counts(shape, vocab_size)
-    facts_of(shape, vocab_size)  # also of parts that cost nothing: they are checked
     memory = needs.plan(micro)
     has_val = data is None or "val" in data.splits
     return RunCost(
