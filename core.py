@@ -102,12 +102,12 @@ def begin(
         tell_data(plan, train_set, val_sets)
 
     with run.stage("build_model"):
-        from models import build_model
+        from training.own_parts.own_model import build_run_model
         from training.plan.run_plan import max_positions
         from training.run.built_model import check_counts
 
         seed_all(seed_init)
-        model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
+        model = build_run_model(config, data.vocab_size, max_positions(config.arch, seq_len))
         check_counts(run, model)
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
@@ -116,7 +116,7 @@ def begin(
 
     with run.stage("build_optimizer"):
         from training.distributed.parallel import Parallel
-        from training.optimizers import build_optimizer
+        from training.own_parts.own_optimizer import build_run_optimizer
         from training.run.probe import settle_micro_batch
         from training.step.recurrent_state import row_states_of
         from training.step.weight_average import average_of
@@ -125,7 +125,7 @@ def begin(
         plan = run.plan
         kind, is_bf16 = config.training.parallel, device.precision == "bf16"
         run.parallel = Parallel(model, run.ranks, kind, gathers_bf16=is_bf16)
-        optimizer = build_optimizer(model, config.optimizer, device.kind)
+        optimizer = build_run_optimizer(model, config, device.kind)
         run.average = average_of(model, optimizer, config)
         run.row_states = row_states_of(config, plan.budget.effective_batch, device)
 
@@ -271,10 +271,12 @@ def _start(
 
     from conf.composing.check import to_config
     from training.devices.device import resolve_device, take_gpu
+    from training.own_parts.of_run import load_of_run
     from training.run.resolve_auto import settle
     from training.step.graphed_step import settled_graph
 
     config = to_config(read_config(folder))
+    load_of_run(folder, config)
     before = read_run(folder)
     if not ranks.is_alone:
         status.update(stage="start")  # the others may be minutes away
@@ -330,7 +332,7 @@ def _compile(model: LanguageModel, device: Device) -> None:
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",
             device.threads,
         )
-    if device.kind in COMPILED_BY_BLOCK:
+    if device.kind in COMPILED_BY_BLOCK and len(model.blocks):
         for block in model.blocks:
             block.compile()
     else:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
-from conf import Config
+from conf import Config, parts_table
 from conf.between_keys.rules import BUDGETS
 from conf.budget import resolve_budget
 from conf.composing.check import check, to_plain
 from conf.composing.overrides import typed_at
 from conf.keys import groups
 from conf.option_files import options_of
+from conf.own_parts.use import use_plugins
+from conf.parts_table import OPTION_GROUPS
 from conf.schema import field_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import is_number, leaves
 from experiment_utils.run_folder import RunFolder
 from slurm.records.submissions import SLURM, last_place
 from training.attempt.begin import CodeChanged, check_code
+from training.attempt.plugin_copies import copies_of
 from training.plan.mixture import repeats
 from training.plan.run_plan import resolve
 
@@ -37,7 +41,7 @@ _SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larg
 _SAME_WITH_CODE = "the same command with code=any, or with again=true"
 _RATES = 3
 """Of so many a curve tells where its lowest point lies."""
-_NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
+_NOT_TYPED_AGAIN = ("plan", "plugins", "tags", "notes", "wait", "then", "notify")
 
 
 def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
@@ -177,14 +181,16 @@ def _typed(run: RunFolder) -> dict[str, str]:
     option that this program does not have (it came from a --config-dir) is told key by key.
     """
     config, _ = check(run.config, rules=(), is_saved=True)
+    with suppress(UserError):  # a plugin that is gone: its parts are typed key by key
+        use_plugins(config.plugins, around=False, copies=copies_of(run.path))
     choices = _choices(config)
-    typed = dict(choices)
+    typed = ({"plugins": typed_at("plugins", config.plugins)} if config.plugins else {}) | choices
     wanted = leaves(to_plain(_settled(config, run)))
     so_far = _composed(choices)
     settled = leaves(to_plain(_settled(so_far, run)))
     # the budget comes last: what is filled in depends on the other keys
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
-        if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path]:
+        if path in (*_NOT_TYPED_AGAIN, *_files_of_own(config)) or settled.get(path) == wanted[path]:
             continue
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
@@ -193,6 +199,14 @@ def _typed(run: RunFolder) -> dict[str, str]:
     kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
     in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)} | _study_of(run)
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
+
+
+def _files_of_own(config: Config) -> Iterator[str]:
+    """Keys that say where the data of the user's own dataset and tokenizer were written."""
+    if config.dataset.name in parts_table.names_at("dataset.source"):
+        yield from ("dataset.source", "dataset.path")
+    if config.tokenizer.name in parts_table.names_at("tokenizer.name"):
+        yield "tokenizer.path"
 
 
 def _study_of(run: RunFolder) -> dict[str, str]:
@@ -235,7 +249,10 @@ def _choices(config: Config) -> dict[str, str]:
         name = getattr(getattr(config, group), "name", None)
         if group == "study" or name in (None, getattr(getattr(_composed(choices), group), "name", None)):
             continue
-        options = options_of(group)
+        options = [
+            *options_of(group),
+            *(one.name for one in parts_table.parts() if OPTION_GROUPS.get(one.kind) == group),
+        ]
         option = name if name in options else "custom"
         if option in options:
             choices[group] = option
@@ -244,11 +261,12 @@ def _choices(config: Config) -> dict[str, str]:
 
 def _composed(choices: dict[str, str]) -> Config:
     """What these options ask for, before anything is filled in."""
-    return _composed_once(tuple(choices.items()))
+    return _composed_once(tuple(choices.items()), parts_table.version())
 
 
 @cache
-def _composed_once(choices: tuple[tuple[str, str], ...]) -> Config:
+def _composed_once(choices: tuple[tuple[str, str], ...], parts: int) -> Config:
+    _composer().add_parts(parts_table.parts())
     config, _ = check(_composer().compose(dict(choices)).plain, rules=())
     return config
 
@@ -285,13 +303,16 @@ def _with(config: Config, path: str, value: Any) -> Config:
     group, _, name = path.rpartition(".")
     if not group:
         return replace(config, **{name: value})
+    if group.startswith("own."):
+        part = group.removeprefix("own.")
+        return replace(config, own={**config.own, part: {**config.own.get(part, {}), name: value}})
     return replace(config, **{group: replace(getattr(config, group), **{field_of(name): value})})
 
 
 def _place_in_command(key: str) -> tuple[int, int]:
     """Options stand before their group's keys, groups in the order of the schema."""
     group = key.partition(".")[0]
-    order = list(groups())
+    order = ["plugins", *groups()]
     return order.index(group) if group in order else len(order), "." in key
 
 

@@ -5,45 +5,16 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
+from conf import parts_table
 from conf.schema import Config, name_of
+from conf.schema_key import Key
 
 _OF_IDENTITY = ("as_before", "only_with")
 """Facts of a key that decide about the identity of a run alone."""
-
-
-@dataclass(frozen=True)
-class Key:
-    """One setting.
-
-    path: `optimizer.lr`, or `seed` at the top. types: what its value may be, None apart (`optional`);
-    (list,) is a list of text. The rest is as `conf.schema.key` took it.
-    """
-
-    path: str
-    types: tuple[type, ...]
-    optional: bool
-    default: Any
-    doc: str
-    kind: str | None
-    choices: tuple[str, ...] | None
-    above: float | None
-    at_least: float | None
-    at_most: float | None
-    below: float | None
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition(".")[2]
-
-    @property
-    def is_text(self) -> bool:
-        """True when any text is a value of it."""
-        return self.types == (str,) and self.choices is None
 
 
 @cache
@@ -53,10 +24,19 @@ def groups() -> dict[str, type]:
     return {name: kind for name, kind in hints.items() if is_dataclass(kind)}
 
 
-@cache
 def keys() -> dict[str, Key]:
-    """Config path to Key, in the order of the schema."""
-    return {found.path: found for found in _walk(Config, "")}
+    """Config path to Key, in the order of the schema; then the options of the user's own parts."""
+    return _keys(parts_table.version())
+
+
+@lru_cache(maxsize=1)
+def _keys(version: int) -> dict[str, Key]:
+    found = {one.path: one for one in _walk(Config, "")}
+    for part in parts_table.parts():
+        key = found.get(part.chosen_at)
+        if key is not None and key.choices is not None:
+            found[key.path] = replace(key, choices=(*key.choices, part.name))
+    return found | {option.path: option for part in parts_table.parts() for option in part.options}
 
 
 def keys_of(group: str) -> list[Key]:
@@ -68,6 +48,8 @@ def _walk(schema: Any, prefix: str) -> Iterator[Key]:
     hints = typing.get_type_hints(schema)
     for field in fields(schema):
         hint = hints[field.name]
+        if field.name == "own":
+            continue  # its keys are those of the parts
         if is_dataclass(hint):
             yield from _walk(hint, f"{prefix}{field.name}.")
         else:

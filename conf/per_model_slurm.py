@@ -12,8 +12,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from conf.keys import Key, keys_of
+from conf.keys import keys_of
 from conf.schema import Config
+from conf.schema_key import Key
 from conf.sizes import size_name
 from conf.suggestions import natural, nearest, no_such
 from conf.values import convert

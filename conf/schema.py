@@ -243,6 +243,7 @@ class Logging:
     project: str | None = key(
         None, "of logging.to=wandb; null: WANDB_PROJECT, else highwater", as_before=None
     )
+    metrics: list[str] = key([], "metrics of your own: [NAME,...]", as_before=[])
 
 
 @dataclass
@@ -323,6 +324,12 @@ class Config:
     seed: int = key(0, "sets seed_init and seed_data", at_least=0, at_most=_LARGEST_SEED)
     seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0, at_most=_LARGEST_SEED)
     seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0, at_most=_LARGEST_SEED)
+    plugins: list[str] = key(
+        [],
+        "files, folders or modules with parts of your own (docs/own_parts.md): [my_parts.py]",
+        as_before=[],
+    )
+    own: dict[str, Any] = key({}, "options of your own parts that are in use: own.NAME.OPTION", as_before={})
     runs_dir: str = key("runs", "where studies and their runs go", kind="path")
     plan: bool = key(False, "say what would run and what it costs, run nothing")
     wait: bool = key(False, "after submitting: wait for the jobs and show how they go; Ctrl-C leaves them")

@@ -1,8 +1,8 @@
-"""One key of the schema: what stands beside its type."""
+"""One key of the schema: its type, default, bounds and meaning."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 AUTO = "auto"
@@ -46,3 +46,34 @@ def key(
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting.
+
+    path: `optimizer.lr`, or `seed` at the top. types: what its value may be, None apart (`optional`);
+    (list,) is a list of text. The rest is as `conf.schema.key` took it.
+    """
+
+    path: str
+    types: tuple[type, ...]
+    optional: bool
+    default: Any
+    doc: str
+    kind: str | None
+    choices: tuple[str, ...] | None
+    above: float | None
+    at_least: float | None
+    at_most: float | None
+    below: float | None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def is_text(self) -> bool:
+        """True when any text is a value of it."""
+        return self.types == (str,) and self.choices is None

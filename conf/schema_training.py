@@ -177,6 +177,10 @@ class Training:
     milestones: list[str] = key(
         [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
     )
+    step: str = key(
+        "default", "what one step computes; or a step of your own", choices=("default",), as_before="default"
+    )
+    callbacks: list[str] = key([], "callbacks of your own: [NAME,...]", as_before=[])
     ema: float | None = key(
         None,
         "decay of a moving average of the weights, which is evaluated in their place; null: none",

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from conf.keys import Key
 from conf.schema import AUTO
+from conf.schema_key import Key
 from conf.suggestions import nearest, or_list
 from experiment_utils.quantities import EXPECTED as A_TIME
 from experiment_utils.quantities import exact_size, parse_count, parse_duration, parse_size

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from conf.own_parts import register as register
+    from conf.own_parts.option import option as option
     from data_loading import StreamingDataset as StreamingDataset
     from data_loading import open_stream as open_stream
     from data_loading import open_tokens as open_tokens
@@ -34,6 +36,7 @@ _PLACES = {
     "main": "highwater.__main__",  # the name in console scripts of installs before
     "open_stream": "data_loading",
     "open_tokens": "data_loading",
+    "option": "conf.own_parts.option",
     "plan": "highwater.python_api",
     "pretokenize": "data_loading",
     "record_to": "memory",
@@ -42,12 +45,16 @@ _PLACES = {
     "sweep": "highwater.python_api",
 }
 
-__all__ = ["__version__", *(name for name in _PLACES if name != "main")]
+_MODULES = {"register": "conf.own_parts.register"}
+
+__all__ = ["__version__", *(name for name in (*_PLACES, *_MODULES) if name != "main")]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return room("experiment_utils.modules").version()
+    if name in _MODULES:
+        return room(_MODULES[name])
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(room(_PLACES[name]), name)

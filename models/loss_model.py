@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.loss.lm_loss import IGNORED, lm_loss, with_gradient_of
+from models.loss.logits_loss import logits_loss
 from models.transformer import LanguageModel
 
 
@@ -34,6 +35,8 @@ class LossModel(nn.Module):
     ) -> Tensor:
         model = self.model
         hidden, losses = model.states(input_ids, position_ids)
+        if model.output_weight is None:  # of the user's, which has the logits
+            return logits_loss(hidden, labels, reduction, of_tokens)
         loss = lm_loss(
             hidden,
             model.output_weight,

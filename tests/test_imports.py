@@ -33,6 +33,9 @@ LOADED_WHERE_NEEDED = {
 FILES_OF_TORCH = {
     "models",
     "training/optimizers",
+    "training/own_parts/try_parts.py",
+    "training/own_parts/own_model.py",
+    "training/own_parts/own_optimizer.py",
     "training/step/weight_average.py",
     "training/run/init_from_checkpoint.py",
     "training/evaluation/dead_units.py",

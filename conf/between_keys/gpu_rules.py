@@ -26,6 +26,12 @@ def graph_obstacle(config: Config) -> str | None:
             bool(training.activation_checkpointing),
             "the host keeps random states",
         ),
+        (
+            "own",
+            ", ".join(config.own) or "parts",
+            bool(config.plugins),
+            "parts of one's own are not captured",
+        ),
         ("training.on_spike", training.on_spike, training.on_spike != "none", "the host reads each loss"),
         (
             "optimizer.name",

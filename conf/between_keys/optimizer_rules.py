@@ -23,6 +23,8 @@ SETTINGS_OF: dict[str, tuple[str, ...]] = {
 def only_what_it_has(config: Config) -> list[Problem]:
     """No setting is given to an optimizer that would not look at it."""
     optimizer, plain = config.optimizer, Optimizer()
+    if optimizer.name not in SETTINGS_OF:  # of the user's, which gets all of them
+        return []
     its = SETTINGS_OF[optimizer.name]
     problems = []
     for name in dict.fromkeys(name for names in SETTINGS_OF.values() for name in names):

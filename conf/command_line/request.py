@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from conf import parts_table
 from conf.between_keys.ensembles import said_twice
 from conf.between_keys.rules import RULES, Rule
 from conf.command_line.settings import Settings, option_name, read_settings, without_effect_in
@@ -17,8 +18,9 @@ from conf.composing.check import check
 from conf.composing.compose import Composer, Composition
 from conf.composing.defaults_errors import shown_path
 from conf.composing.interpolation import resolve
-from conf.composing.overrides import Setting, Value, argument_of
+from conf.composing.overrides import Setting, Value, argument_of, parse
 from conf.keys import groups, keys
+from conf.own_parts.use import use_plugins
 from conf.per_model_slurm import is_mapping, merged, unknown_sizes, without
 from conf.schema import Config
 from experiment_utils.errors import Problem, UserError
@@ -105,6 +107,7 @@ def read_request(
     Raises:
         UserError: everything that is wrong, in one list, each problem once and with the runs it is in.
     """
+    use_plugins_of(arguments, composer)
     given = read_settings(with_runs_dir(arguments), composer, split=multirun)
     problems = list(given.problems)
     try:
@@ -145,6 +148,8 @@ def with_runs_dir(arguments: Iterable[str]) -> list[str]:
 
 def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule] = RULES) -> Config:
     """The configuration of one run, as a sweeper asks for it. Raises UserError."""
+    overrides = list(overrides)
+    use_plugins_of(overrides, composer)
     given = read_settings(with_runs_dir(overrides), composer, split=False)
     assignment = {key: setting.values[0] for key, setting in given.by_key.items()}
     config, problems, _ = _check_one(
@@ -153,6 +158,44 @@ def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule]
     if given.problems or problems:
         raise UserError(*given.problems, *problems)
     return config
+
+
+def use_plugins_of(arguments: Iterable[str], composer: Composer | None = None) -> None:
+    """Read the plugins that a command line and its study name, and those of the environment.
+
+    Args:
+        composer: gets an option for each part: `optimizer=NAME`. None: for commands that compose nothing.
+
+    Raises:
+        UserError: a plugin cannot be used.
+    """
+    typed: list[str] = []
+    for argument in arguments:
+        name, _, value = argument.lstrip("+").partition("=")
+        if name == "plugins":
+            typed += _plugins_typed(argument)
+        elif name == "study" and composer is not None and composer.has_option("study", value):
+            typed += _plugins_listed(composer.top_value("study", value, "plugins"))
+    use_plugins(typed)
+    if composer is not None:
+        composer.add_parts(parts_table.parts())
+
+
+def _plugins_typed(argument: str) -> list[str]:
+    setting = parse(argument, lambda group: [])
+    if isinstance(setting, Problem):
+        raise UserError(setting)
+    if setting.is_sweep or len(setting.values) != 1:
+        what = "cannot be swept: name all files, and sweep over what they register"
+        raise UserError(Problem("plugins", what, "plugins-swept"))
+    return _plugins_listed(setting.values[0].value)
+
+
+def _plugins_listed(value: Any) -> list[str]:
+    if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        return value or []
+    what = f"expected a list of files, folders or modules: plugins=[my_parts.py]. Got {value!r}"
+    raise UserError(Problem("plugins", what, "plugins-no-list"))
 
 
 def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: list[Problem]) -> _Sweep:
@@ -289,14 +332,25 @@ def _check_one(
     _yield_to_typed(plain, assignment)
     for path, value in assignment.items():
         if path in keys():
-            group, _, name = path.rpartition(".")
-            section = plain.setdefault(group, {}) if group else plain
+            *groups_above, name = path.split(".")
+            section = _section(plain, groups_above)
             if isinstance(section, dict):
                 is_merged = is_mapping(keys()[path])
                 section[name] = merged(section.get(name), value.value) if is_merged else value.value
     resolved, unresolved = resolve(plain)
     config, problems = check(resolved, rules, bad | {problem.where for problem in unresolved})
     return config, of_hydra + unresolved + problems, composition
+
+
+def _section(plain: dict[str, Any], path: Iterable[str]) -> Any:
+    """The section at this path, made where it is missing, in copies of those above it."""
+    section: Any = plain
+    for name in path:
+        if not isinstance(section, dict):
+            return section
+        inner = section.get(name)
+        section[name] = section = dict(inner) if isinstance(inner, dict) else {} if inner is None else inner
+    return section
 
 
 def _yield_to_typed(plain: dict[str, Any], assignment: Mapping[str, Value]) -> None:
@@ -332,5 +386,5 @@ def _told_once(
             which = f": {', '.join(same)}" if same else ""
             notes.append(f"in {len(numbers)} of {len(assignments)} runs{which}")
         noted = f" ({', '.join(notes)})" if notes else ""
-        told.append(Problem(problem.where, f"{problem.what}{noted}"))
+        told.append(Problem(problem.where, f"{problem.what}{noted}", problem.code))
     return told

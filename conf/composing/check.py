@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
+from conf import parts_table
 from conf.between_keys.ensembles import not_a_number_of_members
 from conf.between_keys.rules import RULES, Rule
 from conf.keys import groups, keys
+from conf.own_parts.in_use import is_extensible, parts_in_use, read_own
 from conf.per_model_slurm import convert_by_model, is_mapping
 from conf.schema import REMOVED_KEYS, Config, field_of, name_of
 from conf.suggestions import nearest_keys
@@ -38,8 +40,12 @@ def check(
     sections, problems = _read(plain, is_saved)
     if is_saved:
         problems = [problem for problem in problems if problem.where not in REMOVED_KEYS]
-    bad = {problem.where for problem in problems} | set(known_bad)
     config = Config(**sections)
+    if not is_saved:
+        config.own, wrong = read_own(config, plain.get("own"))
+        problems += wrong
+        config.plugins = list(dict.fromkeys(part.plugin for part in parts_in_use(config)))
+    bad = {problem.where for problem in problems} | set(known_bad)
     for rule in rules:
         if not any(_covers(read, wrong) for read in rule.reads for wrong in bad):
             problems += rule.find(config)
@@ -123,37 +129,49 @@ def _read(plain: Mapping[Any, Any], is_saved: bool) -> tuple[dict[str, Any], lis
             if value is not None and not isinstance(value, Mapping):
                 problems.append(Problem(name, f"expected the keys of the group {name}, got {value!r}"))
             given = value if isinstance(value, Mapping) else {}
-            fields[name], found = _read_group(name, _Same(repr(given), given), is_saved)
+            fields[name], found = _read_group(
+                name, _Same(repr(given), given), is_saved, parts_table.version()
+            )
+        elif name == "own":
+            fields["own"], found = (copy.deepcopy(value) if is_saved else {}), []
         elif str(name) in keys() and "." in str(name):
             group, _, key = str(name).partition(".")
             found = [Problem(str(name), f"expected the group with its keys below: {group}: {{{key}: VALUE}}")]
         else:
-            converted, found = _convert(str(name), value)
+            converted, found = _convert(str(name), value, is_saved)
             fields |= converted
         problems += found
     return fields, problems
 
 
 @lru_cache(maxsize=4096)
-def _read_group(name: str, given: _Same, is_saved: bool) -> tuple[Any, list[Problem]]:
-    """The dataclass of a group, and what is wrong with its values. The runs of a sweep share most groups."""
+def _read_group(name: str, given: _Same, is_saved: bool, parts: int) -> tuple[Any, list[Problem]]:
+    """The dataclass of a group, and what is wrong with its values. The runs of a sweep share most groups.
+
+    parts: version of the table of the user's own parts, which are choices of keys.
+    """
     values = dict(_as_before().get(name, {})) if is_saved else {}
     problems: list[Problem] = []
     for key, value in given.value.items():
-        converted, found = _convert(f"{name}.{key}", value)
+        converted, found = _convert(f"{name}.{key}", value, is_saved)
         values |= converted
         problems += found
     return groups()[name](**values), problems
 
 
-def _convert(path: str, value: Any) -> tuple[dict[str, Any], list[Problem]]:
-    """Field name to the converted value of one key; empty, and the problem, if it is wrong."""
+def _convert(path: str, value: Any, is_saved: bool) -> tuple[dict[str, Any], list[Problem]]:
+    """Field name to the converted value of one key; empty, and the problem, if it is wrong.
+
+    A saved run can name a part of the user's whose plugin was not read.
+    """
     key = keys().get(path)
     field_name = field_of(path.rpartition(".")[2])
     if key is None:
         return {}, [unknown_key(path)]
     if value == "???":
         return {}, [Problem(path, f"must be given: {path}=VALUE")]
+    if is_saved and is_extensible(path) and isinstance(value, str):
+        return {field_name: value}, []
     if is_mapping(key):
         converted, problems = convert_by_model(value)
         return {field_name: converted}, problems

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from conf.composing.hydra_setup import errors_of_files, first_line, prepare_hydr
 from conf.composing.overrides import quoted
 from conf.composing.yaml_sexagesimal import put_back_texts
 from conf.keys import groups
+from conf.parts_table import OPTION_GROUPS, Part
 from conf.suggestions import natural, nearest, nearest_keys
 from experiment_utils.errors import Problem, UserError
 
@@ -99,6 +100,20 @@ class Composer:
         """Whether there is a file of that name."""
         is_name = all(part and not part.startswith(".") for part in option.split("/"))
         return is_name and not option.endswith(".yaml") and self._files.config_exists(f"{group}/{option}")
+
+    def add_parts(self, parts: Iterable[Part]) -> None:
+        """Make the user's own parts options of their groups: `optimizer=NAME`, `arch=NAME`."""
+        store = self._files.get_sources()[-1].store  # a copy of Hydra's ConfigStore, made by Hydra
+        for part in parts:
+            group = OPTION_GROUPS.get(part.kind)
+            if group is not None:
+                chosen = {"name": part.name, part.chosen_at.rpartition(".")[2]: part.name}
+                store.store(group=group, name=part.name, node=chosen)
+
+    def top_value(self, group: str, option: str, name: str) -> Any:
+        """Value of a key outside of the groups in the file of an option; None if it has none."""
+        with errors_of_files():
+            return self._content(f"{group}/{option}")[1].get(name)
 
     def compose(self, choices: Mapping[str, str]) -> Composition:
         """The values of these choices; groups that are not among them keep their default option."""

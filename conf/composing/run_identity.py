@@ -11,13 +11,14 @@ from typing import Any
 
 from conf import Config
 from conf.composing.differences import varying
+from conf.own_parts.in_use import options_of_identity
 from conf.schema import REMOVED_KEYS, name_of
 from conf.seeding import seeds
 from conf.sizes import size_name
 
 WHERE_IT_RUNS = (
     "hydra", "plan", "wait", "then", "notify", "study", "runs_dir", "tags", "notes", "slurm", "memory",
-    "logging", "ensemble", "code", "again",
+    "logging", "ensemble", "code", "again", "plugins",
 )  # fmt: skip
 """Keys that do not change what a run computes: not in its identity."""
 
@@ -26,8 +27,8 @@ HOW_IT_IS_COMPUTED = (
     "training.threads", "training.parallel", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
     "training.milestones", "training.dead_units", "training.checkpoint_writing", "training.profile",
-    "training.max_time", "training.deterministic", "training.cuda_graph", "dataset.cache",
-    "dataset.disk_budget", "dataset.download_workers", "dataset.part_size",
+    "training.max_time", "training.deterministic", "training.cuda_graph", "training.callbacks",
+    "dataset.cache", "dataset.disk_budget", "dataset.download_workers", "dataset.part_size",
 )  # fmt: skip
 """Keys that may change between two attempts of one run: not in its identity, recorded by attempt.
 
@@ -88,6 +89,8 @@ def _hashed(node: Any, path: str) -> Any:
     for key, name, key_path in _fields_of_identity(section, path):
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
+        if key_path == "own":
+            value = options_of_identity(node)
         if as_before is not MISSING and value == as_before:
             continue
         needed = key.metadata.get("only_with")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from conf.schema import Arch
 from experiment_utils.errors import Problem
 
+FAMILIES = ("transformer", "lstm", "mingru")
+"""Families of ours. Another name is a model that the user registered."""
 RECURRENT = ("lstm", "mingru")
 """Families whose blocks go from token to token; the others attend."""
 
@@ -48,6 +51,24 @@ MEANINGLESS: dict[str, dict[str, str]] = {
     "mingru": _OF_ATTENTION | _OF_POSITIONS | _OF_SIZES | _PARALLEL | _OF_LSTM,
 }
 """By family the keys that stay at their defaults."""
+
+
+def is_own(arch: Arch) -> bool:
+    """Whether the model is one that the user registered."""
+    return arch.family not in FAMILIES
+
+
+_OF_OWN = ("name", "family", "max_positions")
+"""Keys of `arch` that have a meaning for a model of the user's."""
+
+
+def keys_of_own_model(arch: Arch) -> Iterator[Problem]:
+    """Keys of ours that are set and have no effect on a model of the user's."""
+    plain = Arch()
+    for name in (field.name for field in fields(Arch) if field.name not in _OF_OWN):
+        if getattr(arch, name) != getattr(plain, name):
+            what = f"has no effect on {arch.family}, a model of your own. Use an option of its own"
+            yield Problem(f"arch.{name}", what, "no-effect-on-own-model")
 
 
 def keys_of_the_family(arch: Arch) -> Iterator[Problem]:

@@ -20,4 +20,4 @@ def _role(name: str, parameter: nn.Parameter, tables: set[str]) -> str:
         return "vector"
     if name in tables:
         return "embedding"
-    return "output" if name.startswith("head.") else "hidden"
+    return "output" if name.removeprefix("own.").startswith("head.") else "hidden"

@@ -9,7 +9,7 @@ from conf.between_keys.rules import nearest_divisors
 from conf.schema import Arch, Model
 from conf.sizes import by_width
 from experiment_utils.errors import Problem, UserError
-from models.options.family_keys import RECURRENT
+from models.options.family_keys import RECURRENT, is_own, keys_of_own_model
 from models.options.option_conflicts import combination_problems
 
 
@@ -45,7 +45,7 @@ def resolve_shape(model: Model, arch: Arch) -> Shape:
     if problems:
         raise UserError(*problems)
     n_heads = _n_heads(model)
-    head_dim = model.d_model // n_heads
+    head_dim = max(1, model.d_model // n_heads)
     return Shape(
         d_model=model.d_model,
         n_layers=model.n_layers or by_width(model.d_model),
@@ -72,6 +72,8 @@ def final_norm(arch: Arch) -> str:
 def shape_problems(model: Model, arch: Arch) -> list[Problem]:
     """What is wrong with the sizes and with the options beside each other, and the nearest that serve."""
     n_heads = _n_heads(model)
+    if is_own(arch):
+        return [*keys_of_own_model(arch)]
     if arch.family in RECURRENT:
         return [*_heads_of_a_recurrence(model, arch), *combination_problems(arch)]
     if model.d_model % n_heads:

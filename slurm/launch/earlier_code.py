@@ -10,6 +10,7 @@ from experiment_utils.quantities import counted
 from training.attempt.begin import describe_changes
 from training.attempt.code_record import RecordedCode, changes_since, code_of_attempt
 from training.attempt.code_version import code_version
+from training.attempt.plugin_copies import plugin_changes
 from training.attempt.run_files import read_run, read_status
 
 
@@ -23,12 +24,16 @@ def earlier_code(folders: Iterable[Path], command: str) -> list[str]:
     versions: dict[str, list[tuple[Path, RecordedCode]]] = {}
     for folder in dict.fromkeys(folders):
         before = _code_of_finished(folder)
-        if before is not None and before.version.hash != code_version().hash:
-            versions.setdefault(before.version.hash, []).append((folder, before))
+        if before is None:
+            continue
+        edited = plugin_changes(folder, before.plugins)
+        if edited or before.version.hash != code_version().hash:
+            key = f"{before.version.hash} {sorted(before.plugins.items())}"
+            versions.setdefault(key, []).append((folder, before))
     lines = []
     for (folder, before), *others in versions.values():
         runs = counted(1 + len(others), "run") if others else folder.name
-        changes = describe_changes(changes_since(folder, before))
+        changes = describe_changes([*plugin_changes(folder, before.plugins), *changes_since(folder, before)])
         lines.append(f"{runs}: computed by earlier code, which has changed since: {changes}")
     again = "it" if sum(map(len, versions.values())) == 1 else "them"
     return [*lines, f"To run {again} again: {command}"] if lines else []

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.keys import Key, groups, keys, keys_of
+from conf.keys import groups, keys, keys_of
+from conf.schema_key import Key
 from conf.values import convert, describe
 from tests.golden_text import Golden
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.run_folder import ATTEMPTS
 from training.attempt.code_record import changes_since, code_of_attempt
 from training.attempt.code_version import ROOT, Change, code_version
+from training.attempt.plugin_copies import copies_of, keep_plugins, plugin_changes
 from training.attempt.run_files import read_config, read_run, read_status, run_folder, run_lock
 
 log = logging.getLogger("training")
 
 PENDING = "again.json"
 _STAYS = re.compile(
-    r"\..*|attempts|again\.json|code|config\.yaml|jobs\.json|run\.json|run\.lock|starts\.json|rank\d+"
+    r"\..*|attempts|again\.json|code|config\.yaml|jobs\.json|plugins\.json|run\.json|run\.lock|starts\.json|rank\d+"
 )
 """Names of what is of all attempts, or is a rank's own folder."""
 _MADE_AGAIN = ("auto", "ensemble", "implementation", "results")
@@ -81,7 +83,10 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
             if config.again:
                 begin_again(folder)
                 config = replace(config, again=False)  # of this command alone, not of each start of a job
-            check_code(folder, config.code, code, quiet=True)
+            check_code(
+                folder, config.code, code, quiet=True, plugins={one: Path(one) for one in config.plugins}
+            )
+            keep_plugins(folder, config.plugins)
             atomic_files.write_text(folder / "config.yaml", to_yaml(config))
     except OSError as error:
         raise UserError(
@@ -92,7 +97,14 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
     return folder
 
 
-def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = False) -> None:
+def check_code(
+    folder: Path,
+    allowed: str,
+    code: Path = ROOT,
+    *,
+    quiet: bool = False,
+    plugins: Mapping[str, Path] | None = None,
+) -> None:
     """Check that a run resumes with the code of its last attempt. A run that is done, without a checkpoint or
     to be begun again resumes nothing.
 
@@ -100,6 +112,7 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
         allowed: `code` of its config: same, or any.
         code: checkout, or copy of it, that it will be computed with.
         quiet: log nothing.
+        plugins: plugin of the user's to the file that it will be computed with; None: to its copy.
 
     Raises:
         CodeChanged: it does not.
@@ -119,11 +132,12 @@ def check_code(folder: Path, allowed: str, code: Path = ROOT, *, quiet: bool = F
         if not quiet:
             log.info("attempt %s was made before code was recorded: resuming with the code of now", number)
         return
-    if before.version.hash == code_version(code).hash:
+    of_plugins = plugin_changes(folder, before.plugins, copies_of(folder) if plugins is None else plugins)
+    if before.version.hash == code_version(code).hash and not of_plugins:
         return
     if allowed == "any" and quiet:
         return
-    changes = changes_since(folder, before, code)
+    changes = [*of_plugins, *changes_since(folder, before, code)]
     if allowed != "any":
         raise CodeChanged(folder, number, changes)
     log.warning(

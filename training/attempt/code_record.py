@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class RecordedCode:
     dirty: bool | None = None
     snapshot: str | None = None
     diff: Path | None = None
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    """Hash of each plugin of the user's."""
 
 
 def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
@@ -106,6 +108,7 @@ def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | 
         kept.get("dirty"),
         snapshot if isinstance(snapshot, str) else None,
         diff if diff.exists() else None,
+        {path: str(one) for path, one in mapping(code.get("plugins")).items()},
     )
 
 
@@ -119,10 +122,11 @@ def changes_since(folder: Path, before: RecordedCode, root: Path = ROOT) -> list
     found = changed(before.version.files, now.files) if before.version.files else []
     with tempfile.TemporaryDirectory() as temporary:
         sources = _sources(folder, before, root, [one.path for one in found], Path(temporary))
-        return [_with_lines(one, sources, root) for one in found]
+        return [with_lines(one, sources, root) for one in found]
 
 
-def _with_lines(change: Change, sources: Path | None, root: Path) -> Change:
+def with_lines(change: Change, sources: Path | None, root: Path) -> Change:
+    """The change with the numbers of lines added and removed between two folders, if both have the file."""
     if sources is None:
         return change
     before = _lines(sources / change.path) if change.status != "added" else []

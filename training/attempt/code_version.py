@@ -37,6 +37,7 @@ NOT_COUNTED = (
     "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",
     "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
     "training/__main__.py", "training/commands", "training/export", "training/run/load_run.py",
+    "training/own_parts/try_parts.py", "training/own_parts/facts.py", "training/own_parts/model_counts.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",
     # messages, records, signals, the other ranks
@@ -95,15 +96,15 @@ class Change:
 def code_version(root: Path = ROOT) -> CodeVersion:
     """Version of the code of a checkout, as it is when a process first asks."""
     contents = {path: (root / path).read_bytes() for path in counted_files(root)}
-    keys = {path: _digest(content) for path, content in contents.items()}
+    keys = {path: digest(content) for path, content in contents.items()}
     known = _read_cache()
     missing = {keys[path]: contents[path] for path in contents if keys[path] not in known}
     if missing:
-        found = {key: _digest(normalized(content)) for key, content in missing.items()}
+        found = {key: digest(normalized(content)) for key, content in missing.items()}
         known = {**known, **found}
         _write_cache(known)
     files = {path: known[key] for path, key in keys.items()}
-    return CodeVersion(_digest(json.dumps(files).encode()), files)
+    return CodeVersion(digest(json.dumps(files).encode()), files)
 
 
 def counted_files(root: Path) -> list[str]:
@@ -180,7 +181,8 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
     return found
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
+    """The first 16 hex digits of SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from conf import Config
 from memory.estimate.estimate import Part
-from models.costs.memory_parts import StepSizes, model_parts
+from models.costs.memory_parts import StepSizes
+from training.own_parts.model_counts import memory_of_model
 
 TOKENS_AT_ONCE = 65_536
 """Most tokens of a forward pass without gradients on a GPU: fewer leave it waiting for the host."""
@@ -35,7 +36,7 @@ def evaluation_step(config: Config, vocab_size: int, step: StepSizes) -> StepSiz
 def evaluation_bytes(config: Config, vocab_size: int, step: StepSizes) -> int:
     """Bytes that a forward pass without gradients makes on a GPU."""
     positions = config.arch.max_positions or config.training.seq_len
-    parts = model_parts(config.model, config.arch, vocab_size, positions, step)
+    parts = memory_of_model(config, vocab_size, positions, step)
     return sum(part.gpu_bytes for part in evaluation_parts(parts))
 
 

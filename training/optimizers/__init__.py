@@ -117,16 +117,19 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, Optimizer, str], torch.optim.Optimize
 
 
 def build_optimizer(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Optimizer:
-    """The optimizer of a configuration over the parameters of a model that is on its device already.
+    """Build one of our optimizers over the parameters of a model that is on its device already.
 
-    device_type: of those parameters, as `torch.device(...).type` names it.
+    Args:
+        device_type: of those parameters, as `torch.device(...).type` names it.
     """
     return OPTIMIZERS[config.name](model, config, device_type)
 
 
 def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step treats each number by itself, so that parameters can be stepped as one tensor."""
-    return not isinstance(optimizer, Together | torch.optim.Adafactor)
+    return type(optimizer).__module__.startswith(("torch.", __name__)) and not isinstance(
+        optimizer, Together | torch.optim.Adafactor
+    )
 
 
 def _is_sharded(model: nn.Module) -> bool:

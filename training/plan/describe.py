@@ -31,7 +31,7 @@ def learning_words(config: Config, budget: Budget) -> str:
     words = f"{name}lr {optimizer.lr:g}, {schedule.name}"
     if schedule.name == "transformer":
         words += f" (peak {course.peak:.3g})"
-    if course.length.warmup > budget.steps:
+    if course.length.warmup > budget.steps and course.own is None:
         last = course.lr_at(budget.steps - 1)
         return f"{words}, rising to {last:.3g} at its end: the warm-up has {course.length.warmup:,} steps"
     if schedule.name == "wsd":

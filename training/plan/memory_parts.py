@@ -28,14 +28,14 @@ from memory.estimate.estimate import (
     Part,
 )
 from memory.estimate.torch_build import ROCM, torch_build
-from models.costs.memory_parts import ALLOCATOR, StepSizes, model_parts
+from models.costs.memory_parts import ALLOCATOR, StepSizes
 from models.loss.loss_chunk import resolve_loss_chunk
-from models.options.counts import count_parameters
 from models.options.shape import resolve_shape
 from training.devices.device import GPU_MATRIX
 from training.devices.gpu_check import cuda_is_available, may_have_gpu
 from training.distributed.memory_parts import parts_of_ranks
 from training.evaluation.evaluation_batch import evaluation_parts, evaluation_step
+from training.own_parts.model_counts import memory_of_model, parameter_counts
 from training.plan.optimizer_memory import (
     averages,
     checkpoint_bytes,
@@ -83,9 +83,9 @@ def estimate_run(
     step = step_sizes(config, vocab_size, micro_batch, kept, ranks)
     step = replace(step, keeps_gradients=together > 1, members=together)
     positions = config.arch.max_positions or training.seq_len
-    count = count_parameters(config.model, config.arch, vocab_size, positions)
+    count = parameter_counts(config, vocab_size, positions)
     parameters = 4 * count.total
-    moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
+    moments = state_bytes(config, vocab_size, positions)
     model = _ensemble_parts(_model_parts(config, vocab_size, positions, step), together)
     if step.on_gpu and ranks == 1 and _may_use_graphs(config, kept):
         model.append(_graph_part(model))
@@ -154,9 +154,10 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
 
 def _model_parts(config: Config, vocab_size: int, positions: int, step: StepSizes) -> list[Part]:
     """Parts of a model: those of steps, and those of evaluations, which may compute more windows at once."""
-    sizes = config.model, config.arch, vocab_size, positions
-    evaluations = evaluation_parts(model_parts(*sizes, evaluation_step(config, vocab_size, step)))
-    steps = [part for part in model_parts(*sizes, step) if part.when != ("evaluate",)]
+    at_once = evaluation_step(config, vocab_size, step)
+    evaluations = evaluation_parts(memory_of_model(config, vocab_size, positions, at_once))
+    every = memory_of_model(config, vocab_size, positions, step)
+    steps = [part for part in every if part.when != ("evaluate",)]
     return [_while_compiling(part) if step.compiled else part for part in (*steps, *evaluations)]
 
 

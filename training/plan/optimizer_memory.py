@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from conf.schema import Arch, Config, Model, Optimizer
-from models.options.counts import FEED_FORWARD_MATRICES, count_parameters
+from models.options.activations import activation_costs
+from models.options.counts import count_parameters
+from models.options.family_keys import is_own
 from models.options.shape import positions_of, resolve_shape
+from training.own_parts.facts import facts_of
+from training.own_parts.model_counts import parameter_counts
 from training.step.recurrent_state import row_state_bytes
 
 _FP32 = 4
@@ -22,25 +26,33 @@ NUMBERS_A_PARAMETER = {
 }
 """In fp32, from the first step on; of muon for the matrices of blocks, AdamW has the rest."""
 
+_SIDES_SHARE = 0.1
+"""Rows and columns of matrices, relative to their numbers."""
+
 WORKING_NUMBERS = {"lion": 1}
 WORKING_NUMBERS_ON_GPU = WORKING_NUMBERS | {"schedule_free": 2}
 """For all parameters at once during a step; the others work on one tensor at a time or in place."""
 
 
-def state_bytes(config: Optimizer, model: Model, arch: Arch, vocab_size: int, max_positions: int) -> int:
-    """Of the moments; Adafactor has those of rows and columns.
+def state_bytes(config: Config, vocab_size: int, max_positions: int) -> int:
+    """Bytes of the optimizer's state. Adafactor keeps sums of rows and columns.
 
     Raises:
-        UserError: as `models.options.shape.resolve_shape`.
+        UserError: sizes do not fit together, or a part of the user's cannot be used.
     """
-    count = count_parameters(model, arch, vocab_size, max_positions)
-    if config.name == "adafactor":
-        return _FP32 * _rows_and_columns(model, arch, vocab_size, max_positions)
-    return _moment_bytes(config, count.total, count.non_embedding)
+    count = parameter_counts(config, vocab_size, max_positions)
+    if config.optimizer.name == "adafactor" and not is_own(config.arch):
+        return _FP32 * _rows_and_columns(config.model, config.arch, vocab_size, max_positions)
+    if config.optimizer.name not in NUMBERS_A_PARAMETER:
+        facts = facts_of(config, vocab_size)
+        return int(_FP32 * (facts.state_numbers if facts is not None else 2) * count.total)
+    return _moment_bytes(config.optimizer, count.total, count.non_embedding)
 
 
 def _moment_bytes(config: Optimizer, total: int, non_embedding: int) -> int:
-    """Of so many parameters; not of Adafactor, whose moments go by shapes."""
+    """Bytes for this number of parameters; for Adafactor a bound, as its moments go by shapes."""
+    if config.name == "adafactor":
+        return int(_FP32 * _SIDES_SHARE * total)
     each = float(NUMBERS_A_PARAMETER[config.name])
     if config.name == "muon":
         return _FP32 * (non_embedding + NUMBERS_A_PARAMETER["adamw"] * (total - non_embedding))
@@ -72,7 +84,7 @@ def _matrices(
     if arch.family == "lstm":  # four gates, of the input and of the state
         return [*found, (2 * layers, 1, 4 * d, d)]
     mixing = 2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim
-    inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * h
+    inner = (activation_costs(arch.activation).matrices - 1) * h
     experts = arch.n_experts or 1
     found += [(layers, 1, mixing, d), (layers, 1, d, d), (layers, experts, inner, d), (layers, experts, d, h)]
     return [*found, (layers, 1, arch.n_experts, d)] if arch.n_experts else found
@@ -95,10 +107,10 @@ def checkpoint_bytes(
 
     total, non_embedding: parameters of a model that is not the one of the formulas.
     """
-    moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, max_positions)
+    moments = state_bytes(config, vocab_size, max_positions)
     if total is None or non_embedding is None:
-        total = count_parameters(config.model, config.arch, vocab_size, max_positions).total
-    elif config.optimizer.name != "adafactor":
+        total = parameter_counts(config, vocab_size, max_positions).total
+    elif config.optimizer.name in NUMBERS_A_PARAMETER and config.optimizer.name != "adafactor":
         moments = _moment_bytes(config.optimizer, total, non_embedding)
     return _FP32 * (2 if averages(config) else 1) * total + moments + row_state_bytes(config)
 
@@ -109,6 +121,8 @@ def staged_bytes(config: Config, vocab_size: int, max_positions: int) -> int:
     torch rounds each tensor up to a power of two (ATen/core/CachingHostAllocator.h, PowerOf2Ceil). Moments
     have the shapes of the weights, so they grow by the same share.
     """
+    if is_own(config.arch):  # at most twice as large
+        return 2 * checkpoint_bytes(config, vocab_size, max_positions)
     matrices = _matrices(config.model, config.arch, vocab_size, max_positions)
     sizes = [(tensors, _FP32 * stacked * rows * columns) for tensors, stacked, rows, columns in matrices]
     exact = sum(tensors * size for tensors, size in sizes)

@@ -29,11 +29,15 @@ from memory import format_bytes
 from memory.estimate.available import Room
 from memory.estimate.available import room as room_here
 from memory.estimate.constants import ENTRY, FRAMEWORK_BASE
+from models.options.family_keys import is_own
 from training.attempt.begin import CodeChanged, check_code
 from training.attempt.run_files import run_folder, state_of
 from training.devices.device import available_threads, other_bits
 from training.devices.gpu_check import foreseen_problem, may_have_gpu
 from training.evaluation.evaluate import evaluation_windows
+from training.own_parts.facts import facts_of, make_own_data
+from training.own_parts.model_counts import flop_counts, parameter_counts
+from training.own_parts.own_data import with_own_data
 from training.plan.data_facts import count_train_windows, describe, problems_with_data
 from training.plan.describe import besides, learning_words, model_words
 from training.plan.memory_parts import expected_device
@@ -300,7 +304,7 @@ def make_plan(
     """
     from data_loading import NotTokenized, prepare_run
 
-    config = resolve(config)
+    config = resolve(with_own_data(config, make_own_data))
     problems = [*problems_with_place(config), *problems_with_ranks(config, place.get("ranks", 1))]
     if is_ensemble(config):  # each of its runs is planned
         problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
@@ -314,6 +318,7 @@ def make_plan(
             raise
         missing = error
     found = (cost or run_cost)(shape_of(config), data, missing, **place)
+    facts_of(config, found.vocab_size)  # also parts that cost nothing are tried
     training = config.training
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
         training = dataclasses.replace(training, max_tokens=found.budget.tokens)
@@ -373,12 +378,10 @@ def run_cost(
     Raises:
         UserError: The configuration does not fit the data.
     """
-    from models.options import counts
-
     training, model, arch = shape.training, shape.model, shape.arch
     vocab_size = data.vocab_size if data else missing.vocab_size
     positions = max_positions(arch, training.seq_len)
-    counted = counts.count_parameters(model, arch, vocab_size, positions)
+    counted = parameter_counts(shape, vocab_size, positions)
     is_counted = data is not None and data.is_counted
     problems = problems_with_data(shape, data) if data and is_counted else []
     if problems:
@@ -402,7 +405,7 @@ def run_cost(
         default_max_tokens=shape.dataset.default_max_tokens,
         **(budget_words(shape, cast("MixedData", data)) if is_mixture(shape) and data else {}),
     )
-    flops = counts.flops_per_token(model, arch, vocab_size, training.seq_len)
+    flops = flop_counts(shape, vocab_size)
     memory = needs.plan(micro)
     has_val = data is None or "val" in data.splits
     return RunCost(
@@ -420,9 +423,9 @@ def run_cost(
         memory=memory,
         milestones=_milestones(shape, budget),
         together=together,
-        smaller_vocabulary=smaller_vocabulary(
-            model, arch, vocab_size, positions, training.seq_len, shape.tokenizer.name
-        ),
+        smaller_vocabulary=None
+        if is_own(arch)
+        else smaller_vocabulary(model, arch, vocab_size, positions, training.seq_len, shape.tokenizer.name),
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import format_count
 from models.options.counts import BACKWARD_OVER_FORWARD
+from models.options.family_keys import is_own
 from training.attempt.run_files import update_run
 from training.plan.optimizer_memory import checkpoint_bytes
 from training.plan.run_plan import max_positions
@@ -42,6 +43,8 @@ class Counts:
 def check_counts(run: Run, model: LanguageModel) -> None:
     """Compare the plan's counts with the model. If they differ, log it and use the counts of the model."""
     plan = run.plan
+    if is_own(run.config.arch):  # its counts are of the model
+        return
     planned = Counts(plan.parameters, plan.non_embedding, plan.flops_per_token)
     built = counts_of(model, run.config.training.seq_len, planned)
     if built == planned:

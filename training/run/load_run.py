@@ -76,7 +76,8 @@ class SavedRun:
         """
         import torch
 
-        from models import build_model
+        from training.own_parts.of_run import load_of_run
+        from training.own_parts.own_model import build_run_model
         from training.plan.run_plan import max_positions
         from training.run.init_from_checkpoint import matched
 
@@ -88,9 +89,10 @@ class SavedRun:
                 f"the checkpoint is damaged: {error}. There are those of the steps {others}: give one of "
                 "them with --checkpoint"
             ) from error
+        load_of_run(self.folder, self.config)
         positions = max_positions(self.config.arch, self.config.training.seq_len)
         with torch.random.fork_rng(devices=[]):  # the first weights are not kept
-            model = build_model(self.config.model, self.config.arch, self.vocab_size, positions)
+            model = build_run_model(self.config, self.vocab_size, positions)
         found = matched(model, weights)
         if not found.is_whole:
             raise UserError(

@@ -12,6 +12,7 @@ from conf.composing.overrides import typed_at
 from conf.composing.run_identity import is_in_identity
 from experiment_utils.errors import Problem, UserError
 from training.attempt.code_record import record_code
+from training.attempt.plugin_copies import hashes_of
 from training.attempt.run_files import job_ids
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def provenance(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
         before: run.json as the last attempt left it, empty without one.
     """
     code = record_code(folder)
+    plugins = hashes_of(folder)
+    if plugins:
+        code["plugins"] = plugins
     last = (before.get("attempts") or [{}])[-1]
     earlier = (last.get("code") or {}).get("hash")
     if earlier not in (None, code["hash"]) and not before.get("again"):

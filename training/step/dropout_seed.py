@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 
 from conf.schema import Arch
+from models.options.family_keys import is_own
 
 
 def drops(arch: Arch) -> bool:
-    """Whether training this model draws random numbers."""
-    return any(
+    """Whether training this model draws random numbers. One of the user's may."""
+    return is_own(arch) or any(
         (arch.dropout_embedding, arch.dropout_attention, arch.dropout_residual, arch.dropout_recurrent)
     )
 

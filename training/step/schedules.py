@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from conf import Config
 from conf.budget import Budget
+from conf.own_parts.call import called
+from conf.own_parts.load import own_part
 from conf.schema import Schedule
 
 ONE_CYCLE_START = 1 / 25
@@ -92,6 +95,8 @@ class Course:
     peak: float
     schedule: Schedule
     length: Length
+    own: Callable[[int, int, int], float] | None = None
+    """A schedule of the user's: share of the peak at (step, total steps, warm-up steps)."""
 
     def lr_at(self, step: int) -> float:
         """Of the step with this number, from 0; `step == total` is the end of the run.
@@ -104,9 +109,12 @@ class Course:
         Raises:
             ValueError: the step lies outside of the run.
         """
-        shape, length = SCHEDULES[self.schedule.name], self.length
+        length = self.length
         if not 0 <= step <= length.total:
             raise ValueError(f"step {step} of a run of {length.total} steps")
+        if self.own is not None:
+            return self.peak * self.own(step, length.total, length.warmup)
+        shape = SCHEDULES[self.schedule.name]
         if shape.rise is not None and step < length.warmup:
             return self.peak * shape.rise(step, length)
         if shape.by_step:
@@ -127,7 +135,20 @@ def course_of(config: Config, budget: Budget) -> Course:
     peak = config.optimizer.lr
     if schedule.name == "transformer":
         peak *= (config.model.d_model * max(1, length.warmup)) ** -0.5
-    return Course(peak, schedule, length)
+    return Course(peak, schedule, length, None if schedule.name in SCHEDULES else own_rate(config))
+
+
+def own_rate(config: Config) -> Callable[[int, int, int], float]:
+    """The schedule of the user's that a configuration names. Its plugin has to be there at the first call."""
+
+    @cache
+    def function() -> Callable[..., float]:
+        found = own_part(config, "schedule")
+        assert found is not None
+        part, registered, options = found
+        return lambda *place: called(part, registered.code, *place, options)
+
+    return lambda step, total, warmup: function()(step, total, warmup)
 
 
 def _length(schedule: Schedule, budget: Budget) -> Length:
@@ -147,7 +168,7 @@ def warmup_steps(schedule: Schedule, budget: Budget) -> int:
     """Steps with rising learning rate: as many as given, those that read so many tokens, or the share of the
     run, rounded. A run that is shorter ends while it rises.
     """
-    if not SCHEDULES[schedule.name].warms_up:
+    if schedule.name in SCHEDULES and not SCHEDULES[schedule.name].warms_up:
         return 0
     if schedule.warmup_steps is not None:
         return schedule.warmup_steps

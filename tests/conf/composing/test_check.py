@@ -14,8 +14,9 @@ from conf import Config
 from conf.between_keys.rules import RULES, Rule
 from conf.composing.check import check, plain_to_yaml, to_config, to_plain, to_yaml
 from conf.composing.run_identity import identity, is_in_identity
-from conf.keys import Key, groups, keys
+from conf.keys import groups, keys
 from conf.schema import REMOVED_KEYS, field_of
+from conf.schema_key import Key
 from experiment_utils.errors import UserError
 
 
