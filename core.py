@@ -30,7 +30,7 @@ from memory.attribute.attribution import largest
 from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_config, read_run, read_status, run_lock
-from training.devices.thread_waiting import prepare_waiting, watch_cores
+from training.devices.thread_waiting import choose_waiting, log_shared_cores
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
@@ -286,7 +286,7 @@ def _start(
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
     device.take()
-    watch_cores(device)
+    log_shared_cores(device)
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     run = Run(
@@ -425,7 +425,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
     )
     options = parser.parse_args(arguments)
-    prepare_waiting()
+    choose_waiting()
     if options.parent is not None:
         stop_with_parent(options.parent)
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiment_utils.errors import UserError
-from training.devices.thread_waiting import prepare_waiting, watch_cores
+from training.devices.thread_waiting import choose_waiting
 from training.run.load_run import BEST, SavedRun, open_run
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
         raise UserError(f"--device {options.device}: expected auto, cpu or cuda")
     if options.threads is not None and options.threads < 1:
         raise UserError(f"--threads {options.threads}: expected 1 or more")
-    prepare_waiting()  # before torch is loaded
+    choose_waiting()  # before torch is loaded
     run = open_run(options.given, options.checkpoint)
 
     from training.devices.device import resolve_device
@@ -54,5 +54,4 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
     )
     device = resolve_device(training, {})
     device.take()
-    watch_cores(device)
     return run, device

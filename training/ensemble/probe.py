@@ -20,7 +20,6 @@ from conf.composing.check import to_config
 from training.attempt.run_files import read_config, read_run
 from training.devices.out_of_memory import is_device_oom, release
 from training.devices.step_clock import marker_of
-from training.devices.thread_waiting import watch_cores
 from training.ensemble.allocator import keep_freed_memory
 from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.plan.run_plan import make_plan, max_positions
@@ -99,7 +98,6 @@ def probe(config: Config, members: int, settings: int = 1) -> Choice:
     threads = torch.get_num_threads()
     device.take()  # before the first product: cuBLAS reads once how deterministic it is to be
     plan = make_plan(config, tokenize=False)
-    watch_cores(device)
     rng = torch.get_rng_state()
     keep_freed_memory()
     try:
