@@ -39,7 +39,7 @@ from training.report.external_logger import Logger
 from training.report.log import log_to
 from training.report.progress import Progress
 from training.run.company import ALONE, Company
-from training.run.early_stopping import MAX_TIME, ended_by, tell_time_is_over
+from training.run.early_stopping import MAX_TIME, ended_by, time_is_over
 from training.run.exit_reason import ending_of
 from training.run.finish import finish
 from training.run.loop import (
@@ -51,8 +51,8 @@ from training.run.loop import (
     restore_newest,
     save_checkpoint,
     step_of,
-    tell_holders,
-    tell_leak,
+    log_holders,
+    log_leak,
     train_until,
 )
 from training.run.micro_batch import SplitBatches, fitted
@@ -215,8 +215,8 @@ def train(
         while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
                 fitted(started, partial(train_until, started, until), steps=True)
-                tell_leak(run, measured)
-            tell_holders(run, name, measured)
+                log_leak(run, measured)
+            log_holders(run, name, measured)
             progress.check()
             if goes_back(run):
                 with run.last_stage("restore"):
@@ -245,7 +245,7 @@ def train(
         with run.last_stage("evaluate"):
             if val_sets:
                 fitted(started, partial(evaluate_run, run, model, val_sets, is_extra=True))
-        raise tell_time_is_over(run)
+        raise time_is_over(run)
     if run.attributions.is_on:
         with run.last_stage("attribute"):
             run.attributions.take("finish", run.step)

@@ -1,4 +1,4 @@
-"""Arguments that the commands share."""
+"""Arguments shared by the commands."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ if TYPE_CHECKING:
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """RUN, and which checkpoint of it."""
+    """Add RUN and its checkpoint."""
     parser.add_argument("given", metavar="RUN", help="path, name below runs_dir, or beginning of an identity")
     parser.add_argument(
-        "--checkpoint", default=BEST, metavar="WHICH", help="best (default: of the val loss), last, or a step"
+        "--checkpoint", default=BEST, metavar="WHICH", help="best by val loss (default), last, or a step"
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """As `add_checkpoint`, and where it is computed."""
+    """Add RUN, its checkpoint, and the device and threads that compute."""
     add_checkpoint(parser)
     parser.add_argument("--device", default="auto", metavar="KIND", help="auto (default), cpu or cuda")
-    parser.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: those this job may use)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="CPU threads (default: those that this job may use)"
+    )
 
 
 def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
-    """The run, and the device that its model is to be put on.
+    """Open the run; returns it with the device for its model.
 
     Raises:
-        UserError: no such run, checkpoint or device.
+        UserError: the run, checkpoint or device does not exist.
     """
     if options.device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {options.device}: expected auto, cpu or cuda")

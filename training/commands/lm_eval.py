@@ -1,7 +1,7 @@
-"""Tasks of EleutherAI's lm-eval on a trained model: exported, measured there, the results brought back here.
+"""Measure tasks of EleutherAI's lm-eval on the export of a trained model, and store the results.
 
-lm-eval is no dependency: it runs as `python -m lm_eval` in a process of its own, with the arguments that its
-interface documents (docs/interface.md there), and what it writes below --output_path is read.
+lm-eval is no dependency: it runs as `python -m lm_eval` in its own process, with the arguments that its
+interface documents (docs/interface.md there), and the file that it writes below --output_path is read.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
 
 
 def _exported(saved: SavedRun) -> Path:
-    """The export of this checkpoint in the folder of the run, made where it is not there."""
+    """The export of this checkpoint in the folder of the run, made if it does not exist."""
     from training.export.hugging_face import export, exported_from
 
     output = saved.folder / f"hf-step-{saved.step:08d}"
@@ -96,7 +96,7 @@ def _exported(saved: SavedRun) -> Path:
 
 
 def _results_below(folder: Path) -> dict[str, Any] | None:
-    """Of the one file that has them: lm-eval names it after model and time."""
+    """Content of the one file with results, which lm-eval names after model and time."""
     for path in sorted(folder.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(content, dict) and isinstance(content.get("results"), dict):
@@ -105,7 +105,7 @@ def _results_below(folder: Path) -> dict[str, Any] | None:
 
 
 def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Put the results beside those of other tasks of the same step; of the same task they replace them."""
+    """Add the results to those of other tasks of the same step; they replace those of the same task."""
     path = saved.folder / f"lm-eval-step-{saved.step:08d}.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}, "how": {}}
     how = {"num_fewshot": asked.num_fewshot, "limit": asked.limit, "lm_eval": found.get("lm_eval_version")}
@@ -121,7 +121,7 @@ def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, d
 
 
 def words(results: dict[str, Any]) -> list[str]:
-    """A line for each number of each task."""
+    """One line for each number of each task."""
     lines = []
     for task, metrics in results.items():
         for name, value in metrics.items():

@@ -34,7 +34,7 @@ from models.options.counts import count_parameters
 from models.options.shape import resolve_shape
 from training.devices.device import GPU_MATRIX
 from training.devices.gpu_check import cuda_is_available, may_have_gpu
-from training.distributed.memory_parts import parts_of_ranks
+from training.distributed.rank_memory import parts_of_ranks
 from training.evaluation.evaluation_batch import evaluation_parts, evaluation_step
 from training.plan.optimizer_memory import (
     averages,

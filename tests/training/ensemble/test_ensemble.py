@@ -30,7 +30,7 @@ from conf.schema import Ensemble, Logging, Optimizer, Restore, Schedule
 from tests.training.recorded_operations import RecordedOperations
 from training.attempt.run_files import read_run, read_status
 from training.checkpoint.checkpoints import checkpoint_steps
-from training.ensemble import step, together
+from training.ensemble import ensemble_loop, step
 from training.run.company import Group, groups
 
 CASES: dict[str, dict[str, dict[str, Any]]] = {
@@ -156,7 +156,7 @@ def test_graphed_passes_give_the_same_numbers(
 def test_an_evaluation_without_memory_frees_the_graph_and_the_runs_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graphs, evaluate = RecordedOperations(), together.evaluate_together
+    graphs, evaluate = RecordedOperations(), ensemble_loop.evaluate_together
     failed: list[int] = []
 
     def once_without_memory(*arguments: Any) -> Any:
@@ -165,8 +165,8 @@ def test_an_evaluation_without_memory_frees_the_graph_and_the_runs_continue(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return evaluate(*arguments)
 
-    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
-    monkeypatch.setattr(together, "evaluate_together", once_without_memory)
+    monkeypatch.setattr(ensemble_loop, "can_evaluate_together", lambda members: True)
+    monkeypatch.setattr(ensemble_loop, "evaluate_together", once_without_memory)
     monkeypatch.setattr(step, "graphs_for", lambda config, device: graphs)
     folders = [make_run(config) for config in ensemble(short_config(tmp_path), seed=["0", "1"])]
     assert run_together(folders) == 0
@@ -200,7 +200,7 @@ def test_each_is_the_run_alone_on_a_mixture_with_noise(tmp_path: Path) -> None:
 def test_each_is_the_run_alone_if_all_are_evaluated_in_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
+    monkeypatch.setattr(ensemble_loop, "can_evaluate_together", lambda members: True)
     assert_same_as_alone(short_config(tmp_path), tmp_path)
 
 
