@@ -47,12 +47,12 @@ from training.run.loop import (
     check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
+    log_holders,
+    log_leak,
     next_boundary,
     restore_newest,
     save_checkpoint,
     step_of,
-    log_holders,
-    log_leak,
     train_until,
 )
 from training.run.micro_batch import SplitBatches, fitted

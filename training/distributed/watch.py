@@ -1,9 +1,8 @@
 """Report the first failing rank to all others, so that none of them waits for it forever.
 
 A rank that raises writes its rank and reason into the store; the first one to do so is the first failing
-rank.
-A rank that is killed writes nothing: its connection to rank 0 closes (`connections`), or its heartbeats
-stop. If the backend does not notice that a peer is gone (NCCL), a thread ends this process some seconds later.
+rank. A rank that is killed writes nothing: its connection to rank 0 closes (`connections`), or its heartbeats
+stop. If the backend does not notice that a peer is gone (NCCL), a thread ends this process seconds later.
 """
 
 from __future__ import annotations

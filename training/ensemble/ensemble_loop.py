@@ -28,9 +28,9 @@ from training.run.loop import (
     check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
+    log_leak,
     next_boundary,
     save_checkpoint,
-    log_leak,
 )
 from training.step.spike_guard import Diverged
 
