@@ -43,7 +43,7 @@ NOT_COUNTED = (
     # messages, records, signals, the other ranks
     "training/attempt", "training/devices/cuda_errors.py", "training/devices/device_facts.py",
     "training/devices/thread_waiting.py", "training/distributed/connections.py",
-    "training/distributed/hostlist.py", "training/distributed/place.py", "training/distributed/rendezvous.py",
+    "training/distributed/place.py", "training/distributed/rendezvous.py",
     "training/distributed/watch.py", "training/ensemble/allocator.py", "training/ensemble/member_log.py",
     "training/interrupt.py", "training/plan/describe.py", "training/plan/plan_problems.py",
     "training/report/external_logger.py", "training/report/log.py", "training/report/log_data.py",
@@ -55,7 +55,8 @@ NOT_COUNTED = (
 REMOVED = (
     "models/memory_loss.py", "models/memory_lstm.py", "models/memory_parts.py", "models/memory_saved.py",
     "models/memory_sizes.py", "training/attribution.py", "training/cuda_errors.py", "training/data_*.py",
-    "training/device_facts.py", "training/distributed/memory_parts.py", "training/ending.py",
+    "training/device_facts.py", "training/distributed/hostlist.py", "training/distributed/memory_parts.py",
+    "training/ending.py",
     "training/ensemble/log.py", "training/ensemble/memory_parts.py",
     "training/gpu_check.py", "training/harness.py", "training/log.py", "training/logger.py",
     "training/memory_parts.py", "training/memory_plan.py", "training/memory_trace.py", "training/metrics.py",

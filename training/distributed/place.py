@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiment_utils.errors import UserError
-from training.distributed.hostlist import expand_counts, expand_hosts
 
 FIRST_PORT, PORTS = 10_000, 20_000
 """Range of ports for meetings, below those that Linux assigns to clients (32768 on)."""
@@ -113,21 +113,26 @@ def _slurms(given: Mapping[str, str], run: str) -> Place:
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     key = ".".join([*(given.get(name, "0") for name in names), run])
     port = given.get("MASTER_PORT")
-    try:
-        counts = expand_counts(given.get("SLURM_STEP_TASKS_PER_NODE") or given["SLURM_TASKS_PER_NODE"])
-        on_this_node = counts[_number(given, "SLURM_NODEID", 0)]
-    except (KeyError, IndexError, ValueError):
-        on_this_node = world
     return Place(
         rank=_number(given, "SLURM_PROCID"),
         world_size=world,
         local_rank=_number(given, "SLURM_LOCALID", 0),
-        local_world_size=on_this_node,
+        local_world_size=_tasks_here(given) or world,
         source="slurm",
         address=given.get("MASTER_ADDR") or _first_host(given),
         port=int(port) if port and port.isdigit() else port_of(key),
         key=key,
     )
+
+
+def _tasks_here(given: Mapping[str, str]) -> int | None:
+    """Tasks of the step on this node, from `2(x3),1` (three nodes with 2, one with 1); None if unknown."""
+    text = given.get("SLURM_STEP_TASKS_PER_NODE") or given.get("SLURM_TASKS_PER_NODE", "")
+    counts: list[int] = []
+    for count, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(nodes or 1)
+    node = _number(given, "SLURM_NODEID", 0)
+    return counts[node] if node < len(counts) else None
 
 
 def port_of(key: str) -> int:
@@ -139,13 +144,13 @@ def port_of(key: str) -> int:
 def _first_host(given: Mapping[str, str]) -> str:
     """Host of task 0; the host of srun if the network does not know its name."""
     hosts = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST") or ""
-    try:
-        (first, *_) = expand_hosts(hosts)
-    except ValueError as error:
+    # `n[08-11,20]-ib,gpu-a`: the first number of each bracket is that of the first host (slurm.conf(5)).
+    first = re.sub(r"\[(\d+)[\d,-]*\]", r"\1", hosts).partition(",")[0].strip()
+    if not first or set("[]") & set(first):
         raise UserError(
             f"SLURM_STEP_NODELIST={hosts} names no host for rank 0. Set MASTER_ADDR to its host",
             code="no-node-list",
-        ) from error
+        )
     try:
         socket.getaddrinfo(first, None)
     except OSError:
