@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
-    from training.evaluation.evaluate import Evaluation, HeldOut
+    from training.evaluation.evaluate import Evaluation
     from training.run.load_run import SavedRun
 
 ALL = "all"
@@ -128,16 +129,31 @@ def run(options: argparse.Namespace) -> int:
     mean = found[0] if len(sets) == 1 else mean_of(sets, found)
     if place is not None:
         shown = os.path.relpath(place)  # relative to the user's folder, no longer to that of the run
+    by_source = {one.source: of for one, of in zip(sets, found, strict=True)}
     if options.json:
-        print(json.dumps(_as_json(saved, shown, options.split, seq_len, sets, found, mean), indent=2))
+        head = {
+            "run": str(saved.folder),
+            "identity": saved.facts.get("identity"),
+            "step": saved.step,
+            "is_best": saved.is_best,
+            "data": shown,
+            "split": options.split,
+            "seq_len": seq_len,
+        }
+        print(json.dumps(_as_json(head, by_source, mean), indent=2))
     else:
-        print("\n".join(_page(saved, shown, options.split, seq_len, sets, found, mean)))
+        print(saved.words())
+        print(
+            f"{shown}, {options.split}: {mean.tokens:,} tokens in windows of {seq_len:,}, "
+            f"{mean.seconds:.1f} s"
+        )
+        print("\n".join(_page(by_source, mean)))
     return 0
 
 
 def _by_harness(options: argparse.Namespace) -> int:
     """Measure tasks of lm-eval and store the results in the folder of the run."""
-    from training.commands.lm_eval import Asked, measure, words
+    from training.commands.lm_eval import measure, words
     from training.run.load_run import open_run
 
     if not options.tasks:
@@ -148,9 +164,8 @@ def _by_harness(options: argparse.Namespace) -> int:
                 f"--{name.replace('_', '-')} does not go with --harness: the tasks decide what is read"
             )
     saved = open_run(options.given, options.checkpoint)
-    device = None if options.device == "auto" else options.device
-    asked = Asked(options.tasks, options.num_fewshot, options.limit, options.batch_size, device)
-    path, results = measure(saved, asked)
+    given = {name: getattr(options, name) for name in ("tasks", "num_fewshot", "limit", "batch_size")}
+    path, results = measure(saved, given | {"device": None if options.device == "auto" else options.device})
     if options.json:
         facts = {"run": str(saved.folder), "identity": saved.facts.get("identity"), "step": saved.step}
         print(json.dumps({**facts, "file": str(path), "results": results}, indent=2))
@@ -197,28 +212,10 @@ def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
     return data
 
 
-def _as_json(
-    saved: SavedRun,
-    data: str,
-    split: str,
-    seq_len: int,
-    sets: list[HeldOut],
-    found: list[Evaluation],
-    mean: Evaluation,
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "run": str(saved.folder),
-        "identity": saved.facts.get("identity"),
-        "step": saved.step,
-        "is_best": saved.is_best,
-        "data": data,
-        "split": split,
-        "seq_len": seq_len,
-        **_numbers(mean),
-    }
-    if len(sets) > 1:
-        result["sources"] = {one.source: _numbers(of) for one, of in zip(sets, found, strict=True)}
-    return result
+def _as_json(head: dict[str, Any], found: Mapping[str, Evaluation], mean: Evaluation) -> dict[str, Any]:
+    """The printed object. head: run, checkpoint and data. found: source -> its evaluation."""
+    sources = {"sources": {source: _numbers(of) for source, of in found.items()}} if len(found) > 1 else {}
+    return {**head, **_numbers(mean), **sources}
 
 
 def _numbers(of: Evaluation) -> dict[str, Any]:
@@ -233,25 +230,13 @@ def _numbers(of: Evaluation) -> dict[str, Any]:
     }
 
 
-def _page(
-    saved: SavedRun,
-    data: str,
-    split: str,
-    seq_len: int,
-    sets: list[HeldOut],
-    found: list[Evaluation],
-    mean: Evaluation,
-) -> list[str]:
-    lines = [
-        saved.words(),
-        f"{data}, {split}: {mean.tokens:,} tokens in windows of {seq_len:,}, {mean.seconds:.1f} s",
-    ]
-    if len(sets) > 1:
-        lines += [f"{one.source:<16}{_words(of)}" for one, of in zip(sets, found, strict=True)]
+def _page(found: Mapping[str, Evaluation], mean: Evaluation) -> list[str]:
+    """Lines with the losses, those of sources first, and tables by position."""
+    lines = [f"{source:<16}{_words(of)}" for source, of in found.items()] if len(found) > 1 else []
     lines.append(_words(mean))
-    for one, of in zip(sets, found, strict=True):
+    for source, of in found.items():
         if of.by_position:
-            lines += ["", f"{'position':<14}{'loss':>8}{'tokens':>12}  {one.source}"]
+            lines += ["", f"{'position':<14}{'loss':>8}{'tokens':>12}  {source}"]
         lines += [
             f"{_range(bucket):<14}{bucket['loss']:>8.4f}{bucket['tokens']:>12,}" for bucket in of.by_position
         ]

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +25,19 @@ MODULE = "lm_eval"
 STDERR = 2
 
 
-@dataclass(frozen=True)
-class Asked:
-    """tasks: as lm-eval takes them, with commas. limit: examples of each; below 1: a share of them."""
+def measure(saved: SavedRun, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Export the model if needed, run lm-eval on it, and store its results in the folder of the run.
 
-    tasks: str
-    num_fewshot: int | None = None
-    limit: float | None = None
-    batch_size: int | None = None
-    device: str | None = None
+    The output of lm-eval goes to stderr.
 
-    def arguments(self) -> list[str]:
-        given = {
-            "--tasks": self.tasks,
-            "--num_fewshot": self.num_fewshot,
-            "--limit": None if self.limit is None else f"{self.limit:g}",
-            "--batch_size": self.batch_size,
-            "--device": self.device,
-        }
-        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    Args:
+        options: tasks, num_fewshot, limit, batch_size and device by their names in lm-eval; None is left out.
 
-
-def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
-    """Export the model where it is not yet, run lm-eval on it, and keep its results in the folder of the run.
-
-    What it says goes to stderr. Returns the file, and in it the results of these tasks: metrics by task.
+    Returns:
+        The file, and its results of these tasks: task -> metrics.
 
     Raises:
-        UserError: it is not installed, no model of transformers computes this one, or lm-eval fails.
+        UserError: lm-eval is not installed, no model of transformers computes this one, or lm-eval fails.
         OSError: the results cannot be written.
     """
     if importlib.util.find_spec(MODULE) is None:
@@ -70,7 +55,12 @@ def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
         command = [
             *(sys.executable, "-m", MODULE, "--model", "hf"),
             *("--model_args", f"pretrained={model},dtype=float32"),
-            *asked.arguments(),
+            *(
+                word
+                for name, value in options.items()
+                if value is not None
+                for word in (f"--{name}", str(value))
+            ),
             *("--output_path", temporary),
         ]
         ended = subprocess.run(command, stdout=STDERR, check=False)
@@ -80,7 +70,7 @@ def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
         raise UserError(f"lm-eval ended with exit status {ended.returncode}; what it said is above: {typed}")
     if found is None:
         raise UserError(f"lm-eval left no results, and what it said is above: {typed}")
-    return _kept(saved, asked, found)
+    return _kept(saved, options, found)
 
 
 def _exported(saved: SavedRun) -> Path:
@@ -104,11 +94,13 @@ def _results_below(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+def _kept(saved: SavedRun, options: Mapping[str, Any], found: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Add the results to those of other tasks of the same step; they replace those of the same task."""
     path = saved.folder / f"lm-eval-step-{saved.step:08d}.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}, "how": {}}
-    how = {"num_fewshot": asked.num_fewshot, "limit": asked.limit, "lm_eval": found.get("lm_eval_version")}
+    how = {name: options[name] for name in ("num_fewshot", "limit")} | {
+        "lm_eval": found.get("lm_eval_version")
+    }
     record = {
         "version": RUN_FOLDER_VERSION,
         "identity": saved.facts.get("identity"),

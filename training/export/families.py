@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Arch
@@ -82,7 +83,10 @@ def _named(found: Mapping[str, bool]) -> list[str]:
     return [name for name, is_so in found.items() if is_so]
 
 
-def _lacks_of_llama(arch: Arch) -> list[str]:
+def _llama_lacks(
+    arch: Arch, biases: tuple[str, ...] = ("none",), *, has_window: bool = False, has_qk_norm: bool = False
+) -> list[str]:
+    """Options that a family of Llama's kind lacks, which has these biases."""
     return _lacks_everywhere(arch) + _named(
         {
             f"arch.norm={arch.norm}": arch.norm != "rms",
@@ -90,36 +94,10 @@ def _lacks_of_llama(arch: Arch) -> list[str]:
             "arch.rope_fraction": arch.rope_fraction != 1.0,
             f"arch.rope_scaling={arch.rope_scaling}": arch.rope_scaling == "ntk",
             f"arch.activation={arch.activation}": arch.activation not in ("swiglu", "geglu"),
-            "arch.bias=all": arch.bias == "all",
+            f"arch.bias={arch.bias}": arch.bias not in biases,
+            "arch.qk_norm": arch.qk_norm and not has_qk_norm,
+            "arch.window": bool(arch.window) and not has_window,
         }
-    )
-
-
-def _llama_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {"arch.bias=qkv": arch.bias == "qkv", "arch.qk_norm": arch.qk_norm, "arch.window": bool(arch.window)}
-    )
-
-
-def _mistral_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {f"arch.bias={arch.bias}": arch.bias != "none", "arch.qk_norm": arch.qk_norm}
-    )
-
-
-def _qwen2_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {
-            f"arch.bias={arch.bias}": arch.bias != "qkv",
-            "arch.qk_norm": arch.qk_norm,
-            "arch.window": bool(arch.window),
-        }
-    )
-
-
-def _qwen3_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {f"arch.bias={arch.bias}": arch.bias != "none", "arch.window": bool(arch.window)}
     )
 
 
@@ -287,10 +265,10 @@ def _folded(source: Source, weights: Weights) -> Weights:
 
 
 FAMILIES = (
-    Family("llama", _llama_lacks, _llama_config, _to_llama),
-    Family("mistral", _mistral_lacks, _llama_config, _to_llama),
-    Family("qwen2", _qwen2_lacks, _llama_config, _to_llama),
-    Family("qwen3", _qwen3_lacks, _llama_config, _to_llama),
+    Family("llama", partial(_llama_lacks, biases=("none", "linear")), _llama_config, _to_llama),
+    Family("mistral", partial(_llama_lacks, has_window=True), _llama_config, _to_llama),
+    Family("qwen2", partial(_llama_lacks, biases=("qkv",)), _llama_config, _to_llama),
+    Family("qwen3", partial(_llama_lacks, has_qk_norm=True), _llama_config, _to_llama),
     Family("gpt2", _gpt2_lacks, _gpt2_config, _to_gpt2),
 )
 """Tried in this order."""
