@@ -86,8 +86,8 @@ def read_run(folder: Path) -> dict[str, Any]:
         path = found.path
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
-            f"{path} was damaged ({why}). The checkpoints next to it are still good. Move it aside: {aside} "
-            "and type the command again: the run resumes from its newest checkpoint and writes the file "
+            f"{path} was damaged ({why}). The checkpoints in the same folder are intact. Move it aside: "
+            f"{aside} and type the command again: the run resumes from its newest checkpoint and writes the file "
             "again. Only the record of its earlier attempts is lost; every `auto` is settled again",
             code="run-json-damaged",
         )
