@@ -87,8 +87,8 @@ def read_run(folder: Path) -> dict[str, Any]:
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
             f"{path} was damaged ({why}). The checkpoints in the same folder are intact. Move it aside: "
-            f"{aside} and type the command again: the run resumes from its newest checkpoint and writes the file "
-            "again. Only the record of its earlier attempts is lost; every `auto` is settled again",
+            f"{aside} and type the command again: the run resumes from its newest checkpoint and writes the "
+            "file again. Only the record of its earlier attempts is lost; every `auto` is settled again",
             code="run-json-damaged",
         )
     return found.value

@@ -27,14 +27,15 @@ BATCH_TOKENS = 4096
 
 EXAMPLES = """\
 examples:
-  python -m training eval 1a2b3c4d                              its own val split, as during training
-  python -m training eval 1a2b3c4d --tokens all                 all of it
-  python -m training eval 1a2b3c4d --dataset wikitext103        another text, with its tokenizer
-  python -m training eval 1a2b3c4d --dataset Datasets/code.txt --split train --tokens 1M
+  python -m training eval 1a2b3c4d                 its val split
+  python -m training eval 1a2b3c4d --tokens all    all of it
   python -m training eval 1a2b3c4d --by-position --json
-  python -m training eval 1a2b3c4d --harness lm-eval --tasks lambada_openai,arc_easy --limit 100
+  python -m training eval 1a2b3c4d --dataset code.txt --split train
+  python -m training eval 1a2b3c4d --harness lm-eval --tasks arc_easy
 
-Bits a byte compare models of different tokenizers; loss and perplexity do not."""
+A text of --dataset is tokenized with the tokenizer of the run.
+Bits a byte compare models of different tokenizers; loss and perplexity do
+not."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

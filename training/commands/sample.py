@@ -20,9 +20,9 @@ TOKENS = 200
 EXAMPLES = """\
 examples:
   python -m training sample 1a2b3c4d --prompt "Once upon a time"
-  python -m training sample 1a2b3c4d --tokens 500 --temperature 0.8 --top-p 0.95 --seed 1
-  python -m training sample 1a2b3c4d --prompt "def " --temperature 0     always the most likely token
-  python -m training sample 1a2b3c4d --prompt "17 3 5"                   tokenizer=ids: a prompt of ids"""
+  python -m training sample 1a2b3c4d --temperature 0.8 --top-p 0.95
+  python -m training sample 1a2b3c4d --temperature 0     most likely tokens
+  python -m training sample 1a2b3c4d --prompt "17 3 5"   tokenizer=ids: ids"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
