@@ -30,7 +30,7 @@ from memory.attribute.attribution import largest
 from memory.record.earlier_attempts import keep_earlier
 from training.attempt.begin import FILES_OF_ATTEMPT, check_code, code_allowed, finish_beginning_again
 from training.attempt.run_files import Status, next_attempt, read_config, read_run, read_status, run_lock
-from training.devices.thread_waiting import prepare_waiting, watch_cores
+from training.devices.thread_waiting import choose_waiting, log_shared_cores
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
@@ -39,7 +39,7 @@ from training.report.external_logger import Logger
 from training.report.log import log_to
 from training.report.progress import Progress
 from training.run.company import ALONE, Company
-from training.run.early_stopping import MAX_TIME, ended_by, tell_time_is_over
+from training.run.early_stopping import MAX_TIME, ended_by, time_is_over
 from training.run.exit_reason import ending_of
 from training.run.finish import finish
 from training.run.loop import (
@@ -47,12 +47,12 @@ from training.run.loop import (
     check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
+    log_holders,
+    log_leak,
     next_boundary,
     restore_newest,
     save_checkpoint,
     step_of,
-    tell_holders,
-    tell_leak,
     train_until,
 )
 from training.run.micro_batch import SplitBatches, fitted
@@ -215,8 +215,8 @@ def train(
         while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
                 fitted(started, partial(train_until, started, until), steps=True)
-                tell_leak(run, measured)
-            tell_holders(run, name, measured)
+                log_leak(run, measured)
+            log_holders(run, name, measured)
             progress.check()
             if goes_back(run):
                 with run.last_stage("restore"):
@@ -245,7 +245,7 @@ def train(
         with run.last_stage("evaluate"):
             if val_sets:
                 fitted(started, partial(evaluate_run, run, model, val_sets, is_extra=True))
-        raise tell_time_is_over(run)
+        raise time_is_over(run)
     if run.attributions.is_on:
         with run.last_stage("attribute"):
             run.attributions.take("finish", run.step)
@@ -288,7 +288,7 @@ def _start(
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
     device.take()
-    watch_cores(device)
+    log_shared_cores(device)
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     run = Run(
@@ -427,7 +427,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
     )
     options = parser.parse_args(arguments)
-    prepare_waiting()
+    choose_waiting()
     if options.parent is not None:
         stop_with_parent(options.parent)
     try:

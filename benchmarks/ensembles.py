@@ -55,7 +55,7 @@ def stepper(config: Any, size: int) -> Callable[[int], None]:
     from training.attempt.begin import create_run
     from training.attempt.run_files import Status
     from training.ensemble.allocator import keep_freed_memory
-    from training.ensemble.together import EnsembleLoop
+    from training.ensemble.ensemble_loop import EnsembleLoop
     from training.interrupt import Interrupt
     from training.plan.run_plan import make_plan
     from training.run.company import Company
@@ -103,7 +103,7 @@ def child(place: str, batch: str, vocab: str, members: str, steps: str, size: st
 def probed(place: str, batch: str, vocab: str, members: str) -> None:
     """Print what the probe chooses for a case."""
     from conf.between_keys.ensembles import members_of
-    from training.ensemble.probe import probe
+    from training.ensemble.size_probe import probe
 
     config = config_of(Path(place), int(batch), int(vocab), int(members))
     choice = probe(next(iter(members_of(config))), int(members))

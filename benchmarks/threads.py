@@ -22,20 +22,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import benchmark, in_turns, ratios, summaries
 from benchmarks.planned_run import core_command, on_cpu, planned_run, run_facts
-from training.devices import thread_waiting as spinning
 from training.devices.device import available_threads
+from training.devices.thread_waiting import ASLEEP, VARIABLES
 
 BATCH = 32
 ALONE, BESIDE, TWO = "alone", "beside a busy process", "two runs on the same cores"
 CHOSEN = "as a run chooses"
-SETTINGS = {"awake": {"GOMP_SPINCOUNT": "300000"}, "asleep": {"GOMP_SPINCOUNT": "1000"}, CHOSEN: {}}
+SETTINGS = {"awake": {"GOMP_SPINCOUNT": "300000"}, "asleep": ASLEEP, CHOSEN: {}}
 """The first is OpenMP's default."""
 
 
 def step_seconds(place: str, setting: str, vocabulary: int, steps: int, folder: Path) -> float:
     """Mean seconds of a step of whole runs, without their first steps."""
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if place == BESIDE else None
-    unset = {key: value for key, value in os.environ.items() if key not in spinning.SETTINGS}
+    unset = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     how = on_cpu(folder, vocabulary, steps, BATCH) | {
         "model": "32d", "training__micro_batch": BATCH, "training__checkpoint_every": 10**6,
         "training__threads": available_threads(),

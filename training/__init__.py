@@ -1,3 +1,3 @@
-"""Everything of a training run but its story (core.train tells that): plan, step, schedule,
-checkpoints, evaluation, metrics. Import the file that has the idea; importing this loads no torch.
+"""Parts of a training run: plan, step, schedule, checkpoints, evaluation, metrics. core.train calls them in
+order. Import the file that has the idea; importing this package loads no torch.
 """

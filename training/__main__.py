@@ -1,4 +1,4 @@
-"""`python -m training COMMAND`: what a trained model says, and how good it is, on any tokens."""
+"""`python -m training COMMAND`: measure, sample from or export a trained model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
         "training",
         COMMANDS,
         given,
-        description="What a trained model says, and how good it is. RUN is a path, a name under runs_dir, or "
-        "a unique beginning of an identity.",
+        description="Measure, sample from or export a trained model. RUN is a path, a name under runs_dir, "
+        "or a unique beginning of an identity.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Asking a run to stop: signals set a flag, the run stops at its next step boundary."""
+"""Requests to stop a run: signals set a flag, and the run stops at its next step boundary."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""What asks a run to stop."""
+"""Signals that request a stop."""
 TIME_IS_UP = (signal.SIGUSR1, signal.SIGUSR2)
-"""What Slurm is told to send ahead of a time limit (`sbatch --signal`), at some sites of a preemption too."""
+"""Signals before a time limit (`sbatch --signal`); some sites send them before a preemption too."""
 GRACE_S = 30.0
-"""Between SIGTERM and SIGKILL: Slurm's KillWait and a partition's GraceTime, as most sites have them."""
+"""Seconds from SIGTERM to SIGKILL: Slurm's KillWait and a partition's GraceTime at most sites."""
 NO_LIMIT_S = 300 * 86400.0
+"""For a job without a limit, Slurm gives an end a year away."""
 _PR_SET_PDEATHSIG = 1
 SAME_KEYPRESS_S = 1.0
-"""A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
+"""One Ctrl-C arrives twice: the terminal sends it to the process group, and the parent forwards its own."""
 
 
 class Interrupted(Exception):
@@ -30,33 +31,32 @@ class Interrupted(Exception):
 
 
 def is_left_alone(number: int) -> bool:
-    """True for a hangup that is ignored, as nohup does it: the user wants the run to outlive the terminal.
+    """True for an ignored hangup, as under nohup: the run is to outlive the terminal.
 
-    Not so for SIGINT, which a shell ignores for whatever it starts in the background of a script.
+    An ignored SIGINT is not left alone: a shell ignores it for all background commands of a script.
     """
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
 
 
 def stop_with_parent(parent: int) -> None:
-    """Let SIGTERM come when the process `parent` is gone, so that nobody trains on without a master.
+    """Receive SIGTERM when the process `parent` ends: a parent that is killed forwards no signal.
 
-    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere nothing happens. A parent that is killed outright
-    cannot pass anything on.
+    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere nothing happens.
     """
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it was gone before
+    if os.getppid() != parent:  # it ended before
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Interrupt:
-    """Within the `with` block SIGNALS only note that a stop is wanted.
+    """Within the `with` block SIGNALS only record that a stop is requested.
 
-    A SIGHUP that nohup has ignored stays so; signals that the parent had blocked are let in. A second
-    SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
+    A SIGHUP that nohup ignores stays ignored; signals that the parent blocked are unblocked. A second SIGINT,
+    more than a second later, raises KeyboardInterrupt immediately.
     """
 
     def __init__(self) -> None:
@@ -78,23 +78,23 @@ class Interrupt:
             signal.signal(number, handler)
 
     def is_due(self) -> bool:
-        """Whether to `agree` behind the step that was just taken: always, where it costs nothing."""
+        """Whether to `agree` after the last step: always, since it costs nothing in one process."""
         return True
 
     def agree(self) -> int | None:
-        """What is asked of the run; where it has several ranks (`training.distributed`), of any of them."""
+        """Signal that requests a stop, sent to any rank of the run (`training.distributed`)."""
         return self.requested
 
     def check(self) -> None:
-        """Raise Interrupted when a stop is wanted."""
+        """Raise Interrupted if a stop is requested."""
         if self.requested is not None:
             raise Interrupted(self.requested)
 
     def left_s(self) -> float | None:
-        """Until the job is killed, as far as anybody knows; None where nothing is known to come.
+        """Estimated seconds until the job is killed; None if no kill is expected.
 
-        After SIGTERM that is the grace (HIGHWATER_GRACE_S, else 30 s). After SIGUSR1 or SIGUSR2 it is the
-        rest of the time limit, where Slurm tells its end; it may be a preemption, whose grace is not told.
+        After SIGTERM that is the grace (HIGHWATER_GRACE_S, otherwise 30 s). After SIGUSR1 or SIGUSR2 it is
+        the rest of the time limit, if Slurm gives its end; the grace of a preemption is not known.
         """
         if self.requested is None or "SLURM_JOB_ID" not in os.environ or self.requested == signal.SIGINT:
             return None
@@ -114,9 +114,9 @@ class Interrupt:
 
 
 def job_left_s() -> float | None:
-    """Until the time limit of the job; None where Slurm has not told of it, as 22.05 and older do not.
+    """Seconds until the time limit of the job; None if Slurm does not give it (22.05 and older).
 
-    Of a job without a limit Slurm tells an end that is a year away: more than NO_LIMIT_S.
+    More than NO_LIMIT_S for a job without a limit.
     """
     end_s = _number("SLURM_JOB_END_TIME", 0.0)
     return end_s - time.time() if end_s else None

@@ -200,7 +200,7 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
     Raises:
         UserError: as `plan_all`.
     """
-    from training.ensemble.probe import Choice, probe
+    from training.ensemble.size_probe import GroupSize, probe
     from training.plan.run_plan import make_plan
 
     found = []
@@ -210,7 +210,7 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
         if wanted == AUTO:
             choice = probe(members[0], len(members))
         else:
-            choice = Choice(min(int(wanted), len(members)), {})
+            choice = GroupSize(min(int(wanted), len(members)), {})
         held = max([choice.together, *choice.speedups])  # the run probes again, and holds the largest size
         memory = make_plan(members[0], tokenize=False, together=held).memory
         found.append(EnsemblePlan(plans, choice.words(len(members)), choice.together, memory))

@@ -13,7 +13,6 @@ import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_config
 
 from conf import Config
-from conf.composing.check import check
 from conf.schema import Arch, Optimizer, Restore, Schedule
 from experiment_utils.errors import Problem, UserError
 from tests.forked import killed_at
@@ -237,22 +236,6 @@ def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_pat
     for name, average in checkpoint.weights.items():
         expected = decay * taken[name] + (1 - decay) * checkpoint.training[f"trained.{name}"]
         torch.testing.assert_close(average, expected)
-
-
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [
-        ({"restore": {"step": 5}}, "restore.step"),
-        ({"restore": {"what": "run"}}, "restore.what"),
-        ({"restore": {"from": "a", "what": "run", "strict": False}}, "restore.strict"),
-        ({"restore": {"from": "a", "strict": False}}, None),
-        ({"training": {"milestones": ["5M", "4M"]}}, "training.milestones"),
-        ({"training": {"milestones": ["often"]}}, "training.milestones"),
-        ({"training": {"milestones": ["5M", "1B"]}}, None),
-    ],
-)
-def test_rules(given: dict[str, Any], wrong: str | None) -> None:
-    assert [problem.where for problem in check(given)[1]] == ([] if wrong is None else [wrong])
 
 
 def test_a_file_of_another_program_is_named(trunk: Path, tmp_path: Path) -> None:

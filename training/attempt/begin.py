@@ -1,7 +1,7 @@
-"""How an attempt of a run begins: its folder made, resumed with the same code, or begun again from step 0.
+"""Begin an attempt of a run: make its folder, resume with the same code, or begin again from step 0.
 
-Beginning again moves what the run has to RUN/attempts/N/, N being its last attempt. again.json lists what is
-to be moved and is there until all is done, so that the next start finishes a move that a kill interrupted.
+Beginning again moves the files of the run to RUN/attempts/N/, N being its last attempt. again.json lists what
+is to be moved and exists until all is done, so that the next start finishes a move that a kill interrupted.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ PENDING = "again.json"
 _STAYS = re.compile(
     r"\..*|attempts|again\.json|code|config\.yaml|jobs\.json|plugins\.json|run\.json|run\.lock|starts\.json|rank\d+"
 )
-"""Names of what is of all attempts, or is a rank's own folder."""
+"""Names of files that all attempts share, and of folders of ranks."""
 _MADE_AGAIN = ("auto", "ensemble", "implementation", "results")
-"""Keys of run.json that say what became of earlier attempts."""
+"""Keys of run.json with outcomes of earlier attempts."""
 FILES_OF_ATTEMPT = ("outcome.json", "memory.ring", "memory.jsonl", "memory.attribution.json", "logger.txt")
-"""Files of one attempt alone; they move to its folder as the next begins (memory/record)."""
+"""Files of one attempt alone; they move to its folder when the next one begins (memory/record)."""
 _MOST_FILES = 10
 
 
 class CodeChanged(UserError):
-    """An unfinished run would be resumed with changed code. changes: since its last attempt."""
+    """An unfinished run would resume with changed code. changes: since its last attempt."""
 
     def __init__(self, folder: Path, attempt: int, changes: list[Change]) -> None:
         self.folder, self.changes = folder, changes
@@ -51,25 +51,25 @@ class CodeChanged(UserError):
 
 def describe_changes(changes: list[Change]) -> str:
     """`models/layers/blocks.py (+3 -1), training/step/train_step.py (+1 -1)`."""
-    told = [str(change) for change in changes[:_MOST_FILES]]
+    parts = [str(change) for change in changes[:_MOST_FILES]]
     if len(changes) > _MOST_FILES:
-        told.append(f"{len(changes) - _MOST_FILES} more")
-    return ", ".join(told) or "which files is not known"
+        parts.append(f"{len(changes) - _MOST_FILES} more")
+    return ", ".join(parts) or "which files is not known"
 
 
 def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
     """Make the run's folder and write the resolved config into it. Safe to call again.
 
-    A finished run is left as it is; with `again=true` what it has is moved, and it begins again. Keys of the
-    second tuple (`HOW_IT_IS_COMPUTED`) may have changed since the last attempt: the new ones are written.
+    A finished run is left as it is; with `again=true` its files are moved and it begins again. Keys outside
+    the identity can have changed since the last attempt: the new ones are written.
 
     Args:
         code: checkout, or copy of it, that the run will be computed with.
 
     Raises:
-        LockHeld: when a process is running in this folder.
-        CodeChanged: it is unfinished, and its last attempt had other code.
-        UserError: when the folder cannot be written.
+        LockHeld: a process is running in this folder.
+        CodeChanged: the run is unfinished, and its last attempt had other code.
+        UserError: the folder cannot be written.
     """
     from conf.composing.check import to_yaml
 
@@ -105,8 +105,9 @@ def check_code(
     quiet: bool = False,
     plugins: Mapping[str, Path] | None = None,
 ) -> None:
-    """Check that a run resumes with the code of its last attempt. A run that is done, without a checkpoint or
-    to be begun again resumes nothing.
+    """Check that a run resumes with the code of its last attempt.
+
+    A run that is done, has no checkpoint or begins again resumes nothing.
 
     Args:
         allowed: `code` of its config: same, or any.
@@ -115,7 +116,7 @@ def check_code(
         plugins: plugin of the user's to the file that it will be computed with; None: to its copy.
 
     Raises:
-        CodeChanged: it does not.
+        CodeChanged: the code differs.
         Unreadable: its checkpoints cannot be listed.
     """
     try:
@@ -153,7 +154,7 @@ def _has_checkpoint(folder: Path) -> bool:
 
 
 def code_allowed(folder: Path) -> str:
-    """`code` of a run's config. An unreadable config gives `same`: what reads it next says what is wrong."""
+    """`code` of a run's config; `same` if the config is unreadable, which its next reader reports."""
     try:
         return str(read_config(folder).get("code", "same"))
     except UserError:
@@ -161,8 +162,9 @@ def code_allowed(folder: Path) -> str:
 
 
 def begin_again(folder: Path) -> None:
-    """Move what the run has to attempts/N/, so that the next attempt begins at step 0. The caller holds its
-    lock. Nothing is moved where no attempt was recorded since the last time.
+    """Move the files of the run to attempts/N/, so that the next attempt begins at step 0.
+
+    The caller holds the lock of the run. Nothing is moved if no attempt was recorded since the last time.
     """
     run = read_run(folder)
     names = sorted(name for name in os.listdir(folder) if not _STAYS.fullmatch(name))
@@ -182,7 +184,7 @@ def is_to_be_moved(folder: Path) -> bool:
 
 
 def finish_beginning_again(folder: Path) -> None:
-    """Do what a kill left undone of `begin_again`. The caller holds the lock of the run."""
+    """Finish a `begin_again` that a kill interrupted. The caller holds the lock of the run."""
     pending = atomic_files.read_object(folder / PENDING)
     if pending is None:
         return

@@ -1,4 +1,4 @@
-"""RUN/code/: which code an attempt computed with, and how it differs from its commit; once for each content.
+"""RUN/code/: the code that an attempt computed with, and its difference from its commit, once per content.
 
     RUN/code/HASH.json   commit, dirty, snapshot (the name of a job's copy of the code), hash of each file
     RUN/code/HASH.diff   Python files as `git diff` against that commit; only where they differ from it
@@ -25,19 +25,20 @@ from training.attempt.code_version import COUNTED, ROOT, Change, CodeVersion, ch
 
 FOLDER = "code"
 SNAPSHOT_MANIFEST, SNAPSHOT_DIFF, SNAPSHOTS = ".snapshot.json", ".snapshot.diff", ".snapshots"
-"""Of a copy of the code that was made for a job, and the folder below runs_dir with all of them."""
+"""Files of a copy of the code that was made for a job, and the folder below runs_dir with all copies."""
 _GIT_TIMEOUT_S = 60
 _DIFF = (
     "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-ext-diff", "--no-color",
     "--binary",
 )  # fmt: skip
-"""As `git apply` reads it, whatever the user has configured."""
+"""A difference that `git apply` reads, whatever the user has configured."""
 
 
 @dataclass(frozen=True)
 class RecordedCode:
-    """Code of an attempt as its run folder has it. commit, dirty: None without git. diff: None: no difference
-    is kept. snapshot: name of the job's copy.
+    """Code of an attempt, from its run folder.
+
+    commit, dirty: None without git. diff: None if no difference is kept. snapshot: name of the job's copy.
     """
 
     version: CodeVersion
@@ -50,10 +51,10 @@ class RecordedCode:
 
 
 def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
-    """Keep the code of this process in the run folder, if it is not there yet.
+    """Store the code of this process in the run folder, once.
 
     Returns:
-        What run.json has of it: commit, dirty, hash; of a job's copy of the code also its name.
+        Entry for run.json: commit, dirty, hash; for a job's copy of the code also its name.
     """
     version, facts = code_version(root), commit_of(root)
     place = folder / FOLDER / f"{version.hash}.json"
@@ -67,8 +68,10 @@ def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
 
 
 def commit_of(root: Path) -> dict[str, Any]:
-    """Git commit of the code and whether the working tree differs from it; None where there is no git, or the
-    code is not in the repository around it, as in an environment inside a user's project.
+    """Git commit of the code, and whether the working tree differs from it.
+
+    Both are None without git, or if the repository around the code does not track it, as in an environment
+    inside a user's project.
 
     For a job's copy of the code: those of the checkout that it was copied from, and the name of the copy.
     """
@@ -86,13 +89,13 @@ def commit_of(root: Path) -> dict[str, Any]:
 
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
-    """What is known of a job's copy of the code; None where `root` is none."""
+    """Manifest of a job's copy of the code; None if `root` is no such copy."""
     found = read_file(root / SNAPSHOT_MANIFEST)
     return found.value if found.state == WHOLE else None
 
 
 def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | None:
-    """The code that an attempt of run.json computed with; None for one made before code was recorded."""
+    """Code that an attempt of run.json computed with; None if it was made before code was recorded."""
     code = attempt.get("code") if isinstance(attempt, Mapping) else None
     found = code.get("hash") if isinstance(code, dict) else None
     if not isinstance(code, dict) or not isinstance(found, str):
@@ -113,8 +116,10 @@ def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | 
 
 
 def changes_since(folder: Path, before: RecordedCode, root: Path = ROOT) -> list[Change]:
-    """Files of `root` that are not as that code had them, with lines added and removed where the earlier
-    sources can be found: in the job's copy, or in git with the difference that was kept.
+    """Files of `root` that differ from that code.
+
+    Lines added and removed are counted if the earlier sources exist: in the job's copy, or in git with the
+    difference that was kept.
     """
     now = code_version(root)
     if before.version.hash == now.hash:
@@ -150,7 +155,7 @@ def _lines(path: Path) -> list[str] | None:
 def _sources(
     folder: Path, before: RecordedCode, root: Path, paths: list[str], temporary: Path
 ) -> Path | None:
-    """A folder with these files as they were; None where they cannot be found."""
+    """A folder with the earlier versions of these files; None if they cannot be found."""
     if before.snapshot is not None:
         copy = folder.absolute().parent.parent / SNAPSHOTS / before.snapshot
         if copy.is_dir():
@@ -192,7 +197,7 @@ def _difference(root: Path, facts: Mapping[str, Any]) -> bytes:
 def git(
     root: Path, *arguments: str, allowed: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None
 ) -> bytes | None:
-    """What git prints; None: there is no git, or it refuses.
+    """Output of git; None: git is absent, or it refuses.
 
     Args:
         allowed: exit codes that are no refusal.

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +31,7 @@ COUNTED = (
 
 NOT_COUNTED = (
     "models/costs",  # estimates of memory
-    "training/devices/gpu_check.py", "training/distributed/memory_parts.py", "training/plan/memory_parts.py",
+    "training/devices/gpu_check.py", "training/distributed/rank_memory.py", "training/plan/memory_parts.py",
     "training/plan/memory_plan.py",
     # commands
     "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
@@ -43,25 +44,27 @@ NOT_COUNTED = (
     # messages, records, signals, the other ranks
     "training/attempt", "training/devices/cuda_errors.py", "training/devices/device_facts.py",
     "training/devices/thread_waiting.py", "training/distributed/connections.py",
-    "training/distributed/hostlist.py", "training/distributed/place.py", "training/distributed/rendezvous.py",
-    "training/distributed/watch.py", "training/ensemble/allocator.py", "training/ensemble/log.py",
+    "training/distributed/place.py", "training/distributed/rendezvous.py",
+    "training/distributed/watch.py", "training/ensemble/allocator.py", "training/ensemble/member_log.py",
     "training/interrupt.py", "training/plan/describe.py", "training/plan/plan_problems.py",
     "training/report/external_logger.py", "training/report/log.py", "training/report/log_data.py",
     "training/report/memory_attribution.py", "training/report/metrics.py", "training/report/profiling.py",
     "training/report/progress_line.py", "training/run/exit_reason.py", "training/run/provenance.py",
 )  # fmt: skip
-"""Files and folders in these that do not."""
+"""Files and folders within `COUNTED` that decide no numbers."""
 
 REMOVED = (
     "models/memory_loss.py", "models/memory_lstm.py", "models/memory_parts.py", "models/memory_saved.py",
-    "models/memory_sizes.py", "training/attribution.py", "training/cuda_errors.py", "training/data_told.py",
-    "training/device_facts.py", "training/ending.py", "training/ensemble/memory_parts.py",
+    "models/memory_sizes.py", "training/attribution.py", "training/cuda_errors.py", "training/data_*.py",
+    "training/device_facts.py", "training/distributed/hostlist.py", "training/distributed/memory_parts.py",
+    "training/ending.py",
+    "training/ensemble/log.py", "training/ensemble/memory_parts.py",
     "training/gpu_check.py", "training/harness.py", "training/log.py", "training/logger.py",
     "training/memory_parts.py", "training/memory_plan.py", "training/memory_trace.py", "training/metrics.py",
     "training/moving_line.py", "training/plan_problems.py", "training/plan_words.py", "training/profiling.py",
     "training/provenance.py", "training/sampling.py", "training/saved_run.py", "training/spinning.py",
 )  # fmt: skip
-"""Files that were not counted when they existed: copies of the code of earlier submissions have them."""
+"""Files, as patterns, that did not count when they existed: code copies of earlier submissions have them."""
 
 _CACHE_NAME = "code-hashes-1.json"
 """The number is of the rule by which files are hashed."""
@@ -94,7 +97,7 @@ class Change:
 
 @cache
 def code_version(root: Path = ROOT) -> CodeVersion:
-    """Version of the code of a checkout, as it is when a process first asks."""
+    """Version of the code of a checkout, read once in a process."""
     contents = {path: (root / path).read_bytes() for path in counted_files(root)}
     keys = {path: digest(content) for path, content in contents.items()}
     known = _read_cache()
@@ -118,11 +121,13 @@ def counted_files(root: Path) -> list[str]:
 
 
 def _is_left_out(path: str) -> bool:
-    return any(path == one or path.startswith(f"{one}/") for one in (*NOT_COUNTED, *REMOVED))
+    return any(path == one or path.startswith(f"{one}/") for one in NOT_COUNTED) or any(
+        fnmatch(path, one) for one in REMOVED
+    )
 
 
 def normalized(content: bytes) -> bytes:
-    """Source without comments, docstrings and layout; as it is where it cannot be parsed.
+    """Source without comments, docstrings and layout; unchanged if it cannot be parsed.
 
     The result does not depend on the version of Python: versions add fields to syntax trees that are empty in
     older code, and only fields with a value are written.
@@ -163,7 +168,7 @@ def _merged(parts: list[Any]) -> list[Any]:
 
 
 def _is_text_alone(node: Any) -> bool:
-    """Whether it is a docstring, or another string that nothing is done with."""
+    """Whether a node is a docstring, or another string that is a statement."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,4 +1,4 @@
-"""The versions of the code that made the runs of a study, by what each attempt records in run.json."""
+"""Versions of the code that made the runs of a study, from what each attempt records in run.json."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def codes_of(run: Mapping[str, Any]) -> list[Code | None]:
 
 
 def _code(attempt: Any) -> Code | None:
-    told = attempt.get("code") if isinstance(attempt, dict) else None
-    if not isinstance(told, dict) or not isinstance(told.get("hash"), str):
+    code = attempt.get("code") if isinstance(attempt, dict) else None
+    if not isinstance(code, dict) or not isinstance(code.get("hash"), str):
         return None
-    commit, started_s = told.get("commit"), attempt.get("started_s")
+    commit, started_s = code.get("commit"), attempt.get("started_s")
     return Code(
-        hash=told["hash"],
-        commit=commit if isinstance(commit, str) and told.get("dirty") is False else None,
+        hash=code["hash"],
+        commit=commit if isinstance(commit, str) and code.get("dirty") is False else None,
         started_s=started_s if is_number(started_s) else math.inf,
     )
 

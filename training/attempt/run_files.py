@@ -1,4 +1,4 @@
-"""The run folder, a versioned contract: what is written into it around the loop, and read by every room."""
+"""The run folder, a versioned contract: files written around the loop and read by every room."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STALLED_AFTER_S = 300.0
 
 
 def run_folder(config: Config, run_identity: str) -> Path:
-    """Where the run of this identity lies: runs_dir / study / name."""
+    """Folder of the run of this identity: runs_dir / study / name."""
     return Path(config.runs_dir) / (config.study.name or "default") / run_name(config, run_identity)
 
 
 def run_lock(folder: Path) -> Any:
-    """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
+    """Hold the run folder within a `with` block; raises LockHeld with the holder."""
     return lease.hold(folder / LOCK, f"the run folder {folder}")
 
 
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The run's status.json; empty when it has none yet, or one that was damaged: the run writes it anew.
+    """The run's status.json; empty if it does not exist yet or was damaged: the run writes it again.
 
     Raises:
         UserError: it is there and cannot be read.
@@ -63,7 +63,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def state_of(folder: Path) -> str | None:
-    """The state of a run, None before its first attempt; `failed` where its process is gone unheard."""
+    """State of a run; None before its first attempt, `failed` if its process ended without writing one."""
     state = read_status(folder).get("state")
     if state != "running":
         return state
@@ -86,9 +86,9 @@ def read_run(folder: Path) -> dict[str, Any]:
         path = found.path
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
-            f"{path} was damaged ({why}). The checkpoints beside it are still good. Move it aside: {aside} "
-            "and type the command again: the run resumes from its newest checkpoint and writes the file "
-            "again. Only the record of its earlier attempts is lost; every `auto` is settled again",
+            f"{path} was damaged ({why}). The checkpoints in the same folder are intact. Move it aside: "
+            f"{aside} and type the command again: the run resumes from its newest checkpoint and writes the "
+            "file again. Only the record of its earlier attempts is lost; every `auto` is settled again",
             code="run-json-damaged",
         )
     return found.value
@@ -113,7 +113,7 @@ def record_attempt(
     ranks: int = 1,
     ensemble: dict[str, Any] | None = None,
 ) -> None:
-    """Note in run.json that an attempt begins: what it computes, with which choices, code and versions.
+    """Record in run.json that an attempt begins: its plan, choices, code and versions.
 
     ensemble: the runs that it is trained together with.
     """
@@ -176,7 +176,7 @@ def job_ids() -> dict[str, str]:
 class Status:
     """status.json, written by the run alone: state, stage, step, attempt, job_ids, heartbeat, reason.
 
-    is_written: not by the ranks of a run that are not its first.
+    is_written: False for ranks other than the first, which write nothing.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Status:
         self._path = folder / "status.json"
         found = read_file(self._path).readable()
         if found.state == DAMAGED:
-            log.warning("%s was damaged (%s) and is written anew", self._path, found.why)
+            log.warning("%s was damaged (%s) and is written again", self._path, found.why)
         self._fields: dict[str, Any] = {
             "version": RUN_FOLDER_VERSION,
             "state": "running",
@@ -209,8 +209,9 @@ class Status:
             atomic_files.write_json(self._path, self._fields)
 
     def beat(self, every_s: float = 5.0, **changes: Any) -> None:
-        """`update` when the last heartbeat is older than `every_s`; else the next word tells the changes too:
-        a run that fails in between has come as far.
+        """`update` if the last heartbeat is older than `every_s` seconds.
+
+        Otherwise the changes are written with the next update, also that of a run that fails in between.
         """
         self._fields.update(changes)
         if time.time() - self._fields["heartbeat_s"] >= every_s:

@@ -1,7 +1,7 @@
-"""Checkpoints written while training goes on: a step waits for a copy in memory, never for the disk.
+"""Checkpoints written while training continues: a step waits for a copy in memory, never for the disk.
 
-The copy lies in tensors that are kept from one checkpoint to the next, since memory that is new to a process
-costs several times the copy itself. One checkpoint is under way at a time: the next one waits for it.
+The tensors of the copy are kept from one checkpoint to the next, since memory that is new to a process costs
+several times the copy itself. One checkpoint is written at a time: the next one waits for it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class BackgroundCheckpoints:
-    """Saves as `Checkpoints.save` does, in a thread. As a context manager it ends when all is on the disk.
+    """Saves checkpoints in a thread. As a context manager it ends when all are on the disk.
 
-    is_on: False: each is written before `save` returns, and nothing is copied. longest_s: that the disk took.
+    is_on: if False, each is written before `save` returns, and nothing is copied. longest_s: slowest write.
     """
 
     def __init__(self, checkpoints: Checkpoints, *, is_on: bool) -> None:
@@ -33,10 +33,10 @@ class BackgroundCheckpoints:
         self._error: BaseException | None = None
 
     def save(self, checkpoint: Checkpoint, *, is_own: bool = False) -> None:
-        """Take the state of this moment. is_own: nobody else changes its tensors, so that no copy is needed.
+        """Save the state of this moment. is_own: the tensors belong to the checkpoint alone; none is copied.
 
         Raises:
-            OSError: of this one where `is_on` is False, else of the one before.
+            OSError: this one cannot be written if `is_on` is False, otherwise the one before.
         """
         if not self.is_on:
             self._checkpoints.save(checkpoint)
@@ -47,7 +47,7 @@ class BackgroundCheckpoints:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last checkpoint is on the disk.
+        """Wait until the last checkpoint is on the disk.
 
         Raises:
             OSError: it could not be written; older ones stay.
@@ -63,7 +63,7 @@ class BackgroundCheckpoints:
         started = time.monotonic()
         try:
             self._checkpoints.save(checkpoint)
-        except BaseException as error:  # told in the thread that trains
+        except BaseException as error:  # raised in the thread that trains
             self._error = error
         self.longest_s = max(self.longest_s, time.monotonic() - started)
 
@@ -92,7 +92,7 @@ class BackgroundCheckpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises OSError, as `wait`, where nothing else was raised."""
+        """Raise the OSError of `wait` if nothing else was raised."""
         try:
             self.wait()
         except BaseException:

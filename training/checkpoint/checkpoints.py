@@ -1,12 +1,12 @@
-"""Checkpoints: whole or absent, checksummed, the last K, the best and the milestones.
+"""Checkpoints: complete or absent, checksummed; the last K, the best and the milestones are kept.
 
     checkpoints/step-00000400/model.safetensors      weights by name
                               training.safetensors   optimizer moments, random-number states
                               state.json             step, counters, data position; SHA-256 of all tensors
     checkpoints/best                                 link to the one with the lowest val loss
 
-A checkpoint is built under a temporary name, fsynced and renamed: a folder named step-* is whole,
-unless the disk changed it later, which the checksums tell.
+A checkpoint is built under a temporary name, fsynced and renamed: a folder named step-* is complete,
+unless the disk changed it later, which the checksums show.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ log = logging.getLogger("training")
 _WEIGHTS = "model.safetensors"
 _TRAINING = "training.safetensors"
 _OF_TENSORS = "tensors"
-"""What the checksums are of; without a word they are of the files, as in checkpoints of earlier versions."""
+"""Value of `sha256_of`. Checkpoints of earlier versions lack the key; their checksums are of the files."""
 _NAME = re.compile(r"^step-(\d{8,})$")
 
 
 class CorruptError(Exception):
-    """The checkpoint's files do not match its checksums, or do not read."""
+    """Files of the checkpoint do not match its checksums, or cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run is at a step boundary.
+    """State of a run at a step boundary.
 
     weights: tensors by parameter name. training: tensors by name (moments, RNG states).
     state: plain values; `step`, and `best`: {"step", "val_loss"} of the best evaluation so far or None.
@@ -57,8 +57,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints folder of one run; keeps the last `keep`, the best, the milestones, and the one that
-    the run would go back to from a spike.
+    """The checkpoints folder of one run.
+
+    The last `keep`, the best, the milestones and the rollback point of a spike guard are kept.
     """
 
     def __init__(self, folder: Path, keep: int, milestones: Collection[int] = ()) -> None:
@@ -68,10 +69,10 @@ class Checkpoints:
         self._milestones = milestones
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write the checkpoint, then drop those that are no longer kept.
+        """Write the checkpoint, then remove those that are no longer kept.
 
         Raises:
-            OSError: when the disk is full or read-only; older checkpoints stay.
+            OSError: the disk is full or read-only; older checkpoints stay.
         """
         from safetensors.torch import save_file
 
@@ -111,28 +112,28 @@ class Checkpoints:
         return final
 
     def end_save_of(self, checkpoint: Checkpoint) -> None:
-        """What a kill right after `save` had renamed this one, the newest, has left undone."""
+        """Finish a `save` of this checkpoint, the newest, that was killed right after its rename."""
         if checkpoint_steps(self._folder)[-1:] == [checkpoint.state["step"]]:  # and no later one is corrupt
             self._remove_leftovers()
             self._keep_what_counts(checkpoint.state)
 
     def whole_steps(self) -> list[int]:
-        """Steps whose checkpoints are whole, ascending."""
+        """Steps with a complete checkpoint, ascending."""
         return [step for step in checkpoint_steps(self._folder) if _is_whole(self._path(step))]
 
     def drop_after(self, step: int) -> None:
-        """Remove those of later steps: a run that goes on from this one makes them again."""
+        """Remove checkpoints of later steps: a run that resumes from this step makes them again."""
         for later in checkpoint_steps(self._folder):
             if later > step:
                 self._remove(self._path(later))
 
     def newest(self, at_most: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped.
+        """The newest complete checkpoint; a corrupt one is named in the log and skipped.
 
-        at_most: of no later step.
+        at_most: latest step to consider.
 
         Raises:
-            atomic_files.Unreadable: one cannot be read, which does not make it corrupt.
+            atomic_files.Unreadable: a file cannot be read, which does not make it corrupt.
         """
         for step in reversed(checkpoint_steps(self._folder)):
             if at_most is not None and step > at_most:
@@ -146,10 +147,10 @@ class Checkpoints:
         return None
 
     def of_step(self, step: int) -> Checkpoint:
-        """The checkpoint of this step, which another rank has found whole.
+        """The checkpoint of this step, which another rank has found complete.
 
         Raises:
-            CorruptError: it does not read here.
+            CorruptError: it is damaged here.
         """
         return load(self._path(step))
 
@@ -191,17 +192,17 @@ class Checkpoints:
 
 
 def checkpoint_folder(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies, in a checkpoints folder."""
+    """Path of the checkpoint of a step in a checkpoints folder."""
     return folder / f"step-{step:08d}"
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The plain values of a checkpoint, compared with their checksum.
+    """Plain values of a checkpoint, checked against their checksum.
 
     Raises:
-        atomic_files.Unreadable: it cannot be read.
-        FileNotFoundError, NotADirectoryError: it is absent.
-        ValueError: it is damaged.
+        atomic_files.Unreadable: the file cannot be read.
+        FileNotFoundError, NotADirectoryError: the file is absent.
+        ValueError: the file is damaged.
     """
     with atomic_files.reading(folder / "state.json"):
         state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -236,7 +237,7 @@ def load(folder: Path) -> Checkpoint:
     """Read a checkpoint into CPU memory, checked against its checksums.
 
     Raises:
-        CorruptError: says which file, and how it differs.
+        CorruptError: names the file and how it differs.
         atomic_files.Unreadable: a file cannot be read.
     """
     state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
@@ -252,10 +253,10 @@ def same_mode(path: Path, like: Path) -> None:
 
 
 def load_weights(folder: Path) -> Checkpoint:
-    """As `load`, without what only training needs.
+    """Read the weights of a checkpoint alone, checked like `load`.
 
     Raises:
-        CorruptError: as `load`.
+        CorruptError: the checkpoint is damaged.
     """
     state, (weights,) = _read(folder, (_WEIGHTS,))
     return Checkpoint(weights, {}, state)

@@ -1,7 +1,7 @@
-"""A safetensors file read into memory of its own, once: what is read is what is held, and nothing besides.
+"""Read a safetensors file into new tensors, without a copy or a memory map.
 
-The library's `load` takes a copy of the file's content, and its `load_file` maps the file, which counts
-against `ulimit -d` and `-v` and ends in SIGBUS where the file is cut short meanwhile. The format:
+The library's `load` takes a copy of the file's content. Its `load_file` maps the file, which counts against
+`ulimit -d` and `-v` and ends in SIGBUS if the file is truncated meanwhile. The format:
 https://huggingface.co/docs/safetensors.
 """
 
@@ -31,17 +31,17 @@ _DTYPES = {
     "F32": "float32",
     "F64": "float64",
 }
-"""torch's names by those of the format, of what a run has."""
+"""Dtypes of a run: name in the format -> name in torch."""
 
 _LENGTH_BYTES = 8
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, on the CPU.
+    """Tensors of a file by name, on the CPU.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no safetensors file, or cut short.
+        OSError: the file cannot be read.
+        ValueError: the file is no safetensors file, or truncated.
     """
     other = not_expected(path, "weights as safetensors", ("safetensors",))
     if other is not None:

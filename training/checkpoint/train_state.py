@@ -1,4 +1,4 @@
-"""Between a run in memory and a checkpoint: everything that decides the next step, and nothing else."""
+"""Convert between a run in memory and a checkpoint: everything that decides the next step."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def capture(
     keep: bool = True,
     **counters: Any,
 ) -> Checkpoint:
-    """The state at a step boundary.
+    """State of a run at a step boundary.
 
     Optimizer state is stored flat: tensors as `optimizer.PARAMETER.KEY`, other values in `state`.
-    Random-number states are tensors of bytes. With an average the weights are the averaged ones, and those
-    that are trained stand as `trained.NAME` among the other tensors. Where ranks have parts of the tensors,
-    all of them call this, and those that keep it get the whole: a checkpoint does not
-    tell how many ranks wrote it.
+    Random-number states are tensors of bytes. With an average, `weights` has the averaged weights, and the
+    trained ones are stored as `trained.NAME` among the other tensors. If ranks hold parts of the tensors, all
+    of them call this, and those with `keep` get complete ones: a checkpoint does not depend on the number of
+    ranks.
     """
     training = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         training["rng.cuda"] = torch.cuda.get_rng_state()
     scalars: dict[str, Any] = {}
-    # In one order on all ranks, which read what a checkpoint held in any.
+    # One order on all ranks: a checkpoint may have restored another one.
     for index, entries in sorted(optimizer.state_dict()["state"].items()):
         for key, value in sorted(entries.items()):
             name = f"optimizer.{index}.{key}"
@@ -71,10 +71,10 @@ def resume(
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
-    """Continue a run from a checkpoint: tensors, random numbers, data position, counters and guards.
+    """Resume a run from a checkpoint: tensors, random numbers, data position, counters and guards.
 
     Raises:
-        UserError: as `restore`.
+        UserError: the checkpoint has other parameters, or comes from other data.
     """
     restore(checkpoint, model, optimizer, loader, run.average)
     if run.row_states is not None:
@@ -95,8 +95,9 @@ def restore(
     loader: Loader | StreamLoader | PartOfStream | None,
     average: Average | None = None,
 ) -> None:
-    """Make model, optimizer, random numbers and data position those of the checkpoint. loader: None: the data
-    stay where they are.
+    """Load model, optimizer, random numbers and data position from a checkpoint.
+
+    loader: None leaves the data position unchanged.
 
     Raises:
         UserError: the checkpoint has other parameters (names, shapes), or comes from other data.
@@ -123,14 +124,14 @@ def restore(
 
 
 def trained_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """Those that the next step moves, which are not the ones to evaluate where these are an average."""
+    """Weights that the next step changes; with an average, evaluations use other ones."""
     return {
         name: checkpoint.training.get(f"{_TRAINED}{name}", full) for name, full in checkpoint.weights.items()
     }
 
 
 def restore_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
-    """Make its moments those of the checkpoint."""
+    """Load the moments of an optimizer from a checkpoint."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = {
         index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}
@@ -140,7 +141,7 @@ def restore_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) 
 
 
 def _as_its_parameter(value: Any, parameter: torch.Tensor) -> Any:
-    """A moment, divided over ranks as its parameter is; a count of steps as it is."""
+    """A moment, sharded over ranks like its parameter; other values unchanged."""
     is_moment = isinstance(value, torch.Tensor) and value.shape == parameter.shape
     return like(value, parameter) if is_moment else value
 

@@ -1,4 +1,4 @@
-"""Arguments that the commands share."""
+"""Arguments shared by the commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiment_utils.errors import UserError
-from training.devices.thread_waiting import prepare_waiting, watch_cores
+from training.devices.thread_waiting import choose_waiting
 from training.run.load_run import BEST, SavedRun, open_run
 
 if TYPE_CHECKING:
@@ -15,31 +15,33 @@ if TYPE_CHECKING:
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """RUN, and which checkpoint of it."""
+    """Add RUN and its checkpoint."""
     parser.add_argument("given", metavar="RUN", help="path, name below runs_dir, or beginning of an identity")
     parser.add_argument(
-        "--checkpoint", default=BEST, metavar="WHICH", help="best (default: of the val loss), last, or a step"
+        "--checkpoint", default=BEST, metavar="WHICH", help="best by val loss (default), last, or a step"
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """As `add_checkpoint`, and where it is computed."""
+    """Add RUN, its checkpoint, and the device and threads that compute."""
     add_checkpoint(parser)
     parser.add_argument("--device", default="auto", metavar="KIND", help="auto (default), cpu or cuda")
-    parser.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: those this job may use)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="CPU threads (default: those that this job may use)"
+    )
 
 
 def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
-    """The run, and the device that its model is to be put on.
+    """Open the run; returns it with the device for its model.
 
     Raises:
-        UserError: no such run, checkpoint or device.
+        UserError: the run, checkpoint or device does not exist.
     """
     if options.device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {options.device}: expected auto, cpu or cuda")
     if options.threads is not None and options.threads < 1:
         raise UserError(f"--threads {options.threads}: expected 1 or more")
-    prepare_waiting()  # before torch is loaded
+    choose_waiting()  # before torch is loaded
     run = open_run(options.given, options.checkpoint)
 
     from training.devices.device import resolve_device
@@ -54,5 +56,4 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
     )
     device = resolve_device(training, {})
     device.take()
-    watch_cores(device)
     return run, device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,27 +18,28 @@ from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
-    from training.evaluation.evaluate import Evaluation, HeldOut
+    from training.evaluation.evaluate import Evaluation
     from training.run.load_run import SavedRun
 
 ALL = "all"
 BATCH_TOKENS = 4096
-"""At once through the model, where nothing else is said."""
+"""Default size of a batch."""
 
 EXAMPLES = """\
 examples:
-  python -m training eval 1a2b3c4d                              its own val split, as while it trained
-  python -m training eval 1a2b3c4d --tokens all                 all of it
-  python -m training eval 1a2b3c4d --dataset wikitext103        another text, in its vocabulary
-  python -m training eval 1a2b3c4d --dataset Datasets/code.txt --split train --tokens 1M
+  python -m training eval 1a2b3c4d                 its val split
+  python -m training eval 1a2b3c4d --tokens all    all of it
   python -m training eval 1a2b3c4d --by-position --json
-  python -m training eval 1a2b3c4d --harness lm-eval --tasks lambada_openai,arc_easy --limit 100
+  python -m training eval 1a2b3c4d --dataset code.txt --split train
+  python -m training eval 1a2b3c4d --harness lm-eval --tasks arc_easy
 
-Bits a byte compare models of different tokenizers; loss and perplexity do not."""
+A text of --dataset is tokenized with the tokenizer of the run.
+Bits a byte compare models of different tokenizers; loss and perplexity do
+not."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the arguments of `eval`."""
     parser = subparsers.add_parser(
         "eval",
         help="loss, perplexity and bits a byte of a trained model",
@@ -49,29 +51,35 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--dataset",
         metavar="WHAT",
-        help="what dataset= or dataset.path= takes (default: that of the run, at the version it began with)",
+        help="value of dataset= or dataset.path= (default: that of the run, at the version it began with)",
     )
     parser.add_argument("--split", default="val", metavar="NAME", help="val (default), test or train")
     parser.add_argument(
-        "--tokens", metavar="N", help="read at most, or all (default: training.eval_tokens of the run)"
+        "--tokens", metavar="N", help="most tokens to read, or all (default: training.eval_tokens of the run)"
     )
-    parser.add_argument("--seq-len", type=int, metavar="N", help="of a window (default: that of the run)")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="windows at once; changes no result")
-    parser.add_argument("--by-position", action="store_true", help="also by the position in the window")
+    parser.add_argument(
+        "--seq-len", type=int, metavar="N", help="length of a window (default: that of the run)"
+    )
+    parser.add_argument("--batch-size", type=int, metavar="N", help="windows per batch; changes no result")
+    parser.add_argument(
+        "--by-position", action="store_true", help="also show the loss by position in the window"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    harness = parser.add_argument_group("tasks of another harness, on the model exported for transformers")
-    harness.add_argument("--harness", choices=("lm-eval",), help="EleutherAI's, where it is installed")
-    harness.add_argument("--tasks", metavar="A,B", help="of the harness")
-    harness.add_argument("--num-fewshot", type=int, metavar="N", help="examples in front of each")
-    harness.add_argument("--limit", type=float, metavar="N", help="of each task; below 1: a share")
+    harness = parser.add_argument_group(
+        "tasks of another harness, run on the model exported for transformers"
+    )
+    harness.add_argument("--harness", choices=("lm-eval",), help="EleutherAI's lm-eval, if it is installed")
+    harness.add_argument("--tasks", metavar="A,B", help="tasks of the harness")
+    harness.add_argument("--num-fewshot", type=int, metavar="N", help="examples before each question")
+    harness.add_argument("--limit", type=float, metavar="N", help="examples of each task; below 1: a share")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and tell.
+    """Measure and print.
 
     Raises:
-        UserError: no such run, checkpoint, data or split.
+        UserError: the run, checkpoint, data or split does not exist.
     """
     if options.harness is not None:
         return _by_harness(options)
@@ -117,34 +125,48 @@ def run(options: argparse.Namespace) -> int:
             )
             for one in sets
         ]
-        path = Path(told := str(data.describe()["path"]))
+        path = Path(shown := str(data.describe()["path"]))
         place = path.absolute() if path.exists() and not path.is_absolute() else None
     mean = found[0] if len(sets) == 1 else mean_of(sets, found)
     if place is not None:
-        told = os.path.relpath(place)  # from where the user stands
+        shown = os.path.relpath(place)  # relative to the user's folder, no longer to that of the run
+    by_source = {one.source: of for one, of in zip(sets, found, strict=True)}
     if options.json:
-        print(json.dumps(_as_json(saved, told, options.split, seq_len, sets, found, mean), indent=2))
+        head = {
+            "run": str(saved.folder),
+            "identity": saved.facts.get("identity"),
+            "step": saved.step,
+            "is_best": saved.is_best,
+            "data": shown,
+            "split": options.split,
+            "seq_len": seq_len,
+        }
+        print(json.dumps(_as_json(head, by_source, mean), indent=2))
     else:
-        print("\n".join(_page(saved, told, options.split, seq_len, sets, found, mean)))
+        print(saved.words())
+        print(
+            f"{shown}, {options.split}: {mean.tokens:,} tokens in windows of {seq_len:,}, "
+            f"{mean.seconds:.1f} s"
+        )
+        print("\n".join(_page(by_source, mean)))
     return 0
 
 
 def _by_harness(options: argparse.Namespace) -> int:
-    """Tasks of lm-eval, whose results stand in the folder of the run then."""
-    from training.commands.lm_eval import Asked, measure, words
+    """Measure tasks of lm-eval and store the results in the folder of the run."""
+    from training.commands.lm_eval import measure, words
     from training.run.load_run import open_run
 
     if not options.tasks:
-        raise UserError("--harness lm-eval needs --tasks A,B: python -m lm_eval --tasks list tells them")
+        raise UserError("--harness lm-eval needs --tasks A,B. Tasks: python -m lm_eval --tasks list")
     for name in ("dataset", "tokens", "seq_len", "threads", "by_position"):
         if getattr(options, name):
             raise UserError(
-                f"--{name.replace('_', '-')} does not go with --harness, whose tasks say what is read"
+                f"--{name.replace('_', '-')} does not go with --harness: the tasks decide what is read"
             )
     saved = open_run(options.given, options.checkpoint)
-    device = None if options.device == "auto" else options.device
-    asked = Asked(options.tasks, options.num_fewshot, options.limit, options.batch_size, device)
-    path, results = measure(saved, asked)
+    given = {name: getattr(options, name) for name in ("tasks", "num_fewshot", "limit", "batch_size")}
+    path, results = measure(saved, given | {"device": None if options.device == "auto" else options.device})
     if options.json:
         facts = {"run": str(saved.folder), "identity": saved.facts.get("identity"), "step": saved.step}
         print(json.dumps({**facts, "file": str(path), "results": results}, indent=2))
@@ -154,7 +176,7 @@ def _by_harness(options: argparse.Namespace) -> int:
 
 
 def _tokens(given: str | None) -> int | None:
-    """None: as the run does; 0: all."""
+    """Number of tokens; None: that of the run, 0: all."""
     if given is None:
         return None
     if given == ALL:
@@ -176,7 +198,7 @@ def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
         kept = (saved.facts.get("data") or {}).get("sets", ())
         data = prepare_run(config.dataset, config.tokenizer, tokenize=False, versions=kept)
     else:
-        # How its documents and labels are cut stays that of the run; where they are is another matter.
+        # Documents and labels are cut as in the run; only the place of the tokens is another.
         elsewhere = replace(config.dataset, val_path=None, dtype=Dataset().dtype)
         data = prepare_run(
             named_source(elsewhere, given),
@@ -191,28 +213,10 @@ def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
     return data
 
 
-def _as_json(
-    saved: SavedRun,
-    data: str,
-    split: str,
-    seq_len: int,
-    sets: list[HeldOut],
-    found: list[Evaluation],
-    mean: Evaluation,
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "run": str(saved.folder),
-        "identity": saved.facts.get("identity"),
-        "step": saved.step,
-        "is_best": saved.is_best,
-        "data": data,
-        "split": split,
-        "seq_len": seq_len,
-        **_numbers(mean),
-    }
-    if len(sets) > 1:
-        result["sources"] = {one.source: _numbers(of) for one, of in zip(sets, found, strict=True)}
-    return result
+def _as_json(head: dict[str, Any], found: Mapping[str, Evaluation], mean: Evaluation) -> dict[str, Any]:
+    """The printed object. head: run, checkpoint and data. found: source -> its evaluation."""
+    sources = {"sources": {source: _numbers(of) for source, of in found.items()}} if len(found) > 1 else {}
+    return {**head, **_numbers(mean), **sources}
 
 
 def _numbers(of: Evaluation) -> dict[str, Any]:
@@ -227,25 +231,13 @@ def _numbers(of: Evaluation) -> dict[str, Any]:
     }
 
 
-def _page(
-    saved: SavedRun,
-    data: str,
-    split: str,
-    seq_len: int,
-    sets: list[HeldOut],
-    found: list[Evaluation],
-    mean: Evaluation,
-) -> list[str]:
-    lines = [
-        saved.words(),
-        f"{data}, {split}: {mean.tokens:,} tokens in windows of {seq_len:,}, {mean.seconds:.1f} s",
-    ]
-    if len(sets) > 1:
-        lines += [f"{one.source:<16}{_words(of)}" for one, of in zip(sets, found, strict=True)]
+def _page(found: Mapping[str, Evaluation], mean: Evaluation) -> list[str]:
+    """Lines with the losses, those of sources first, and tables by position."""
+    lines = [f"{source:<16}{_words(of)}" for source, of in found.items()] if len(found) > 1 else []
     lines.append(_words(mean))
-    for one, of in zip(sets, found, strict=True):
+    for source, of in found.items():
         if of.by_position:
-            lines += ["", f"{'position':<14}{'loss':>8}{'tokens':>12}  {one.source}"]
+            lines += ["", f"{'position':<14}{'loss':>8}{'tokens':>12}  {source}"]
         lines += [
             f"{_range(bucket):<14}{bucket['loss']:>8.4f}{bucket['tokens']:>12,}" for bucket in of.by_position
         ]

@@ -1,4 +1,4 @@
-"""`python -m training export RUN --to hf`: a trained model as transformers and its friends load it."""
+"""`python -m training export RUN --to hf`: write a trained model as a folder that transformers loads."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ then:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the arguments of `export`."""
     parser = subparsers.add_parser(
         "export",
-        help="a trained model as transformers loads it",
+        help="write a trained model for transformers",
         description="Write a trained model as one of transformers' own (llama, mistral, qwen2, qwen3, gpt2), "
-        "read it back and compare its logits. What none of them computes is refused.",
+        "read it back and compare its logits. An architecture that none of them computes is refused.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_checkpoint(parser)
     parser.add_argument("--to", choices=("hf",), default="hf", help="hf: a folder for transformers")
-    parser.add_argument("--output", metavar="DIR", help="where (default: hf-step-N in the folder of the run)")
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder to write (default: hf-step-N in the folder of the run)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write it and tell.
+    """Export and print the result.
 
     Raises:
-        UserError: no such run or checkpoint, no such model in transformers, or the folder is taken, or cannot
-            be written.
+        UserError: the run or checkpoint does not exist, transformers has no such model, or the folder exists
+            or cannot be written.
     """
     from training.export.hugging_face import export
 
@@ -54,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = export(saved, output)
     except OSError as error:
-        told = error.strerror or str(error)
-        raise UserError(f"{output} cannot be written: {told}. Choose another folder with --output") from error
+        why = error.strerror or str(error)
+        raise UserError(f"{output} cannot be written: {why}. Choose another folder with --output") from error
     if options.json:
         print(json.dumps({"output": str(output), **found}, indent=2))
         return 0

@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from models import LanguageModel
 
 _NOT_YET = "\ufffd"
-"""What stands for bytes that are no character, or the beginning of one."""
+"""Replacement for bytes that are no character, or only the start of one."""
 _LONGEST_CHARACTER = 8
-"""Tokens after which such bytes are no beginning any more."""
+"""Tokens after which such bytes can no longer be the start of a character."""
 _GREEDY_BELOW = 1e-6
-"""Temperatures below it leave one token anyway, and quotients that are no numbers of fp32."""
+"""Lower temperatures leave one token, and their quotients are not finite in fp32."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the next token is drawn. temperature: logits are divided by it; 0: the most likely one. top_k: of
-    so many most likely ones; None: of all. top_p: of the most likely ones that together have this
-    probability (Holtzman et al., arXiv:1904.09751).
-    """
+    """Rule by which the next token is drawn."""
 
     temperature: float = 1.0
+    """Divides the logits; 0: the most likely token."""
     top_k: int | None = None
+    """Number of most likely tokens to draw from; None: all."""
     top_p: float = 1.0
+    """Probability of the most likely tokens to draw from (Holtzman et al., arXiv:1904.09751)."""
 
 
 def sample(
     model: LanguageModel, prompt: list[int], choice: Choice, generator: torch.Generator
 ) -> Iterator[int]:
-    """Ids after the prompt, without end. The model sees as many of the last ones as it has positions.
+    """Generate ids after the prompt, without end. The model sees the last `model.max_positions` ids.
 
     prompt: at least one id. generator: on the CPU, where tokens are drawn whatever the device.
     """
@@ -51,7 +51,7 @@ def sample(
 
 
 def draw(logits: torch.Tensor, choice: Choice, generator: torch.Generator) -> int:
-    """An index of logits (vocab,)."""
+    """Draw an index of logits (vocab,)."""
     import torch
 
     if choice.temperature < _GREEDY_BELOW:
@@ -65,10 +65,10 @@ def draw(logits: torch.Tensor, choice: Choice, generator: torch.Generator) -> in
 
 
 def text_of(ids: Iterator[int], tokenizer: Tokenizer, after: Sequence[int] = ()) -> Iterator[str]:
-    """The ids as text, piece by piece: never a part of a character, and joined what all of them are.
+    """Decode ids piece by piece. No piece ends within a character; joined, they are the text of all ids.
 
-    after: the ids before them, whose text is not told: some decoders write a word otherwise where a text
-    begins (SentencePiece has no space there).
+    after: ids before them, whose text is left out. Some decoders write a word differently at the start of a
+    text (SentencePiece writes no space there).
     """
     behind, waiting = list(after[-_LONGEST_CHARACTER:]), []
     for number in ids:
@@ -78,11 +78,11 @@ def text_of(ids: Iterator[int], tokenizer: Tokenizer, after: Sequence[int] = ())
         if whole.endswith(_NOT_YET):
             if len(waiting) < _LONGEST_CHARACTER:
                 continue
-            # Bytes that will be no character; but the last of them may begin one.
+            # These bytes are no character, but the last ones can start one.
             kept = next((n for n in (3, 2, 1) if _parts_at(len(waiting) - n, behind, waiting, tokenizer)), 0)
-        told, waiting = waiting[: len(waiting) - kept], waiting[len(waiting) - kept :]
-        yield _text_between(behind, told, tokenizer)
-        behind = [*behind, *told][-_LONGEST_CHARACTER:]
+        piece, waiting = waiting[: len(waiting) - kept], waiting[len(waiting) - kept :]
+        yield _text_between(behind, piece, tokenizer)
+        behind = [*behind, *piece][-_LONGEST_CHARACTER:]
     if waiting:
         yield _text_between(behind, waiting, tokenizer)
 
@@ -92,6 +92,6 @@ def _text_between(behind: list[int], ids: list[int], tokenizer: Tokenizer) -> st
 
 
 def _parts_at(place: int, behind: list[int], ids: list[int], tokenizer: Tokenizer) -> bool:
-    """Whether no character goes over it."""
+    """Whether no character crosses this place."""
     parts = tokenizer.decode([*behind, *ids[:place]]) + tokenizer.decode(ids[place:])
     return parts == tokenizer.decode([*behind, *ids])

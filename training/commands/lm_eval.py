@@ -1,7 +1,7 @@
-"""Tasks of EleutherAI's lm-eval on a trained model: exported, measured there, the results brought back here.
+"""Measure tasks of EleutherAI's lm-eval on the export of a trained model, and store the results.
 
-lm-eval is no dependency: it runs as `python -m lm_eval` in a process of its own, with the arguments that its
-interface documents (docs/interface.md there), and what it writes below --output_path is read.
+lm-eval is no dependency: it runs as `python -m lm_eval` in its own process, with the arguments that its
+interface documents (docs/interface.md there), and the file that it writes below --output_path is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +25,19 @@ MODULE = "lm_eval"
 STDERR = 2
 
 
-@dataclass(frozen=True)
-class Asked:
-    """tasks: as lm-eval takes them, with commas. limit: examples of each; below 1: a share of them."""
+def measure(saved: SavedRun, options: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Export the model if needed, run lm-eval on it, and store its results in the folder of the run.
 
-    tasks: str
-    num_fewshot: int | None = None
-    limit: float | None = None
-    batch_size: int | None = None
-    device: str | None = None
+    The output of lm-eval goes to stderr.
 
-    def arguments(self) -> list[str]:
-        given = {
-            "--tasks": self.tasks,
-            "--num_fewshot": self.num_fewshot,
-            "--limit": None if self.limit is None else f"{self.limit:g}",
-            "--batch_size": self.batch_size,
-            "--device": self.device,
-        }
-        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    Args:
+        options: tasks, num_fewshot, limit, batch_size and device by their names in lm-eval; None is left out.
 
-
-def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
-    """Export the model where it is not yet, run lm-eval on it, and keep its results in the folder of the run.
-
-    What it says goes to stderr. Returns the file, and in it the results of these tasks: metrics by task.
+    Returns:
+        The file, and its results of these tasks: task -> metrics.
 
     Raises:
-        UserError: it is not installed, no model of transformers computes this one, or lm-eval fails.
+        UserError: lm-eval is not installed, no model of transformers computes this one, or lm-eval fails.
         OSError: the results cannot be written.
     """
     if importlib.util.find_spec(MODULE) is None:
@@ -70,7 +55,12 @@ def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
         command = [
             *(sys.executable, "-m", MODULE, "--model", "hf"),
             *("--model_args", f"pretrained={model},dtype=float32"),
-            *asked.arguments(),
+            *(
+                word
+                for name, value in options.items()
+                if value is not None
+                for word in (f"--{name}", str(value))
+            ),
             *("--output_path", temporary),
         ]
         ended = subprocess.run(command, stdout=STDERR, check=False)
@@ -80,11 +70,11 @@ def measure(saved: SavedRun, asked: Asked) -> tuple[Path, dict[str, Any]]:
         raise UserError(f"lm-eval ended with exit status {ended.returncode}; what it said is above: {typed}")
     if found is None:
         raise UserError(f"lm-eval left no results, and what it said is above: {typed}")
-    return _kept(saved, asked, found)
+    return _kept(saved, options, found)
 
 
 def _exported(saved: SavedRun) -> Path:
-    """The export of this checkpoint in the folder of the run, made where it is not there."""
+    """The export of this checkpoint in the folder of the run, made if it does not exist."""
     from training.export.hugging_face import export, exported_from
 
     output = saved.folder / f"hf-step-{saved.step:08d}"
@@ -96,7 +86,7 @@ def _exported(saved: SavedRun) -> Path:
 
 
 def _results_below(folder: Path) -> dict[str, Any] | None:
-    """Of the one file that has them: lm-eval names it after model and time."""
+    """Content of the one file with results, which lm-eval names after model and time."""
     for path in sorted(folder.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(content, dict) and isinstance(content.get("results"), dict):
@@ -104,11 +94,13 @@ def _results_below(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Put the results beside those of other tasks of the same step; of the same task they replace them."""
+def _kept(saved: SavedRun, options: Mapping[str, Any], found: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Add the results to those of other tasks of the same step; they replace those of the same task."""
     path = saved.folder / f"lm-eval-step-{saved.step:08d}.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"results": {}, "how": {}}
-    how = {"num_fewshot": asked.num_fewshot, "limit": asked.limit, "lm_eval": found.get("lm_eval_version")}
+    how = {name: options[name] for name in ("num_fewshot", "limit")} | {
+        "lm_eval": found.get("lm_eval_version")
+    }
     record = {
         "version": RUN_FOLDER_VERSION,
         "identity": saved.facts.get("identity"),
@@ -121,7 +113,7 @@ def _kept(saved: SavedRun, asked: Asked, found: dict[str, Any]) -> tuple[Path, d
 
 
 def words(results: dict[str, Any]) -> list[str]:
-    """A line for each number of each task."""
+    """One line for each number of each task."""
     lines = []
     for task, metrics in results.items():
         for name, value in metrics.items():

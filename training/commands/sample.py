@@ -1,4 +1,4 @@
-"""`python -m training sample RUN --prompt TEXT`: text from a trained model, as it is drawn."""
+"""`python -m training sample RUN --prompt TEXT`: print text of a trained model while it is drawn."""
 
 from __future__ import annotations
 
@@ -20,29 +20,35 @@ TOKENS = 200
 EXAMPLES = """\
 examples:
   python -m training sample 1a2b3c4d --prompt "Once upon a time"
-  python -m training sample 1a2b3c4d --tokens 500 --temperature 0.8 --top-p 0.95 --seed 1
-  python -m training sample 1a2b3c4d --prompt "def " --temperature 0     always the most likely token
-  python -m training sample 1a2b3c4d --prompt "17 3 5"                   of tokenizer=ids: ids"""
+  python -m training sample 1a2b3c4d --temperature 0.8 --top-p 0.95
+  python -m training sample 1a2b3c4d --temperature 0     most likely tokens
+  python -m training sample 1a2b3c4d --prompt "17 3 5"   tokenizer=ids: ids"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the arguments of `sample`."""
     parser = subparsers.add_parser(
         "sample",
         help="text from a trained model",
-        description="Text from a trained model, token by token, until its end of text.",
+        description="Draw text from a trained model, token by token, up to its end of text.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run(parser)
-    parser.add_argument("--prompt", default="", metavar="TEXT", help="what it goes on from")
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to continue")
     parser.add_argument(
-        "--tokens", type=int, default=TOKENS, metavar="N", help=f"at most (default: {TOKENS})"
+        "--tokens", type=int, default=TOKENS, metavar="N", help=f"most tokens to draw (default: {TOKENS})"
     )
     parser.add_argument("--temperature", type=float, default=1.0, metavar="T", help="default: 1; 0: greedy")
-    parser.add_argument("--top-k", type=int, metavar="K", help="of the K most likely tokens")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of those that have P together")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws (default: 0)")
+    parser.add_argument("--top-k", type=int, metavar="K", help="draw from the K most likely tokens")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="draw from the most likely tokens with probability P together",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the draws (default: 0)")
     parser.add_argument("--json", action="store_true", help="one JSON object, at the end")
     parser.set_defaults(run=run)
 
@@ -51,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Draw and print.
 
     Raises:
-        UserError: no such run or checkpoint, or a prompt that its tokenizer cannot read.
+        UserError: the run or checkpoint does not exist, or its tokenizer cannot encode the prompt.
     """
     _check(options)
     saved, device = opened(options)
@@ -98,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _until_end(ids: Iterator[int], tokenizer: Tokenizer, drawn: list[int]) -> Iterator[int]:
-    """Up to the end of text; drawn: gets them."""
+    """Ids up to the end of text, which are also added to `drawn`."""
     for number in ids:
         if number in (tokenizer.eot_id, tokenizer.bos_id):
             return

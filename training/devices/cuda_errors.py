@@ -11,7 +11,7 @@ class Fault:
     """An error of CUDA."""
 
     words: str
-    """In lower case, of its text (CUDA Runtime API, cudaGetErrorString)."""
+    """Part of its text in lower case (CUDA Runtime API, cudaGetErrorString)."""
     reason: str
     is_of_node: bool = True
     """Whether another node helps."""
@@ -41,14 +41,12 @@ FAULTS = (
 
 
 def fault_in(line: str) -> Fault | None:
-    """The fault that a line of an error names: its first one, since torch's advice below names others."""
+    """The fault named in the first line of an error; torch's advice below it names others."""
     return next((fault for fault in FAULTS if fault.words in line.lower()), None)
 
 
 def cuda_fault(error: BaseException) -> str | None:
-    """An error of CUDA in one line, with its reason and what helps; None of other errors, and of one that is
-    not in the table, such as a lack of memory.
-    """
+    """One line for an error of CUDA, with its reason and advice; None for one that is not in `FAULTS`."""
     first = str(error).partition("\n")[0].strip()
     if not isinstance(error, RuntimeError) or not ("CUDA error" in first or "CUDA driver error" in first):
         return None
@@ -59,7 +57,7 @@ def cuda_fault(error: BaseException) -> str | None:
 
 
 def elsewhere() -> str:
-    """Advice where a node's GPU or driver is at fault."""
+    """Advice for a fault of a node's GPU or driver."""
     if "SLURM_JOB_ID" not in os.environ:
         return "See: nvidia-smi"
     node = os.environ.get("SLURMD_NODENAME", "NODE")

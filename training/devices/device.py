@@ -1,4 +1,4 @@
-"""Where the arithmetic runs: device, precision, threads; resolved once and kept by every attempt."""
+"""Device, precision and threads of a run, resolved once and kept by every attempt."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 GPU_MATRIX = 8192
-"""Rows of the matrix whose product with itself tells a GPU's peak: milliseconds, and all units busy."""
-
+"""Rows of the matrix whose product with itself measures a GPU's peak: milliseconds, and all units busy."""
 
 HIGHEST = "highest"
-"""Precision of fp32 products that are computed as such."""
+"""Value of `matmul_precision` for fp32 products computed in fp32."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """kind: cpu or cuda. precision: of matrix products, fp32, bf16 or fp16; weights and loss are in fp32.
-
-    matmul_precision: inside products of fp32 numbers, as torch.set_float32_matmul_precision names it.
-    is_deterministic: a GPU takes no operation whose sums are made in any order; a CPU has none.
-    """
+    """Device of a run and how it computes."""
 
     kind: str
+    """cpu or cuda."""
     precision: str
+    """Precision of matrix products: fp32, bf16 or fp16. Weights and loss are in fp32."""
     threads: int
     matmul_precision: str = HIGHEST
+    """Precision within products of fp32 numbers, named as in torch.set_float32_matmul_precision."""
     is_deterministic: bool = False
+    """A GPU uses no operation that sums in varying order; a CPU has none."""
 
     @property
     def torch_device(self) -> torch.device:
@@ -61,7 +60,7 @@ class Device:
         return found
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The context in which the model's forward pass runs."""
+        """Context for the model's forward pass."""
         import torch
 
         if self.precision == "fp32":
@@ -69,7 +68,7 @@ class Device:
         return torch.autocast(self.kind, dtype=self.dtype)
 
     def take(self) -> None:
-        """Make torch compute as this says, in the whole process."""
+        """Configure torch for this device, in the whole process."""
         import torch
 
         torch.set_num_threads(self.threads)
@@ -77,17 +76,17 @@ class Device:
         if self.is_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
             torch.use_deterministic_algorithms(True)
-            # All that is read was written.
+            # No memory is read that was not written.
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on this device. A GPU fetches it from page-locked memory while the CPU continues."""
+        """Put a tensor on this device. A GPU fetches it from page-locked memory while the CPU continues."""
         if self.kind == "cuda" and not tensor.is_cuda:
             tensor = tensor.contiguous().pin_memory()
         return tensor.to(self.torch_device, non_blocking=True)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device has done all its queued work."""
         if self.kind == "cuda":
             import torch
 
@@ -103,12 +102,12 @@ class Device:
 
 
 def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) -> str:
-    """Make the GPU of this rank the one that `cuda` means; returns the kind of device it has.
+    """Select the GPU of this rank as `cuda`; returns the kind of device that it has.
 
-    Where a job gives each rank a GPU of its own, that is the only one that it sees.
+    If a job gives each rank its own GPU, the rank sees no other one.
 
     Raises:
-        UserError: as `training.devices.gpu_check.device_kind`.
+        UserError: a GPU is expected, and torch cannot use one.
     """
     kind, _ = device_kind(str(kept.get("device", training.device)))
     if kind == "cuda":
@@ -121,15 +120,17 @@ def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) ->
 def resolve_device(
     training: Training, kept: Mapping[str, object], ranks_here: int = 1, *, is_ensemble: bool = False
 ) -> Device:
-    """Choose device, precision and threads; what an earlier attempt chose (`kept`) stays.
+    """Choose device, precision and threads; choices of an earlier attempt (`kept`) stay.
 
-    fp32 products of a CPU are always computed as such: `high` changes nothing there, and `medium` bf16 on
-    those CPUs alone that have it, so that one study would be computed in two ways on the nodes of a cluster.
-    ranks_here: processes of the run on this node.
+    A CPU always computes fp32 products in fp32: `high` changes nothing there, and `medium` uses bf16 only on
+    CPUs that have it, so that nodes of one cluster would compute one study in two ways.
+
+    Args:
+        ranks_here: processes of the run on this node.
 
     Raises:
-        UserError: a GPU is expected, and torch cannot use one (`training.devices.gpu_check`); what is to be
-            deterministic is not; or fp16 is asked for and cannot be.
+        UserError: a GPU is expected, and torch cannot use one (`training.devices.gpu_check`); the run cannot
+            be deterministic or cannot use fp16, and the config requires it.
     """
     kind, why_cpu = device_kind(str(kept.get("device", training.device)))
     if kind == "cuda":
@@ -143,7 +144,7 @@ def resolve_device(
     inside = training.matmul_precision
     if kind == "cpu" and inside != HIGHEST:
         if "matmul_precision" not in kept:
-            log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
+            log.warning("training.matmul_precision=%s is for GPUs: this CPU uses %s", inside, HIGHEST)
         inside = HIGHEST
     problem = other_bits(training, kind, int(threads))
     if problem is not None:
@@ -153,7 +154,7 @@ def resolve_device(
 
 
 def other_bits(training: Training, kind: str, threads: int) -> Problem | None:
-    """Why what is to be deterministic is not."""
+    """Problem of a run that is to be deterministic and is not; None: there is none."""
     if not (training.deterministic and training.compile and kind == "cpu" and threads > 1):
         return None
     return Problem(
@@ -164,9 +165,10 @@ def other_bits(training: Training, kind: str, threads: int) -> Problem | None:
 
 
 def available_threads(ranks_here: int = 1) -> int:
-    """CPU threads this process may use: its affinity, and the cgroup's CPU quota where that is smaller.
+    """CPU threads of this process: its affinity, or the cgroup's CPU quota if that is smaller.
 
-    ranks_here: so many share them, unless Slurm says what is of each (SLURM_CPUS_PER_TASK).
+    ranks_here: number of processes that share them, unless Slurm sets the share of each
+    (SLURM_CPUS_PER_TASK).
     """
     threads = len(cores_of_process())
     try:
@@ -182,7 +184,7 @@ def available_threads(ranks_here: int = 1) -> int:
 
 
 def cores_of_process() -> set[int]:
-    """The numbers of the cores that this process may run on: its affinity, all where a system has none."""
+    """Numbers of the cores in this process's affinity; all cores if the system has no affinity."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
@@ -190,14 +192,13 @@ def cores_of_process() -> set[int]:
 
 @cache
 def measure_peak_flops(device: Device) -> float | None:
-    """FLOP/s of a square matrix product in the precision of the run, the best of many: what MFU is of.
+    """FLOP/s of a square matrix product in the precision of the run, the best of 20: the peak for MFU.
 
-    It is measured once in a process, also for the runs of an ensemble. The matrices are random: products of
-    equal numbers draw less power and are faster. Their memory is given back to the driver.
+    Measured once in a process, also for the runs of an ensemble. The matrices are random: products of equal
+    numbers draw less power and are faster. Their memory is returned to the driver.
 
     Returns:
-        None on a CPU: what it reaches in a moment follows whatever else runs there, so that runs of the
-        same speed would show twice or half the share. None where the GPU has no room for the matrices.
+        None on a CPU, whose speed depends on what else runs, or if the GPU has no room for the matrices.
     """
     if device.kind == "cpu":
         return None

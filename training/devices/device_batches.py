@@ -1,4 +1,4 @@
-"""Micro-batches on the device that computes them."""
+"""Put micro-batches on the device that computes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Batch = dict[str, torch.Tensor]
 
 ON_DEVICE = ("input_ids", "labels", "position_ids", "source")
-"""Entries of a batch that a step computes with; int64."""
+"""Entries of a batch that a step uses; int64."""
 
 
 def on_device(batch: Batch, device: Device, into: Batch | None = None) -> Batch:

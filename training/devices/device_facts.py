@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def device_facts(device: Device) -> dict[str, Any]:
-    """Facts of the device that this process computes on (docs/run-folder.md has the keys)."""
+    """Facts of the device of this process (docs/run-folder.md lists the keys)."""
     import torch
 
     facts: dict[str, Any] = {"kind": device.kind, "torch": torch.__version__, "cuda": torch.version.cuda}
@@ -32,7 +32,7 @@ def device_facts(device: Device) -> dict[str, Any]:
 
 
 def _attention_backends() -> list[str]:
-    """Backends that scaled_dot_product_attention may choose from; which one it takes depends on shapes."""
+    """Enabled backends of scaled_dot_product_attention; which one it uses depends on shapes."""
     from torch.backends import cuda
 
     enabled = {
@@ -45,7 +45,7 @@ def _attention_backends() -> list[str]:
 
 
 def _cpu_name() -> str:
-    """Model of the processor; its architecture where the kernel does not name it, as on ARM."""
+    """Model of the processor; its architecture if the kernel does not name it, as on ARM."""
     try:
         found = re.search(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether torch can compute on a GPU here. If a GPU is expected and it cannot: why not, and what helps."""
+"""Check that torch can use a GPU. If one is expected and cannot be used, report why and what helps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from training.devices.cuda_errors import elsewhere, fault_in
 Answer = TypeVar("Answer")
 
 LIMIT_S = 60.0
-"""Time a driver gets to answer torch. Without persistence mode it first starts all GPUs of the node."""
+"""Time for a driver to answer torch. Without persistence mode it first starts all GPUs of the node."""
 
 GPU_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg")
-"""In /dev: of NVIDIA's driver, AMD's, and either in Windows' Linux."""
+"""Patterns in /dev: NVIDIA's driver, AMD's, and either of them in WSL."""
 
 MINIMUM_DRIVERS = {11: 450, 12: 525, 13: 580}
 """Major version of CUDA to the oldest branch of drivers that runs it. Source: NVIDIA, CUDA Compatibility,
@@ -48,13 +48,13 @@ _GPU_COUNTS = (
 
 @dataclass(frozen=True)
 class Build:
-    """A build of torch for CUDA, as pip knows it."""
+    """A build of torch for CUDA, named as for pip."""
 
     name: str
     minimum_driver: int
     """Oldest branch of drivers."""
     capabilities: tuple[tuple[int, int], tuple[int, int]]
-    """The least and the largest compute capability that it has code for."""
+    """Lowest and highest compute capability that it has code for."""
 
 
 BUILDS = (Build("cu130", 580, ((7, 5), (12, 9))), Build("cu126", 525, ((5, 0), (9, 0))))
@@ -100,7 +100,7 @@ def check_driver_starts() -> None:
 
 
 def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a run here should get a GPU, judged without torch; True on systems without device files."""
+    """Whether a run here should get a GPU, decided without torch; True on systems without device files."""
     if not sys.platform.startswith("linux"):
         return True
     if hides_all(environ):
@@ -109,7 +109,7 @@ def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def gpus_of_job(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The variable of Slurm, with its value, which says that this job asked for GPUs; None: none does."""
+    """Slurm's variable, with its value, which shows that this job requested GPUs; None: no such variable."""
     if "SLURM_JOB_ID" not in environ:
         return None
     lists = [name for name in _GPU_LISTS if environ.get(name)]
@@ -148,7 +148,7 @@ def device_kind(asked: str, environ: Mapping[str, str] = os.environ) -> tuple[st
 
 
 def foreseen_problem(asked: str, environ: Mapping[str, str] = os.environ) -> Problem | None:
-    """The problem that `device_kind` will find here, as far as it is known without torch; None: none is."""
+    """Problem that `device_kind` will find here, as far as known without torch; None: no problem is known."""
     expected = _expected(environ)
     if asked == "cpu" or expected is None or hides_all(environ):
         return None
@@ -158,7 +158,7 @@ def foreseen_problem(asked: str, environ: Mapping[str, str] = os.environ) -> Pro
 
 
 def _expected(environ: Mapping[str, str]) -> str | None:
-    """Why a run here should get a GPU; None: nothing says that it should."""
+    """Reason why a run here should get a GPU; None: there is no reason."""
     of_job = gpus_of_job(environ)
     if of_job is not None:
         return f"this job asked for GPUs ({of_job})"
@@ -167,7 +167,7 @@ def _expected(environ: Mapping[str, str]) -> str | None:
 
 
 def check_gpu() -> None:
-    """Open the current GPU as a step will: later errors come in the middle of a stage.
+    """Open the current GPU as a step will, so that errors come before the first stage.
 
     Raises:
         UserError: torch has no code for it, or the driver refuses it or hangs.
@@ -209,11 +209,11 @@ def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> b
 
 
 def build_for(driver: str | None, capability: tuple[int, int] | None = None) -> Build | None:
-    """The newest build of torch that runs with a driver and on a GPU; None: there is none.
+    """The newest build of torch that runs with a driver and on a GPU; None: no build does.
 
     Args:
-        driver: version, such as 535.183.01; None: not known, taken for one of 2023.
-        capability: compute capability; None: not known, any.
+        driver: version, such as 535.183.01; None: unknown, one of 2023 is assumed.
+        capability: compute capability; None: unknown, any fits.
     """
     branch = _branch(driver) or MINIMUM_DRIVERS[12]
     for build in BUILDS:
@@ -224,10 +224,10 @@ def build_for(driver: str | None, capability: tuple[int, int] | None = None) -> 
 
 
 def within_limit(ask: Callable[[], Answer], on_cpu: str = _ON_CPU) -> Answer:
-    """The answer of a function that waits for the driver. One that hangs is left to its thread.
+    """Answer of a function that waits for the driver. One that hangs is left to its thread.
 
     Args:
-        on_cpu: what is said of training on the CPU.
+        on_cpu: advice on training on the CPU.
 
     Raises:
         UserError: it did not return within the time limit.
@@ -258,7 +258,7 @@ def _problem(what: str, reason: str, remedy: str, on_cpu: str = _ON_CPU, code: s
 
 
 def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Why torch sees no GPU, and what helps."""
+    """Return the reason why torch sees no GPU, and the advice."""
     import torch
 
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -282,12 +282,12 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _misfit(version: str, cuda: str | None, is_cpu: bool) -> tuple[str, str] | None:
-    """Why a build of torch cannot use the driver of this machine, and what helps; None: it can.
+    """Return why a build of torch cannot use the driver of this machine, and the advice; None: it can.
 
     Args:
         version: of torch.
         cuda: version of CUDA that it is built for.
-        is_cpu: it is built for the CPU alone.
+        is_cpu: torch is built for the CPU alone.
     """
     major = int((cuda or "0").split(".")[0])
     if not is_cpu and (major not in MINIMUM_DRIVERS or _library_cuda() >= major):
@@ -313,7 +313,7 @@ def _first_gpu() -> tuple[str | None, tuple[int, int] | None]:
 
 
 def _library_cuda() -> int:
-    """Major version of CUDA that libcuda runs; 0: not known.
+    """Major version of CUDA that libcuda runs; 0: unknown.
 
     The library of cuda-compat, as in NVIDIA's containers, runs a later CUDA than the driver's own.
     """
@@ -324,7 +324,7 @@ def _library_cuda() -> int:
 
 
 def _in_one_line(error: BaseException) -> str:
-    """The message of torch without its general advice, and its meaning."""
+    """Message of torch without its general advice, with its meaning."""
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
     short = said[0] if said else re.split(r"\.? Please | - this may be |\n", text)[0]
@@ -351,7 +351,7 @@ def _pip_install(version: str, build: str) -> str:
 
 
 def _device_files() -> list[Path]:
-    """Device files of GPUs that this process may open and its torch, if it is loaded, has code for."""
+    """Device files of GPUs that this process can open and its torch, if loaded, has code for."""
     torch: Any = sys.modules.get("torch")
     is_rocm = torch is None or getattr(torch.version, "hip", None) is not None
     files = [path for pattern in GPU_DEVICE_FILES for path in sorted(Path("/dev").glob(pattern))]

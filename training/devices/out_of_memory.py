@@ -1,4 +1,4 @@
-"""A GPU out of memory: which errors say so, what held the memory, and what to type."""
+"""Errors of a GPU that is out of memory: recognize them, list what held the memory, advise."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BARE = "CUDA error: out of memory"
 _WORDS = re.compile(
     rf"{_BARE}|CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_ALLOC_FAILED"
 )
-"""In errors that are no torch.OutOfMemoryError: the driver's, and of libraries without room for a handle."""
+"""Texts of other errors than torch.OutOfMemoryError: the driver's, and of libraries without a handle."""
 _STAGES_OF_STEPS = ("first_step", "train", "evaluate", "finish")
-"""In which a smaller step needs less."""
+"""Stages in which a smaller step needs less memory."""
 _NEIGHBOURS = 0.25
 """Share of the device outside torch from which other processes are named: a CUDA context takes less."""
 

@@ -1,4 +1,4 @@
-"""Precision of a run: what `auto` is on a device, and the loss scale that fp16 needs."""
+"""Precision of a run: the value of `auto` on a device, and the loss scale that fp16 needs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def resolve_precision(
 ) -> str:
     """Return the precision of matrix products: fp32, bf16 or fp16.
 
-    `auto` is bf16 on a GPU that computes in it, fp16 on one that has only that and in a run that fp16 goes
-    with (`fp16_obstacle`), and else fp32. A CPU always gets fp32 from it: most lack bf16 and then run it many
-    times slower, and the nodes of one cluster differ, so that one study would have two precisions.
+    `auto` is bf16 on a GPU that has it, fp16 on one that has only that if the run allows fp16
+    (`fp16_obstacle`), and otherwise fp32. On a CPU it is fp32: most lack bf16 and then compute it many times
+    slower, and nodes of one cluster differ, so that one study would have two precisions.
 
     Args:
-        kept: what an earlier attempt chose.
-        kind: of the device.
+        kept: choices of an earlier attempt.
+        kind: kind of the device, cpu or cuda.
 
     Raises:
-        UserError: fp16 is asked for and cannot be.
+        UserError: the config requires fp16, and the run cannot use it.
     """
     import torch
 
@@ -58,10 +58,10 @@ def resolve_precision(
 
 
 def loss_scaler(precision: str, kind: str) -> torch.amp.GradScaler | None:
-    """Make what scales the loss, so that small gradients do not become 0 in fp16; None in other precisions.
+    """Make the loss scaler that keeps small gradients from becoming 0 in fp16; None in other precisions.
 
-    It leaves out a step in which a gradient overflows, and halves the scale. With the fused optimizers it
-    does so on the device: the host is not waited for.
+    It skips a step in which a gradient overflows, and halves the scale. With the fused optimizers this
+    happens on the device, without a wait of the host.
     """
     if precision != "fp16":
         return None

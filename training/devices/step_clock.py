@@ -1,9 +1,9 @@
-"""When steps ended on the device, although the host hands them over ahead of it.
+"""Times of steps on the device, although the host queues them ahead of it.
 
-A CPU computes a step before `Step.take` returns, and the host's clock is right. A GPU takes work from a
-queue: the time at which a step was handed over says nothing about it. There an event is recorded behind each
-step, rows of metrics.csv take their times from the events, and the host waits for the device once before the
-clock is read at the end of a train stage.
+A CPU computes a step before `Step.take` returns, so the host's clock is right. A GPU takes work from a queue:
+the time at which a step was queued says nothing about its end. There an event is recorded after each step,
+rows of metrics.csv take their times from the events, and the host waits for the device once before the clock
+is read at the end of a train stage.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from training.devices.device import Device
 
 AHEAD_S = 0.25
-"""Work that is queued at most, in seconds: a stop that is asked for has to wait for it."""
+"""Most queued work in seconds: a requested stop has to wait for it."""
 LEAST_AHEAD = 2
-"""Steps that are queued at least, however long they take: else the device would wait for the host."""
+"""Fewest queued steps, however long they take: with fewer the device would wait for the host."""
 
 
 class Mark(Protocol):
     """A point in the work of a device."""
 
     def wait(self) -> None:
-        """Wait until the device has come to it."""
+        """Wait until the device has reached it."""
 
     def since(self, earlier: Any) -> float:
-        """Seconds from an earlier mark; the device has come to both."""
+        """Seconds from an earlier mark; the device has reached both."""
 
 
 class HostMark:
@@ -46,7 +46,7 @@ class HostMark:
 
 
 class CudaMark:
-    """An event behind what the current stream was given."""
+    """An event after the queued work of the current stream."""
 
     def __init__(self) -> None:
         import torch
@@ -62,7 +62,7 @@ class CudaMark:
 
 
 class Marker(Protocol):
-    """Makes a mark behind all that the device was given so far."""
+    """Makes a mark after all queued work of the device."""
 
     def __call__(self) -> Mark: ...
 
@@ -74,7 +74,7 @@ def marker_of(device: Device) -> Marker:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The end of a step. Its time can be read when the scalars of the step have been."""
+    """End of a step. Its time can be read once the scalars of the step have been read."""
 
     before_s: float
     first: Mark
@@ -103,7 +103,7 @@ class StepClock:
         self._queued.clear()
 
     def step(self) -> StepTime:
-        """Note that a step was handed over. Waits while more than `AHEAD_S` of work is queued."""
+        """Record that a step was queued. Waits while more than `AHEAD_S` of work is queued."""
         mark = self._mark()
         self._queued.append(mark)
         while len(self._queued) > self._most_queued:

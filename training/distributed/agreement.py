@@ -1,4 +1,4 @@
-"""The schedule by which the ranks of a run compare what each of them was asked: about once a second."""
+"""Schedule by which the ranks of a run agree on a stop: about once a second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Schedule:
         self._began_s = clock()
 
     def is_due(self) -> bool:
-        """Count a step that was taken; whether the ranks agree behind it."""
+        """Count a step; returns whether the ranks agree after it."""
         self._steps += 1
         return self._steps >= self._every
 

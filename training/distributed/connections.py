@@ -1,7 +1,7 @@
 """One idle TCP connection from every rank to rank 0, which the kernel closes when a rank's process ends.
 
-Rank 0 then knows within a heartbeat that a rank was killed, also while all others wait inside a collective of
-NCCL, which does not notice. A node that went down closes nothing: that is what heartbeats are for.
+Rank 0 then learns within a heartbeat that a rank was killed, also while all others wait inside a collective
+of NCCL, which does not notice. A node that went down closes no connection; its heartbeats stop.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Connections:
                 to_first.sendall(bytes.fromhex(found["token"]) + place.rank.to_bytes(_RANK_BYTES, "big"))
 
     def closed(self) -> list[int]:
-        """Ranks whose connection to rank 0 was closed, asked on rank 0. Does not block."""
+        """Ranks whose connection to rank 0 was closed, for rank 0. Does not block."""
         self._accept()
         return sorted(rank for rank, one in self._sockets.items() if _peek(one, 1) == b"")
 
     def close(self) -> None:
-        """Close what this rank has open."""
+        """Close the sockets of this rank."""
         for one in (*self._sockets.values(), *self._greeting, *([self._listener] if self._listener else [])):
             one.close()
         self._sockets, self._greeting, self._listener = {}, [], None
 
     def _accept(self) -> None:
-        with suppress(OSError):  # none is waiting
+        with suppress(OSError):  # no connection is waiting
             while self._listener is not None:
                 connection, _ = self._listener.accept()
                 connection.setblocking(False)
@@ -76,7 +76,7 @@ class Connections:
 
 
 def _peek(connection: socket.socket, count: int) -> bytes | None:
-    """Bytes that can be read without removing them; none at its end, None while nothing has come."""
+    """Bytes that can be read, left in place; empty at the end, None while nothing has arrived."""
     try:
         return connection.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

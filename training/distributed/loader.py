@@ -1,4 +1,4 @@
-"""The batches of one rank: together with those of the others they are what one rank would read."""
+"""Batches of one rank; those of all ranks together are what one rank would read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ log = logging.getLogger("training")
 def loader_of(
     dataset: StreamingDataset | StreamingMixture | HubStream, ranks: Ranks, *, batch_size: int, **options: Any
 ) -> Loader | StreamLoader | PartOfStream:
-    """batch_size: of one rank. The state of the loader is of all ranks: any number can go on from it."""
+    """Loader of one rank. Its state covers all ranks: any number of ranks can resume from it.
+
+    batch_size: windows of one rank.
+    """
     from data_loading import HubStream
 
     if ranks.is_alone:
@@ -39,8 +42,8 @@ def loader_of(
 class PartOfStream:
     """This rank's rows of each batch of a stream that all ranks read.
 
-    A stream itself divides over ranks by files, which gives other batches than one rank has, and a state that
-    only the same number of ranks can go on with.
+    A stream alone would divide files over ranks, which gives other batches than one rank has, and a state
+    from which only the same number of ranks can resume.
     """
 
     def __init__(self, loader: StreamLoader, ranks: Ranks) -> None:

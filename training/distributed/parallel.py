@@ -1,4 +1,4 @@
-"""The model of a run as its ranks train it: alone, under DDP, or sharded by FSDP2.
+"""Model of a run for training: alone, under DDP, or sharded by FSDP2.
 
 DDP keeps the whole model on every rank and averages gradients in the backward pass (Li et al.,
 arXiv:2006.15704). FSDP2 (`torch.distributed.fsdp.fully_shard`; Zhao et al., arXiv:2304.11277) keeps a part of
@@ -23,7 +23,7 @@ DDP, FSDP = "ddp", "fsdp"
 
 
 class Parallel:
-    """Calling it computes a loss as `models.LossModel` does. is_sharded: no rank has whole parameters."""
+    """Computes a loss like `models.LossModel`. is_sharded: no rank has whole parameters."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class Parallel:
         *,
         gathers_bf16: bool = False,
     ) -> None:
-        """The model lies on its device. With kind `fsdp` its parameters become sharded in place: build the
+        """Wrap a model on its device. With kind `fsdp` its parameters are sharded in place: build the
         optimizer afterwards.
 
         Args:
             gathers_bf16: FSDP2 sends the matrices of blocks in bf16, as autocast computes with them.
 
         Raises:
-            UserError: the backend at hand cannot shard.
+            UserError: the backend cannot shard.
         """
         from models import LossModel
 
@@ -64,13 +64,13 @@ class Parallel:
         return found
 
     def evaluating(self) -> nn.Module:
-        """What computes the loss without gradients; DDP has no part in that."""
+        """Module that computes the loss without gradients, without DDP."""
         return self._loss.module if self._is_ddp else self._loss  # type: ignore[return-value]
 
     def backward_of(self, micro_step: int, accumulation: int) -> AbstractContextManager[object]:
-        """Around forward and backward of a micro-batch: DDP's gradients go to the others with the last one.
+        """Context for forward and backward of a micro-batch: DDP sends its gradients with the last one.
 
-        FSDP's go at once: the whole gradients would have to be kept until then, which is what it is to avoid.
+        FSDP sends them with each, since it does not keep whole gradients.
         """
         if self._is_ddp and micro_step < accumulation - 1:
             return self._loss.no_sync()  # type: ignore[operator]
@@ -94,8 +94,8 @@ def _shard(loss: nn.Module, model: LanguageModel, ranks: int, *, gathers_bf16: b
     try:
         mesh = init_device_mesh(kind, (ranks,))
         for block in model.blocks:
-            # Gains of norms stay in fp32, in the group of the whole model; so do all weights of an LSTM,
-            # whose kernel takes them from its matrices without calling these.
+            # Gains of norms stay in fp32, in the group of the whole model. So do all weights of an LSTM: its
+            # kernel reads the matrices without calling these modules.
             matrices = [module for module in block.modules() if type(module) in (Linear, ExpertLinear)]
             if gathers_bf16 and matrices:
                 fully_shard(matrices, mesh=mesh, mp_policy=bf16)
@@ -111,8 +111,9 @@ def _shard(loss: nn.Module, model: LanguageModel, ranks: int, *, gathers_bf16: b
 
 
 def whole(tensor: Tensor, *, keep: bool = True) -> Tensor:
-    """All of a tensor that may be sharded, then on the host; every rank has to ask for it. keep: False: this
-    rank does not need it.
+    """Gather a tensor. A sharded one is copied to the host; all ranks have to call this.
+
+    keep: False if this rank does not need it.
     """
     gather = getattr(tensor, "full_tensor", None)
     if gather is None:
@@ -122,7 +123,7 @@ def whole(tensor: Tensor, *, keep: bool = True) -> Tensor:
 
 
 def like(full: Tensor, sharded: Tensor) -> Tensor:
-    """This rank's part of a whole tensor that every rank has, sharded as another one is."""
+    """This rank's part of a tensor that every rank has whole, sharded like another one."""
     if not hasattr(sharded, "full_tensor"):
         return full
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -1,19 +1,19 @@
-"""Which process of a run this is: from Slurm's variables, torchrun's, or none. No torch."""
+"""Rank of this process in its run: from Slurm's variables, torchrun's, or none. No torch."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiment_utils.errors import UserError
-from training.distributed.hostlist import expand_counts, expand_hosts
 
 FIRST_PORT, PORTS = 10_000, 20_000
-"""Ports that a job's number becomes: below those that Linux hands out by itself (32768 on)."""
+"""Range of ports for meetings, below those that Linux assigns to clients (32768 on)."""
 
 _TORCHRUN = ("RANK", "WORLD_SIZE")
 _SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
@@ -21,22 +21,22 @@ _SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
 
 @dataclass(frozen=True)
 class Place:
-    """Of one process among those of a run.
-
-    local_rank, local_world_size: among those on this node. source: `slurm`, `torchrun` or `none`. address,
-    port: where rank 0 is met; None, 0 of a process that is alone. key: what a meeting of the same run in
-    another job, step or restart does not share. is_hosted: another process than rank 0 keeps the store there.
-    """
+    """Place of one process among those of a run."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    """Rank among the processes on this node."""
     local_world_size: int = 1
     source: str = "none"
+    """`slurm`, `torchrun` or `none`."""
     address: str | None = None
+    """Host of the store at which the ranks meet; None for a single process."""
     port: int = 0
     key: str = ""
+    """Name of the meeting, unique to the job, step, restart and run."""
     is_hosted: bool = False
+    """Another process than rank 0 keeps the store."""
 
     @property
     def is_first(self) -> bool:
@@ -55,18 +55,21 @@ class Place:
         return f"{stem}.rank{self.rank}.{suffix}"
 
     def folder(self, run: Path) -> Path:
-        """What the supervisor of this rank writes into: the run's folder, or `rank3` in it."""
+        """Folder for the supervisor of this rank: the run's folder, or `rank3` in it."""
         return run if self.is_first else run / f"rank{self.rank}"
 
 
 def place_of(run: str, environment: Mapping[str, str] | None = None) -> Place:
-    """Where this process stands. run: name of the run's folder, which several runs of one job differ in.
+    """Place of this process, from its environment.
 
-    RANK and WORLD_SIZE go before Slurm's: torchrun may have been started inside of a job. Of Slurm's only
-    those of a step count: a batch script has SLURM_PROCID too, and is one process.
+    RANK and WORLD_SIZE take precedence over Slurm's variables, since torchrun can run inside a job. Slurm's
+    variables count only within a step: a batch script has SLURM_PROCID too, and is one process.
+
+    Args:
+        run: name of the run's folder, which distinguishes runs of one job.
 
     Raises:
-        UserError: the variables contradict each other, or do not tell where rank 0 is.
+        UserError: the variables contradict each other, or lack the host of rank 0.
     """
     given = os.environ if environment is None else environment
     if all(given.get(name) for name in _TORCHRUN):
@@ -110,16 +113,11 @@ def _slurms(given: Mapping[str, str], run: str) -> Place:
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     key = ".".join([*(given.get(name, "0") for name in names), run])
     port = given.get("MASTER_PORT")
-    try:
-        counts = expand_counts(given.get("SLURM_STEP_TASKS_PER_NODE") or given["SLURM_TASKS_PER_NODE"])
-        on_this_node = counts[_number(given, "SLURM_NODEID", 0)]
-    except (KeyError, IndexError, ValueError):
-        on_this_node = world
     return Place(
         rank=_number(given, "SLURM_PROCID"),
         world_size=world,
         local_rank=_number(given, "SLURM_LOCALID", 0),
-        local_world_size=on_this_node,
+        local_world_size=_tasks_here(given) or world,
         source="slurm",
         address=given.get("MASTER_ADDR") or _first_host(given),
         port=int(port) if port and port.isdigit() else port_of(key),
@@ -127,22 +125,32 @@ def _slurms(given: Mapping[str, str], run: str) -> Place:
     )
 
 
+def _tasks_here(given: Mapping[str, str]) -> int | None:
+    """Tasks of the step on this node, from `2(x3),1` (three nodes with 2, one with 1); None if unknown."""
+    text = given.get("SLURM_STEP_TASKS_PER_NODE") or given.get("SLURM_TASKS_PER_NODE", "")
+    counts: list[int] = []
+    for count, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(nodes or 1)
+    node = _number(given, "SLURM_NODEID", 0)
+    return counts[node] if node < len(counts) else None
+
+
 def port_of(key: str) -> int:
-    """The port of a meeting: the same for all its ranks, another for another job, step, restart or run."""
+    """Port of a meeting: equal on all its ranks, different for another job, step, restart or run."""
     digest = hashlib.sha256(key.encode()).digest()
     return FIRST_PORT + int.from_bytes(digest[:4], "big") % PORTS
 
 
 def _first_host(given: Mapping[str, str]) -> str:
-    """Where task 0 is. A name that is none to the network, as on one machine's cluster: where srun ran."""
+    """Host of task 0; the host of srun if the network does not know its name."""
     hosts = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST") or ""
-    try:
-        (first, *_) = expand_hosts(hosts)
-    except ValueError as error:
+    # `n[08-11,20]-ib,gpu-a`: the first number of each bracket is that of the first host (slurm.conf(5)).
+    first = re.sub(r"\[(\d+)[\d,-]*\]", r"\1", hosts).partition(",")[0].strip()
+    if not first or set("[]") & set(first):
         raise UserError(
-            f"SLURM_STEP_NODELIST={hosts} does not tell where rank 0 is. Set MASTER_ADDR to its host",
+            f"SLURM_STEP_NODELIST={hosts} names no host for rank 0. Set MASTER_ADDR to its host",
             code="no-node-list",
-        ) from error
+        )
     try:
         socket.getaddrinfo(first, None)
     except OSError:

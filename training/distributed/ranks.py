@@ -1,4 +1,4 @@
-"""What the loop of a run asks of its other ranks. A run of one process asks nobody, loads nothing for it."""
+"""Communication of a training loop with its other ranks. A run of one process loads nothing for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_S = 0.02
 
 
 class RankFailed(Exception):
-    """Another rank ended first, and this one could not go on without it."""
+    """Another rank ended first, and this one cannot continue without it."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -35,7 +35,7 @@ class RankFailed(Exception):
 
 
 class Ranks:
-    """All ranks of a run, as one of them sees them. place: of this one."""
+    """All ranks of a run, seen from one of them. place: its place."""
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or Place()
@@ -52,9 +52,12 @@ class Ranks:
         check: Callable[[], None],
         on_stuck: Callable[[Failure], None],
     ) -> None:
-        """Meet the others and open the process group; on a GPU with nccl, and gloo for what is on the host.
+        """Meet the others and open the process group: nccl on a GPU, gloo for tensors on the host.
 
-        device: `cpu` or `cuda`. check: raises when this process is to stop. on_stuck: see `Watch`.
+        Args:
+            device: `cpu` or `cuda`.
+            check: raises if this process is to stop.
+            on_stuck: see `Watch`.
 
         Raises:
             RanksMissing: some ranks did not come.
@@ -69,9 +72,9 @@ class Ranks:
         from training.distributed.rendezvous import COLLECTIVE_S, meet, open_store
 
         self._store = store = open_store(self.place, check)
-        told = meet(store, self.place, {"device": device, "gpu": _gpu(device)}, check)
-        _check_devices(told)
-        hosts = [one["host"] for one in told]
+        members = meet(store, self.place, {"device": device, "gpu": _gpu(device)}, check)
+        _check_devices(members)
+        hosts = [one["host"] for one in members]
         own: Any = store  # whose stub has no clone()
         self._watch = Watch(own.clone(), self.place, hosts, on_stuck)
         dist.init_process_group(
@@ -88,7 +91,7 @@ class Ranks:
         )  # fmt: skip
 
     def share(self, make: Callable[[], Value], check: Callable[[], None] = lambda: None) -> Value:
-        """What rank 0 makes, on every rank; the others wait for it, however long it takes."""
+        """Make a value on rank 0 and return it on every rank; the others wait without a time limit."""
         if self._store is None or self._watch is None:
             return make()
         self._shared += 1
@@ -102,7 +105,7 @@ class Ranks:
         return found
 
     def largest(self, number: int) -> int:
-        """Largest of the numbers that the ranks have, over the host."""
+        """Largest of the ranks' numbers, over the host."""
         return self.largest_of_each([number])[0]
 
     def largest_of_each(self, numbers: list[int]) -> list[int]:
@@ -117,7 +120,7 @@ class Ranks:
         return held.tolist()
 
     def total(self, number: int) -> int:
-        """Sum of what the ranks have, over the host."""
+        """Sum of the ranks' numbers, over the host."""
         if self.is_alone:
             return number
         import torch
@@ -128,16 +131,16 @@ class Ranks:
         return int(held.item())
 
     def check(self) -> None:
-        """Raise RankFailed when another rank is known to have ended; no communication."""
+        """Raise RankFailed if another rank is known to have ended; no communication."""
         if self._watch is not None and self._watch.failure is not None:
             raise RankFailed(self._watch.failure)
 
     def least(self, number: int) -> int:
-        """Of what the ranks have, over the host."""
+        """Smallest of the ranks' numbers, over the host."""
         return -self.largest(-number)
 
     def sum_(self, *tensors: torch.Tensor) -> None:
-        """Sum each over the ranks, in place and in one go; they are on one device."""
+        """Sum each tensor over the ranks, in place and in one collective; all are on one device."""
         if self.is_alone:
             return
         import torch
@@ -150,9 +153,9 @@ class Ranks:
             tensor.copy_(summed.view_as(tensor))
 
     def ends_with(self, error: BaseException) -> BaseException:
-        """Tell the others that this rank ends with an error; returns what it is to be told as.
+        """Report to the others that this rank ends with an error; returns the error to record.
 
-        That is another rank's, where that was first and this one only lost its peer.
+        That is the failure of another rank if it was first and this rank only lost its peer.
         """
         watch = self._watch
         if watch is None:
@@ -169,19 +172,19 @@ class Ranks:
         reason = (
             str(error) if isinstance(error, UserError | Interrupted) else f"{type(error).__name__}: {error}"
         )
-        first = watch.tell(kind, reason, number)
+        first = watch.report(kind, reason, number)
         if first.rank != self.rank and first.reason != reason:
             log.error("%s", first)
         return error
 
     def leave(self) -> None:
-        """At the end of the run: the others wait for rank 0 to be done, and it for them to know."""
+        """End the run: the others wait until rank 0 is done, and rank 0 until they have read that."""
         if self._watch is None or self._store is None:
             return
         import torch.distributed as dist
 
         if self.is_first:
-            # What fails from here on takes nothing from a run that has written its end.
+            # The run has written its end: errors from here on change nothing.
             with suppress(Exception):
                 self._store.set("done", "1")
                 self._wait([left_key(rank) for rank in range(1, self.size)], lambda: None)
@@ -193,8 +196,9 @@ class Ranks:
         self._watch = self._store = None
 
     def let_go(self) -> None:
-        """After an error: stay until the others know of it. Of those that wait for this rank in a collective,
-        gloo's end when this process does; others by themselves (`Watch`).
+        """After an error, stay until the others have read it.
+
+        Ranks that wait for this one in a collective end with its process under gloo, otherwise by `Watch`.
         """
         if self._watch is None:
             return
@@ -222,9 +226,9 @@ class Agreed(Interrupted):
 
 
 class AgreedInterrupt(Interrupt):
-    """What was asked of any rank, known to all of them at the same place of the run.
+    """A stop requested of any rank, taken by all of them at the same step.
 
-    requested: the signal, once they have agreed on it. own: of this process.
+    requested: the signal, once they have agreed on it. own: the interrupt of this process.
     """
 
     def __init__(self, own: Interrupt, ranks: Ranks, schedule: Schedule | None = None) -> None:
@@ -233,7 +237,7 @@ class AgreedInterrupt(Interrupt):
         self._schedule = schedule or Schedule()
 
     def is_due(self) -> bool:
-        """Count a step; whether all ranks call `agree` now.
+        """Count a step; returns whether all ranks call `agree` now.
 
         Raises:
             RankFailed: another rank ended.
@@ -242,7 +246,7 @@ class AgreedInterrupt(Interrupt):
         return self._schedule.is_due()
 
     def agree(self) -> int | None:
-        """Ask all ranks, each of which asks now too; one collective over the host."""
+        """Exchange requests with all ranks, which all call this now; one collective over the host."""
         if self.requested is None:
             lasted_us = round(1e6 * self._schedule.lasted_s())
             requested, longest_us = self._ranks.largest_of_each([self._own.requested or 0, lasted_us])
@@ -251,17 +255,17 @@ class AgreedInterrupt(Interrupt):
         return self.requested
 
     def left_s(self) -> float | None:
-        """As this process knows it, once they have agreed to stop."""
+        """Seconds left to this process, once the ranks have agreed to stop."""
         return None if self.requested is None else self._own.left_s()
 
     def check(self) -> None:
-        """Raise Agreed when they have agreed to stop."""
+        """Raise Agreed if the ranks have agreed to stop."""
         if self.requested is not None:
             raise Agreed(self.requested)
 
 
 def _gpu(device: str) -> str | None:
-    """What tells this rank's GPU from others."""
+    """UUID of this rank's GPU; None on a CPU."""
     if device != "cuda":
         return None
     import torch
@@ -269,19 +273,19 @@ def _gpu(device: str) -> str | None:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
-def _check_devices(told: list[dict[str, Any]]) -> None:
-    devices = {rank: one["device"] for rank, one in enumerate(told)}
+def _check_devices(members: list[dict[str, Any]]) -> None:
+    devices = {rank: one["device"] for rank, one in enumerate(members)}
     if len(set(devices.values())) > 1:
         without = next(rank for rank, device in devices.items() if device == "cpu")
         raise UserError(
-            f"rank {without} on {told[without]['host']} sees no GPU, others do. Ask for a GPU for each rank "
-            "(slurm.gpus_per_node=N with as many tasks), or compute on CPUs: training.device=cpu"
+            f"rank {without} on {members[without]['host']} sees no GPU, others do. Request a GPU for each "
+            "rank (slurm.gpus_per_node=N with as many tasks), or compute on CPUs: training.device=cpu"
         )
     seen: dict[str, int] = {}
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(members):
         if one["gpu"] is not None and one["gpu"] in seen:
             raise UserError(
-                f"ranks {seen[one['gpu']]} and {rank} on {one['host']} share one GPU, and nccl wants one for "
+                f"ranks {seen[one['gpu']]} and {rank} on {one['host']} share one GPU, and nccl needs one for "
                 "each. Start as many ranks as there are GPUs, or training.device=cpu"
             )
         if one["gpu"] is not None:
@@ -299,7 +303,7 @@ _GROUP_WORDS = (
 
 
 def _is_of_the_group(error: BaseException) -> bool:
-    """Whether it says no more than that a peer did not answer."""
+    """Whether an error only means that a peer did not answer."""
     import torch.distributed as dist
 
     if isinstance(error, dist.DistError):

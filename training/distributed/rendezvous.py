@@ -1,4 +1,4 @@
-"""All ranks come to one store, kept by rank 0, or an error says which of them did not."""
+"""Meeting of all ranks at one store, kept by rank 0; an error names those that did not come."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TIMEOUT_VARIABLE = "HIGHWATER_RANKS_TIMEOUT_S"
 MEET_S = 300.0
 """Nodes of one job start minutes apart where their file systems are slow to show the code."""
 COLLECTIVE_S = 7200.0
-"""Who is gone is told by `watch`. This is for a rank that lives and does not come: while another writes a
-checkpoint the rest wait in their next collective.
+"""Timeout of a collective for a rank that lives and does not come; `watch` finds dead ones. While one rank
+writes a checkpoint, the rest wait in their next collective.
 """
 _POLL_S = 0.05
 _RETRY_S = 0.2
 _LATER_S = 5.0
-"""By which others wait longer than rank 0, whose message names all that are missing."""
+"""Extra time of the other ranks, so that rank 0 reports first: its message names all missing ranks."""
 
 
 class RanksMissing(Exception):
@@ -37,7 +37,7 @@ class RanksMissing(Exception):
 
 
 def meet_within_s() -> float:
-    """How long a rank waits for the others."""
+    """Seconds that a rank waits for the others."""
     text = os.environ.get(TIMEOUT_VARIABLE, "")
     try:
         return float(text) if text else MEET_S
@@ -46,7 +46,7 @@ def meet_within_s() -> float:
 
 
 def open_store(place: Place, check: Callable[[], None]) -> Store:
-    """The store of this run's ranks, made by rank 0. check: raises when this process is to stop.
+    """Store of this run's ranks, made by rank 0. check: raises if this process is to stop.
 
     Raises:
         RanksMissing: rank 0 did not come.
@@ -72,10 +72,10 @@ def open_store(place: Place, check: Callable[[], None]) -> Store:
     except DistNetworkError as error:
         if keeps and "EADDRINUSE" in str(error):
             raise UserError(
-                f"port {place.port} of {socket.gethostname()}, where the ranks of this run were to meet, is "
-                "taken by another program. Choose one with MASTER_PORT=NUMBER in the environment of all ranks"
+                f"port {place.port} of {socket.gethostname()}, where the ranks of this run meet, is used by "
+                "another program. Choose one with MASTER_PORT=NUMBER in the environment of all ranks"
             ) from error
-        raise RanksMissing(f"rank 0 is not to be met at {place.address}:{place.port}: {error}") from error
+        raise RanksMissing(f"rank 0 cannot be reached at {place.address}:{place.port}: {error}") from error
     return PrefixStore(place.key, store) if place.is_hosted else store
 
 
@@ -90,8 +90,8 @@ def _wait_for_rank_0(place: Place, until: float, check: Callable[[], None]) -> N
             if time.monotonic() > until:
                 raise RanksMissing(
                     f"rank 0 did not come to {place.address}:{place.port} within {meet_within_s():g} s "
-                    f"({error.strerror or error}). See whether it runs and what its log.txt says; where that "
-                    "name is none to this node, set MASTER_ADDR"
+                    f"({error.strerror or error}). Check that it runs, and its log.txt. If this node does "
+                    "not know that name, set MASTER_ADDR"
                 ) from error
         time.sleep(_RETRY_S)
 
@@ -99,10 +99,10 @@ def _wait_for_rank_0(place: Place, until: float, check: Callable[[], None]) -> N
 def meet(
     store: Store, place: Place, facts: dict[str, Any], check: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Tell the other ranks what this one is; returns what each of them told, in their order.
+    """Publish facts of this rank; returns the facts of all ranks, in their order.
 
     Raises:
-        RanksMissing: some did not come; names them, and where those are that did.
+        RanksMissing: some did not come; names them, and the hosts of the others.
     """
     store.set(f"here/{place.rank}", json.dumps({"host": socket.gethostname(), "pid": os.getpid(), **facts}))
     keys = [f"here/{rank}" for rank in range(place.world_size)]
@@ -112,12 +112,11 @@ def meet(
         if time.monotonic() > until:
             here = {rank: json.loads(store.get(key)) for rank, key in enumerate(keys) if store.check([key])}
             missing = [rank for rank in range(place.world_size) if rank not in here]
-            came = ", ".join(f"{rank} on {told['host']}" for rank, told in here.items())
+            came = ", ".join(f"{rank} on {facts['host']}" for rank, facts in here.items())
             raise RanksMissing(
                 f"{ranks_in_words(missing)} of {place.world_size} did not come to {place.address}:"
-                f"{place.port} within {meet_within_s():g} s; those that came: {came}. See whether they were "
-                f"started, and "
-                f"what log.rank{missing[0]}.txt says. To wait longer: {TIMEOUT_VARIABLE}=SECONDS"
+                f"{place.port} within {meet_within_s():g} s; those that came: {came}. Check that they were "
+                f"started, and log.rank{missing[0]}.txt. To wait longer: {TIMEOUT_VARIABLE}=SECONDS"
             )
         time.sleep(_POLL_S)
     return [json.loads(store.get(key)) for key in keys]

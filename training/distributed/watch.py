@@ -1,9 +1,8 @@
-"""The first failing rank is known to all others, and none of them hangs in wait for it.
+"""Report the first failing rank to all others, so that none of them waits for it forever.
 
-A rank that raises writes who it is and why into the store; the first one to do so is the first failing rank.
-One that is killed writes nothing: its connection to rank 0 closes (`connections`), or its heartbeats stop.
-Where the backend does not notice by itself that a peer is gone (NCCL), a thread ends this process a while
-after.
+A rank that raises writes its rank and reason into the store; the first one to do so is the first failing
+rank. A rank that is killed writes nothing: its connection to rank 0 closes (`connections`), or its heartbeats
+stop. If the backend does not notice that a peer is gone (NCCL), a thread ends this process seconds later.
 """
 
 from __future__ import annotations
@@ -28,26 +27,27 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 LOST_AFTER_S = 60.0
-"""Without a heartbeat, where nothing else tells that a rank is gone."""
+"""Time without a heartbeat after which a rank counts as gone."""
 SETTLES_S = 4.0
-"""How long one whose peer closed its connection looks who that was."""
+"""Time to find out which rank closed its connection."""
 LINGERS_S = 20.0
-"""From the news of a failure to the end of a process that is still inside a collective."""
+"""Time from a known failure to the end of a process that is still inside a collective."""
 
 _FAILED = "failed"
 
 
 def left_key(rank: int) -> str:
-    """Key of the store that a rank sets before it ends in order."""
+    """Key of the store that a rank sets before it ends normally."""
     return f"left/{rank}"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: failed, interrupted, lost (killed, or its node went down). signal_number: of interrupted."""
+    """End of a rank before the others."""
 
     rank: int
     kind: str
+    """failed, interrupted (with `signal_number`), or lost: killed, or its node went down."""
     reason: str
     host: str = ""
     signal_number: int | None = None
@@ -61,8 +61,10 @@ class Failure:
 
 
 class Watch:
-    """From when all ranks have met until `close`. hosts: of all ranks. on_stuck: told the failure before this
-    process is ended, because it did not end by itself.
+    """Watches the other ranks, from their meeting until `close`.
+
+    hosts: hosts of all ranks. on_stuck: called with the failure before this process, which did not end, is
+    ended.
     """
 
     def __init__(
@@ -77,20 +79,20 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="ranks", daemon=True)
         self._thread.start()
 
-    def tell(self, kind: str, reason: str, signal_number: int | None = None) -> Failure:
-        """This rank ends without the others; returns whose failure was the first."""
+    def report(self, kind: str, reason: str, signal_number: int | None = None) -> Failure:
+        """Report that this rank ends without the others; returns the first failure."""
         mine = Failure(self._place.rank, kind, reason, socket.gethostname(), signal_number)
         return self._first(mine)
 
     def first_failure(self) -> Failure | None:
-        """Why a collective broke, if the others know or a rank is gone; looks for a few seconds."""
+        """Failure that broke a collective, if another rank knows it or is gone; waits some seconds for it."""
         seen = self._read_beats()
         until = time.monotonic() + SETTLES_S
         while time.monotonic() < until and self.failure is None:
             try:
                 found = self._known()
             except Exception:  # rank 0 keeps the store
-                return self._lost([0], tell=False)
+                return self._lost([0], is_shared=False)
             if found is not None:
                 return found
             time.sleep(0.1)
@@ -98,19 +100,19 @@ class Watch:
             return self.failure
         now = self._read_beats()
         if now is None or seen is None:
-            return self._lost([0], tell=False)
+            return self._lost([0], is_shared=False)
         still = [rank for rank in self._others if now.get(rank) == seen.get(rank)]
         return self._lost(still) if still else None
 
     def close(self) -> None:
-        """No more is told or looked for."""
+        """Stop watching."""
         self._closing.set()
         self._hear()
         self._thread.join(timeout=2 * BEAT_S)
         self._connections.close()
 
     def linger(self) -> None:
-        """Before the store goes with this process: until the others know, or a few seconds."""
+        """Wait until the others know, or some seconds: the store ends with this process."""
         until = time.monotonic() + SETTLES_S
         keys = [f"heard/{rank}" for rank in self._others]
         with suppress(Exception):
@@ -124,8 +126,10 @@ class Watch:
             try:
                 self._store.set(f"beat/{self._place.rank}", str(count))
                 self.failure = self.failure or self._known() or self._silent()
-            except Exception:  # of the network; rank 0 keeps the store
-                self.failure = self.failure or (None if self._place.is_first else self._lost([0], tell=False))
+            except Exception:  # network; rank 0 keeps the store
+                self.failure = self.failure or (
+                    None if self._place.is_first else self._lost([0], is_shared=False)
+                )
             if self.failure is None or self._closing.is_set():
                 continue
             if since is None:
@@ -147,13 +151,13 @@ class Watch:
 
     def _first(self, mine: Failure) -> Failure:
         try:
-            told: Any = self._store.compare_set(_FAILED, "", json.dumps(asdict(mine)))
-            return Failure(**json.loads(told))
+            first: Any = self._store.compare_set(_FAILED, "", json.dumps(asdict(mine)))
+            return Failure(**json.loads(first))
         except Exception:
             return mine if self._place.is_first else (self.failure or mine)
 
     def _read_beats(self) -> dict[int, bytes] | None:
-        """Of the others; None where the store is gone."""
+        """Heartbeats of the others; None if the store is gone."""
         try:
             known = [rank for rank in self._others if self._store.check([f"beat/{rank}"])]
             return {rank: self._store.get(f"beat/{rank}") for rank in known}
@@ -161,7 +165,7 @@ class Watch:
             return None
 
     def _silent(self) -> Failure | None:
-        """A rank whose connection is closed, or that has sent no heartbeat for long; rank 0 looks for all."""
+        """Failure of a rank with a closed connection or without a heartbeat; rank 0 looks for all."""
         if not self._place.is_first:
             return None
         now_s = time.monotonic()
@@ -177,10 +181,10 @@ class Watch:
         # One that failed has written so before its connection closed.
         return (self._known() or self._lost(gone)) if gone else None
 
-    def _lost(self, ranks: list[int], *, tell: bool = True) -> Failure:
+    def _lost(self, ranks: list[int], *, is_shared: bool = True) -> Failure:
         first = ranks[0]
         reason = "killed from outside or by the kernel, or its node went down"
         if len(ranks) > 1:
             reason += f"; so are {ranks_in_words(ranks[1:])}"
         lost = Failure(first, "lost", reason, self._hosts[first])
-        return self._first(lost) if tell else lost
+        return self._first(lost) if is_shared else lost

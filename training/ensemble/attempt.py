@@ -1,4 +1,4 @@
-"""One attempt of several runs as one program: their folders locked, begun, trained, each with its own end."""
+"""One attempt of several runs as one program: lock their folders, begin, train, and end each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from training.attempt.run_files import Status, next_attempt, read_run, read_stat
 from training.checkpoint.checkpoints import Checkpoints
 from training.distributed.place import place_of
 from training.ensemble.allocator import keep_freed_memory
-from training.ensemble.log import ON_TERMINAL, about, log_to_each
-from training.ensemble.probe import settle_together
-from training.ensemble.together import EnsembleLoop
+from training.ensemble.ensemble_loop import EnsembleLoop
+from training.ensemble.member_log import ON_TERMINAL, about, log_to_each
+from training.ensemble.size_probe import settle_together
 from training.interrupt import Interrupt, Interrupted
 from training.report.external_logger import Logger
 from training.run.company import Company, Group, groups
@@ -43,12 +43,14 @@ def run_members(
 ) -> int:
     """Run these folders under their locks; returns the exit code and leaves each outcome in its status.json.
 
-    alone: runs one of them by itself, for where several at a time do not pay. The exit code is that of the
-    first that did not end as done.
+    The exit code is that of the first run that did not end as done.
+
+    Args:
+        alone: trains one run alone, if several at a time are not faster.
 
     Raises:
-        LockHeld: another process runs in one of them; nothing is touched.
-        UserError: the folders' own files cannot be used.
+        LockHeld: another process runs in one of the folders; nothing is touched.
+        UserError: files of the folders cannot be used.
     """
     if not place_of(folders[0].name).is_alone:
         raise UserError("an ensemble is one process on one device: start it on one rank")
@@ -80,14 +82,14 @@ def _is_over(folder: Path) -> bool:
 
 
 def _was_stopped(folder: Path) -> bool:
-    """Whether a signal ended it, which is for the runs behind it too; training.max_time is of each run."""
+    """Whether a signal ended the run, and so the runs after it too; training.max_time ends one run alone."""
     status = read_status(folder)
     is_stopped = status.get("state") in ("cancelled", "timeout")
     return is_stopped and not says_time_is_over(status.get("reason"))
 
 
 class _Attempt:
-    """folders: not over yet, by name. names: of all runs of the ensemble. together: as it was settled."""
+    """folders: unfinished runs, by name. names: all runs of the ensemble. together: runs at a time."""
 
     def __init__(self, folders: dict[str, Path], names: tuple[str, ...], begin: Begin) -> None:
         self.together = 1
@@ -122,7 +124,7 @@ class _Attempt:
             with about(name):
                 if before.get("state") == "running":
                     log.warning(
-                        "attempt %s ended without a word in stage %s: killed, or the machine went down",
+                        "attempt %s ended without an outcome in stage %s: killed, or the machine went down",
                         before.get("attempt"),
                         before.get("stage"),
                     )
@@ -174,10 +176,10 @@ class _Attempt:
                     self._fail([name], error)
         if started:
             logger.start(started[0].run.config.logging)
-        # Branches that decay from other steps begin at other steps, which they tell as they begin.
+        # Branches that decay from other steps begin at other steps, known only once they have begun.
         for step in sorted({member.run.step for member in started}):
             same = [member for member in started if member.run.step == step]
-            log.info("%s together, from step %s on", counted(len(same), "run"), f"{step:,}")
+            log.info("%s together, from step %s", counted(len(same), "run"), f"{step:,}")
             EnsembleLoop(same, self._ended, logger).run()
 
     def _ended(self, member: Started, error: BaseException | None) -> None:
@@ -190,7 +192,7 @@ class _Attempt:
             self._fail([name], error)
 
     def _fail(self, names: Sequence[str], error: BaseException) -> None:
-        """Write down how they ended; all get the same reason, each in its own log."""
+        """Record how runs ended: one reason for all, in the log of each."""
         reason = ""
         for name in names:
             with about(name):
@@ -204,7 +206,7 @@ class _Attempt:
 
 
 def _begins_at(run: Mapping[str, Any]) -> int:
-    """Steps behind a run as it begins. run: run.json; of one that has not begun yet it does not tell."""
+    """Steps of another run that a branch continues, from its run.json; 0 if it has not begun."""
     restored = run.get("restored") or {}
     return int(restored["step"]) if restored.get("what") == "run" else 0
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def can_evaluate_together(members: Sequence[Started]) -> bool:
-    """Whether one pass pays and nothing but losses is measured: the rest looks into a model by itself.
+    """Whether one pass is faster and only losses are measured: other measurements inspect one model.
 
-    On a CPU the members' numbers do not fit into its caches together: 8 runs of 32d took 1.6 times as long.
+    On a CPU the members do not fit into its caches together: 8 runs of 32d took 1.6 times as long.
     """
     run = members[0].run
     training = run.config.training
@@ -27,13 +27,13 @@ def can_evaluate_together(members: Sequence[Started]) -> bool:
 
 
 def evaluate_together(members: Sequence[Started], stack: StackedModel) -> list[list[Evaluation]]:
-    """Evaluate each member with the weights that it evaluates.
+    """Evaluate each member with its evaluated weights, which can be an average.
 
     Args:
-        members: of the stack, in its order.
+        members: members of the stack, in its order.
 
     Returns:
-        Of each member an evaluation of each of its held-out sets.
+        For each member, the evaluations of its held-out sets.
     """
     from training.step.weight_average import evaluated
 

@@ -21,7 +21,7 @@ log = logging.getLogger("training")
 
 
 def may_be_graphed(config: Config, device: Device) -> bool:
-    """Whether steps of this configuration can be CUDA graphs on this device, and are wanted as such."""
+    """Whether steps of this configuration can be CUDA graphs on this device, and the config allows it."""
     return device.kind == "cuda" and config.training.cuda_graph is not False and not graph_obstacle(config)
 
 
@@ -31,7 +31,7 @@ def graphs_for(config: Config, device: Device) -> Graphs | None:
 
 
 class GraphedPasses:
-    """Does the same work on each micro-batch: eagerly at first, then as a graph, with the same numbers."""
+    """Runs the same work on each micro-batch: eagerly at first, then as a graph, with the same numbers."""
 
     def __init__(self, device: Device, graphs: Graphs | None) -> None:
         self._device, self._graphs = device, graphs
@@ -40,7 +40,7 @@ class GraphedPasses:
         self._batch: Batch = {}
 
     def take(self, work: Callable[[Batch], None], batch: Batch) -> None:
-        """Do the work on a micro-batch, on the device. It writes to the same tensors each time."""
+        """Run the work on a micro-batch, on the device. It writes to the same tensors each time."""
         if self._replay is None and self._graphs is not None and self._taken == WARM_UP:
             self._record(work, batch)
         if self._replay is not None:
@@ -52,7 +52,7 @@ class GraphedPasses:
         self._taken += 1
 
     def release(self) -> bool:
-        """Free the graph, for good; returns whether there was one."""
+        """Free the graph and make no other; returns whether there was one."""
         was_there, graphs = self._replay is not None, self._graphs
         self._replay, self._graphs, self._batch = None, None, {}
         if graphs is not None:

@@ -1,4 +1,4 @@
-"""One step of several runs: a batch of each, one forward and one backward pass, a move of each."""
+"""One step of several runs: a batch of each, one forward and one backward pass, one update of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from conf.seeding import seeds as seeds_of
 from data_loading.dataset.protocol import IGNORED_LABEL
 from training.ensemble.graphed import GraphedPasses, graphs_for
-from training.ensemble.log import about
+from training.ensemble.member_log import about
 from training.ensemble.update import StackedOptimizer, clip_each
 from training.step.dropout_seed import drops, step_seed
 from training.step.schedules import course_of
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from training.step.train_step import Batch
 
 
-class Together:
-    """Runs at the same step, whose models are one stack until `release`.
+class EnsembleStep:
+    """Steps of runs at the same step number, whose models are one stack until `release`.
 
-    is_finite: whether the last step was, of all: a scalar on the device. stack: of their models.
+    is_finite: whether the last step of all runs was finite, bool () on the device. stack: their models.
     """
 
     def __init__(self, members: Sequence[Started]) -> None:
@@ -53,17 +53,17 @@ class Together:
         self.passes = GraphedPasses(device, graphs_for(self._lead.config, device))
 
     def lrs(self) -> list[float]:
-        """The learning rate of each in the next step."""
+        """Learning rate of each member in the next step."""
         return [course.lr_at(self._lead.step) for course in self._courses]
 
     def release(self) -> None:
-        """Each has its model for itself again."""
+        """Give each member its own model again."""
         self.passes.release()
         self._optimizer.release()
         self.stack.release()
 
     def step(self) -> list[StepResult | Diverged]:
-        """Take the next step of each; what came of it, or why there is none to go on from."""
+        """Take the next step of each member; returns its result, or the error that ends the member."""
         step = self._lead.step
         seeds = [step_seed(seed, step, 0) for seed in self._seeds] if drops(self._lead.config.arch) else None
         self.stack.begin_step(seeds)
@@ -87,16 +87,16 @@ class Together:
         return results
 
     def _backward(self) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
-        """The mean loss of each over its step, fp32 (members,), and the sums by source, of a mixture."""
+        """Mean loss of each member over its step, fp32 (members,), and for a mixture the sums by source."""
         self._losses.zero_()
         self._by_source.zero_()
-        for batch, divisors in self._batches():  # a number, where there are graphs: the same in each step
+        for batch, divisors in self._batches():  # with graphs the divisor is a number, equal in each step
             self.passes.take(partial(self._add_gradients, divisors), batch)
         by_source = list(self._by_source.clone()) if self._lead.plan.sources else [None] * len(self.members)
         return self._losses.clone(), by_source
 
     def _add_gradients(self, divisors: float | torch.Tensor, batch: Batch) -> None:
-        """Run forward and backward of a micro-batch of all members; add their losses."""
+        """Run forward and backward on a micro-batch of all members; add their losses."""
         import torch
 
         size, sources = len(self.members), len(self._lead.plan.sources)
@@ -114,8 +114,10 @@ class Together:
                 own += sums_by_source(losses_of, labels_of, source_of, sources)
 
     def _batches(self) -> Iterator[tuple[Batch, float | torch.Tensor]]:
-        """Micro-batches of the step, each of all members one behind another, and by what losses are divided:
-        means by how many there are; where labels are left out sums, by the labels of the whole step.
+        """Micro-batches of the step, rows of all members concatenated, with the divisors of their losses.
+
+        Means are divided by the number of micro-batches. If labels are left out, losses are sums, divided by
+        the labels of the whole step.
         """
         import torch
 
@@ -123,8 +125,8 @@ class Together:
 
         def following() -> Batch:
             each = [next(member.batches) for member in self.members]
-            # Shifted windows come as (micro_batch, seq_len // shift, shift), with the shift, which is another
-            # of each member; these models read them flat.
+            # Shifted windows are (micro_batch, seq_len // shift, shift), and the shift differs by member;
+            # the models read them flat.
             flat = {"input_ids", "labels"}
             return {
                 name: torch.cat([batch[name].flatten(1) if name in flat else batch[name] for batch in each])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from models.stacked import StackedModel
 
 _ALIGNED = 16
-"""Numbers. Kernels of a CPU round the rest of a tensor, behind its last vector, in another way."""
+"""Numbers per vector. Kernels of a CPU round the rest of a tensor, after its last vector, differently."""
 
 
 def clip_each(gradients: list[Tensor], limits: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,13 +43,13 @@ def clip_each(gradients: list[Tensor], limits: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class _Slice:
-    """A parameter of members that follow each other and have the same settings, with its optimizer state."""
+    """A parameter of adjacent members with equal settings, with its optimizer state."""
 
     parameter: Tensor
     state: dict[str, Any]
     of_members: list[dict[str, Any]]
     plain: list[str]
-    """Names of the values of the state that are no tensors."""
+    """Names of the state's values that are no tensors."""
 
 
 class StackedOptimizer:

@@ -1,4 +1,4 @@
-"""Units of the feed-forward parts that do nothing, whatever the token: seen while an evaluation goes on."""
+"""Units of the feed-forward parts that are silent for every token of an evaluation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from models.layers.experts import Experts
 from models.layers.feedforward import FeedForward
 
 SILENT = 1e-3
-"""Of the largest value in its layer, that a dead unit never reaches: relu gives 0, others come near it."""
+"""Share of its layer's largest value that a dead unit never exceeds: relu gives 0, others come near it."""
 
 
 class Units:
-    """The largest absolute value of each unit, by layer."""
+    """Largest absolute value of each unit, by layer."""
 
     def __init__(self) -> None:
         self._largest: dict[str, Tensor] = {}
 
     def see(self, layer: str, values: Tensor | list[Tensor]) -> None:
-        """Activations (..., units) of some tokens; of experts those of each."""
+        """Take in activations (..., units) of some tokens; of experts, those of each."""
         parts = values if isinstance(values, list) else [values]
         rows = [
             part.detach().abs().flatten(0, -2).amax(0) if part.numel() else part.new_zeros(part.shape[-1])
@@ -34,7 +34,7 @@ class Units:
         self._largest[layer] = found if before is None else torch.maximum(before, found)
 
     def shares(self) -> dict[str, float]:
-        """Of each layer the share of its units that are dead."""
+        """Layer -> share of its units that are dead."""
         return {
             layer: round((largest <= SILENT * largest.max()).float().mean().item(), 6)
             for layer, largest in self._largest.items()
@@ -43,7 +43,7 @@ class Units:
 
 @contextmanager
 def watched(model: nn.Module, *, is_on: bool) -> Iterator[Units]:
-    """Look at what goes into the second product of every feed-forward part, in the block."""
+    """Watch the input of the second product of every feed-forward part, within the block."""
     units, hooks = Units(), []
     if is_on:
         for name, module in model.named_modules():
@@ -61,6 +61,6 @@ def watched(model: nn.Module, *, is_on: bool) -> Iterator[Units]:
 
 
 def words(shares: dict[str, float]) -> str:
-    """`dead units: blocks.0.feed_forward 12%, blocks.3.feed_forward 1%`; empty where there is none."""
+    """`dead units: blocks.0.feed_forward 12%, blocks.3.feed_forward 1%`; empty if no unit is dead."""
     dead = [f"{layer} {share:.1%}" for layer, share in shares.items() if share]
     return f"dead units: {', '.join(dead)}" if dead else ""

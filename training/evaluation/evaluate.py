@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """loss: nats a token, the mean over `tokens` predicted tokens. bytes_per_token: of the text that these
-    stand for; None where the tokenizer does not tell. by_position: `PositionLosses.to_json`, where asked for.
-    """
+    """Result of an evaluation."""
 
     loss: float
+    """Nats per token, the mean over `tokens` predicted tokens."""
     tokens: int
     seconds: float
     bytes_per_token: float | None = None
+    """Bytes of text per token; None if the tokenizer does not give them."""
     by_position: tuple[dict[str, Any], ...] = ()
+    """`PositionLosses.to_json`, if requested."""
 
     @property
     def perplexity(self) -> float:
@@ -36,20 +37,21 @@ class Evaluation:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Of the text: comparable across tokenizers, as loss and perplexity are not."""
+        """Bits per byte of text: comparable across tokenizers, unlike loss and perplexity."""
         return self.loss / math.log(2) / self.bytes_per_token if self.bytes_per_token else None
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A set to measure on. source: in evals.jsonl. weight: of its loss in the mean of all of a run.
-    bytes_per_id: of the text that each id stands for, int64 (vocab_size,); None where nobody knows.
-    """
+    """A set to evaluate on."""
 
     source: str
+    """Its name in evals.jsonl."""
     weight: float
+    """Weight of its loss in the mean over the sets of a run."""
     dataset: StreamingDataset
     bytes_per_id: np.ndarray | None = None
+    """Bytes of text of each id, int64 (vocab_size,); None if unknown."""
 
 
 def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut]:
@@ -77,22 +79,22 @@ def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut
 
 
 def mean_of(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> Evaluation:
-    """One loss of all sets, by their weights."""
+    """Mean over all sets, by their weights."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(one.weight * value for one, value in zip(sets, values, strict=True))
 
-    lengths = [of_one.bytes_per_token for of_one in found if of_one.bytes_per_token is not None]
+    lengths = [each.bytes_per_token for each in found if each.bytes_per_token is not None]
     return Evaluation(
-        mean([of_one.loss for of_one in found]),
-        sum(one.tokens for one in found),
-        sum(one.seconds for one in found),
+        mean([each.loss for each in found]),
+        sum(each.tokens for each in found),
+        sum(each.seconds for each in found),
         mean(lengths) if len(lengths) == len(found) else None,
     )
 
 
 def evaluation_windows(val_windows: int, eval_tokens: int, seq_len: int) -> int:
-    """Windows read at each evaluation: those of the first `eval_tokens` of val, or all there are."""
+    """Number of windows of an evaluation: those of the first `eval_tokens` of val, at most all."""
     return min(val_windows, -(-eval_tokens // seq_len))
 
 
@@ -110,10 +112,12 @@ def evaluate(
 ) -> Evaluation:
     """Mean loss over the first `windows` windows of `dataset`, in order, without gradients.
 
-    parallel: the same model on several ranks, which take the batches in turn; each gets the loss of all.
-    bytes_per_id: as of `HeldOut`, for bits per byte.
-    by_position: the losses by position are wanted too; the loss is then summed in another order, so that its
-    last bits are others.
+    Args:
+        loss_chunk: tokens of a chunk of the loss.
+        parallel: the same model on several ranks, which take the batches in turn; each gets the loss of all.
+        bytes_per_id: see `HeldOut`, for bits per byte.
+        by_position: measure losses by position too. The loss is then summed in another order, which changes
+            its last bits.
     """
     import torch
 
@@ -137,7 +141,7 @@ def evaluate(
             if not counts:
                 if not parallel.is_sharded:
                     break
-                start = 0  # the others need this rank's part of the parameters
+                start = 0  # the others need this rank's shard of the parameters
             batch = dataset.__getitems__(range(start, min(start + batch_size, windows)))
             moved = on_device(batch, device)
             input_ids, labels, positions = moved["input_ids"], moved["labels"], moved.get("position_ids")

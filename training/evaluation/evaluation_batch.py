@@ -1,4 +1,4 @@
-"""Number of windows of an evaluation that are computed at once. No torch: the memory estimate counts them."""
+"""Number of windows in a batch of an evaluation. No torch: the memory estimate uses it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from models.costs.memory_parts import StepSizes
 from training.own_parts.model_counts import memory_of_model
 
 TOKENS_AT_ONCE = 65_536
-"""Most tokens of a forward pass without gradients on a GPU: fewer leave it waiting for the host."""
+"""Most tokens of a forward pass without gradients on a GPU; with fewer it waits for the host."""
 LEAST_ROOM_BYTES = 256 << 20
-"""GPU memory that an evaluation can take in any case: the matrices of MFU's peak took it before."""
+"""GPU memory that an evaluation can always use: the matrices of MFU's peak used it before."""
 MORE_ROOM = 1.25
-"""Memory of a larger batch at most, relative to that of the step's."""
+"""Most memory of a larger batch, relative to the batch of the step."""
 
 
 def evaluation_step(config: Config, vocab_size: int, step: StepSizes) -> StepSizes:
-    """Sizes of an evaluation's forward pass, by the configuration and the step alone: a resume has the same.
+    """Sizes of an evaluation's forward pass, from configuration and step alone: a resume has the same.
 
-    On a CPU they are those of the step. On a GPU the batch is doubled up to `TOKENS_AT_ONCE` while it takes
-    little more memory than that of the step, whose logits are most of it. A compiled model keeps its shape.
+    On a CPU they are those of the step. On a GPU the batch is doubled up to `TOKENS_AT_ONCE` while it needs
+    little more memory than that of the step. A compiled model keeps its shape.
     """
     if not step.on_gpu or step.compiled or step.members > 1:
         return step
@@ -34,7 +34,7 @@ def evaluation_step(config: Config, vocab_size: int, step: StepSizes) -> StepSiz
 
 
 def evaluation_bytes(config: Config, vocab_size: int, step: StepSizes) -> int:
-    """Bytes that a forward pass without gradients makes on a GPU."""
+    """Bytes that a forward pass without gradients allocates on a GPU."""
     positions = config.arch.max_positions or config.training.seq_len
     parts = memory_of_model(config, vocab_size, positions, step)
     return sum(part.gpu_bytes for part in evaluation_parts(parts))

@@ -1,4 +1,4 @@
-"""Losses by how much context a token had: what a longer window buys."""
+"""Losses by the number of tokens of context, which show the gain of a longer window."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class PositionLosses:
     """Sums of losses in buckets of positions, each twice as wide as the one before: 0, 1, 2-3, 4-7, ...
 
-    A position is the number of tokens that came before in the window, or in the document where these do not
-    see each other.
+    A position is the number of earlier tokens in the window, or in the document if documents do not attend to
+    each other.
     """
 
     def __init__(self, seq_len: int, device: torch.device) -> None:
@@ -28,8 +28,12 @@ class PositionLosses:
     def add(
         self, losses: torch.Tensor, counted: torch.Tensor, position_ids: torch.Tensor | None = None
     ) -> None:
-        """losses: fp32 (batch, seq_len), nats. counted: bool, of the same shape. position_ids: int64, where
-        documents begin anew.
+        """Add losses of a batch.
+
+        Args:
+            losses: fp32 (batch, seq_len), nats.
+            counted: bool (batch, seq_len).
+            position_ids: int64 (batch, seq_len), if positions restart with each document.
         """
         import torch
 
@@ -39,11 +43,11 @@ class PositionLosses:
             else self._of_position[position_ids.to(losses.device)]
         )
         rows = torch.stack([losses.double().flatten(), counted.to(losses.device).double().flatten()])
-        # A product, since adding at indices happens in any order on a GPU.
+        # A product: index_add on a GPU sums in varying order.
         self._sums += rows @ torch.nn.functional.one_hot(buckets.flatten(), self._sums.shape[1]).double()
 
     def sum_over(self, ranks: Ranks) -> None:
-        """Make it that of all ranks."""
+        """Sum over all ranks."""
         ranks.sum_(self._sums)
 
     def to_json(self) -> list[dict[str, Any]]:

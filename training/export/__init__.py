@@ -1,1 +1,1 @@
-"""A trained model for other programs."""
+"""Export of a trained model to other programs."""

@@ -1,13 +1,14 @@
-"""Which of transformers' own models a trained model is, and its weights under their names.
+"""Model family of transformers that computes a trained model, and its weights under their names.
 
-What transformers does not know is refused with the reason, family by family; nothing is exported that would
-compute something else. Multipliers of `init=mup` and `completep` become parts of the weights.
+An architecture that transformers does not have is refused with the reason for each family. Multipliers of
+`init=mup` and `completep` become part of the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Arch
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A model of ours. eot_id: of its tokenizer."""
+    """A model to export. eot_id: end of text of its tokenizer."""
 
     arch: Arch
     shape: Shape
@@ -34,9 +35,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Family:
-    """name: model_type of transformers. lacks: what of an architecture it does not know; empty: it is one.
+    """A model family of transformers.
 
-    config: its keys. convert: the weights under its names.
+    name: its model_type. lacks: options of an architecture that it does not have. config: its keys.
+    convert: weights under its names.
     """
 
     name: str
@@ -46,23 +48,23 @@ class Family:
 
 
 def family_of(arch: Arch) -> Family:
-    """The first that computes what this architecture does.
+    """First family that computes this architecture.
 
     Raises:
-        UserError: none does; what each lacks.
+        UserError: none does; names the options that each lacks.
     """
     missing = {family.name: family.lacks(arch) for family in FAMILIES}
     for family in FAMILIES:
         if not missing[family.name]:
             return family
-    told = "; ".join(f"{name} has no {', no '.join(lacks)}" for name, lacks in missing.items())
+    reasons = "; ".join(f"{name} has no {', no '.join(lacks)}" for name, lacks in missing.items())
     raise UserError(
-        f"no model of transformers computes what arch={arch.name} does: {told}", code="no-hf-model"
+        f"no model of transformers computes what arch={arch.name} does: {reasons}", code="no-hf-model"
     )
 
 
 def _lacks_everywhere(arch: Arch) -> list[str]:
-    """What none of them has."""
+    """Options that no family has."""
     return _named(
         {
             f"arch.family={arch.family}": arch.family != "transformer",
@@ -81,7 +83,10 @@ def _named(found: Mapping[str, bool]) -> list[str]:
     return [name for name, is_so in found.items() if is_so]
 
 
-def _lacks_of_llama(arch: Arch) -> list[str]:
+def _llama_lacks(
+    arch: Arch, biases: tuple[str, ...] = ("none",), *, has_window: bool = False, has_qk_norm: bool = False
+) -> list[str]:
+    """Options that a family of Llama's kind lacks, which has these biases."""
     return _lacks_everywhere(arch) + _named(
         {
             f"arch.norm={arch.norm}": arch.norm != "rms",
@@ -89,36 +94,10 @@ def _lacks_of_llama(arch: Arch) -> list[str]:
             "arch.rope_fraction": arch.rope_fraction != 1.0,
             f"arch.rope_scaling={arch.rope_scaling}": arch.rope_scaling == "ntk",
             f"arch.activation={arch.activation}": arch.activation not in ("swiglu", "geglu"),
-            "arch.bias=all": arch.bias == "all",
+            f"arch.bias={arch.bias}": arch.bias not in biases,
+            "arch.qk_norm": arch.qk_norm and not has_qk_norm,
+            "arch.window": bool(arch.window) and not has_window,
         }
-    )
-
-
-def _llama_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {"arch.bias=qkv": arch.bias == "qkv", "arch.qk_norm": arch.qk_norm, "arch.window": bool(arch.window)}
-    )
-
-
-def _mistral_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {f"arch.bias={arch.bias}": arch.bias != "none", "arch.qk_norm": arch.qk_norm}
-    )
-
-
-def _qwen2_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {
-            f"arch.bias={arch.bias}": arch.bias != "qkv",
-            "arch.qk_norm": arch.qk_norm,
-            "arch.window": bool(arch.window),
-        }
-    )
-
-
-def _qwen3_lacks(arch: Arch) -> list[str]:
-    return _lacks_of_llama(arch) + _named(
-        {f"arch.bias={arch.bias}": arch.bias != "none", "arch.window": bool(arch.window)}
     )
 
 
@@ -229,7 +208,7 @@ def _gpt2_config(source: Source) -> dict[str, Any]:
 
 
 def _to_gpt2(source: Source, weights: Weights) -> Weights:
-    """Its products keep their matrices the other way round. A bias that ours has not is 0."""
+    """Matrices are transposed. A bias that the model lacks becomes 0."""
     import torch
 
     found = {
@@ -265,7 +244,7 @@ _OF_GPT2 = {
 
 
 def _folded(source: Source, weights: Weights) -> Weights:
-    """The weights of a model without multipliers that computes the same."""
+    """Weights of a model without multipliers that computes the same."""
     how: Parametrization = parametrization(source.shape, source.arch)
     usual = source.shape.head_dim**-0.5
     query = 1.0 if how.attention_scale is None else how.attention_scale / usual
@@ -286,10 +265,10 @@ def _folded(source: Source, weights: Weights) -> Weights:
 
 
 FAMILIES = (
-    Family("llama", _llama_lacks, _llama_config, _to_llama),
-    Family("mistral", _mistral_lacks, _llama_config, _to_llama),
-    Family("qwen2", _qwen2_lacks, _llama_config, _to_llama),
-    Family("qwen3", _qwen3_lacks, _llama_config, _to_llama),
+    Family("llama", partial(_llama_lacks, biases=("none", "linear")), _llama_config, _to_llama),
+    Family("mistral", partial(_llama_lacks, has_window=True), _llama_config, _to_llama),
+    Family("qwen2", partial(_llama_lacks, biases=("qkv",)), _llama_config, _to_llama),
+    Family("qwen3", partial(_llama_lacks, has_qk_norm=True), _llama_config, _to_llama),
     Family("gpt2", _gpt2_lacks, _gpt2_config, _to_gpt2),
 )
-"""In the order in which they are tried."""
+"""Tried in this order."""

@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from training.run.load_run import SavedRun
 
 FACTS = "highwater.json"
-"""In the folder: which run and step it is of."""
+"""File in the folder with its run and step."""
 COMPARED_TOKENS = 64
 LARGEST_DIFFERENCE = 1e-3
-"""Of a logit, between the model and its export in fp32: sums in another order, and no more."""
+"""Largest accepted difference of a logit between model and export in fp32: rounding of sums."""
 
 
 def export(saved: SavedRun, output: Path) -> dict[str, Any]:
-    """Write the folder, whole or not at all; read it back and compare its logits with ours.
+    """Write the folder, completely or not at all; read it back and compare its logits.
 
-    Returns: `model_type`, `tokens` compared, `largest_difference` of a logit.
+    Returns:
+        `model_type`, `compared_tokens`, `largest_difference` of a logit, and the run and step.
 
     Raises:
-        UserError: transformers is not installed, none of its models computes this one, or `output` is taken.
-        OSError: it cannot be written.
+        UserError: transformers is not installed, none of its models computes this one, or `output` exists.
+        OSError: the folder cannot be written.
     """
     check_installed("transformers", "hf", "export to transformers")
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -43,7 +44,7 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
     their_logging.disable_progress_bar()  # a bar for each of two files, on what may be no terminal
     if output.exists():
         raise UserError(
-            f"{output} is there already: remove it, or give another folder with --output",
+            f"{output} exists already: remove it, or give another folder with --output",
             code="output-exists",
         )
     config, tokenizer = saved.config, _tokenizer(saved)
@@ -82,13 +83,13 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
 
 
 def exported_from(folder: Path, saved: SavedRun) -> bool:
-    """Whether it is an export of this step of this run."""
+    """Whether a folder is an export of this step of this run."""
     facts = read_file(folder / FACTS).value
     return (facts.get("identity"), facts.get("step")) == (saved.facts.get("identity"), saved.step)
 
 
 def _tokenizer(saved: SavedRun) -> Tokenizer | None:
-    """None: of tokens without a text."""
+    """Tokenizer of the run; None for ids without a text."""
     from data_loading.tokenizers.ids import IDS
 
     return None if saved.config.tokenizer.name == IDS else saved.tokenizer()
@@ -102,17 +103,17 @@ def _load(theirs: Any, weights: dict[str, Any]) -> None:
     ]
     if lost or unexpected:
         raise UserError(
-            "this version of transformers names its weights otherwise: missing "
+            "this version of transformers names its weights differently: missing "
             f"{', '.join(lost) or 'none'}; unknown {', '.join(unexpected) or 'none'}"
         )
     theirs.tie_weights()
 
 
 def _difference(model: Any, folder: Path, source: Source) -> dict[str, Any]:
-    """Of the logits of the folder as transformers loads it.
+    """Compare the logits of the model and of the folder loaded by transformers.
 
     Raises:
-        UserError: they are others.
+        UserError: they differ by more than rounding.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -143,7 +144,7 @@ def _facts(saved: SavedRun, family: str) -> dict[str, Any]:
 
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path, max_positions: int) -> None:
-    """As transformers' AutoTokenizer reads it: tokenizer.json, and which token ends a text."""
+    """Write the tokenizer for transformers' AutoTokenizer: tokenizer.json, and the end-of-text token."""
     from data_loading.tokenizers.tokenizer import BytesTokenizer, JsonTokenizer
 
     if isinstance(tokenizer, BytesTokenizer):
@@ -204,7 +205,7 @@ def _bytes_as_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _characters_of_bytes() -> Sequence[str]:
-    """The character that stands for each byte in a byte-level vocabulary (GPT-2, bytes_to_unicode)."""
+    """Character for each byte in a byte-level vocabulary (GPT-2, bytes_to_unicode)."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     found, others = [], 0
     for byte in range(256):

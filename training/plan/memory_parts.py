@@ -33,7 +33,7 @@ from models.loss.loss_chunk import resolve_loss_chunk
 from models.options.shape import resolve_shape
 from training.devices.device import GPU_MATRIX
 from training.devices.gpu_check import cuda_is_available, may_have_gpu
-from training.distributed.memory_parts import parts_of_ranks
+from training.distributed.rank_memory import parts_of_ranks
 from training.evaluation.evaluation_batch import evaluation_parts, evaluation_step
 from training.own_parts.model_counts import memory_of_model, parameter_counts
 from training.plan.optimizer_memory import (

@@ -1,4 +1,4 @@
-"""Who is trained with whom, and from which step on. No torch."""
+"""Groups of runs that are trained together, and the step from which they continue. No torch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Company:
-    """Of a run: the names of the runs of its ensemble, itself among them, in order; none: it is by itself.
-
-    together: how many are trained at a time. from_step: at which it goes on, 0 from its beginning; None: at
-    its newest checkpoint.
-    """
+    """Runs that a run is trained with."""
 
     members: tuple[str, ...] = ()
+    """Names of all runs of the ensemble in order, including this one; empty for a single run."""
     together: int = 1
+    """Number of runs trained at a time."""
     from_step: int | None = None
+    """Checkpoint to resume from, 0: the beginning; None: the newest checkpoint."""
 
     def to_json(self) -> dict[str, Any] | None:
         """For run.json."""
@@ -29,7 +28,7 @@ ALONE = Company()
 
 @dataclass(frozen=True)
 class Group:
-    """members: that are trained together, from this step on."""
+    """Runs that are trained together from this step."""
 
     members: list[str]
     step: int
@@ -41,14 +40,17 @@ def groups(
     by_themselves: Collection[str] = (),
     begins: Mapping[str, int] | None = None,
 ) -> list[Group]:
-    """The runs in groups of at most `together`, each of runs that have a checkpoint of the same step.
+    """Group runs that have a checkpoint of the same step, at most `together` in a group.
 
-    steps: of the whole checkpoints of each run, ascending, in the order of the ensemble. Runs at unequal
-    steps, after a kill between the writing of two checkpoints, go on from the last step that all have.
-    One that did not have it lately, since it was trained by itself for longer, goes on in another group.
-    by_themselves: those whose last attempt had no company: no kill left them a step ahead of the others, so
-    that they go on from their newest checkpoint and from no other, and nobody goes back for them. begins:
-    steps that branches of another run have behind them as they begin; 0 of all others.
+    Runs at unequal steps, after a kill between the writes of two checkpoints, resume from the last step that
+    all have. A run that lacks it among its last two checkpoints, since it was trained alone for longer, is
+    in another group.
+
+    Args:
+        steps: run -> steps of its complete checkpoints, ascending; runs in the order of the ensemble.
+        by_themselves: runs whose last attempt was alone. No kill left them one checkpoint ahead of others, so
+            they resume from their newest one, and no other run goes back for them.
+        begins: run -> steps of another run that a branch continues; 0 for all others.
     """
     found: list[Group] = []
     waiting = {name: [(begins or {}).get(name, 0), *of_one] for name, of_one in steps.items()}

@@ -1,4 +1,4 @@
-"""A run that ends before its budget is met: because it no longer gets better, or because its time is over."""
+"""Ends of a run before its budget is met: it no longer improves, or its time is over."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PATIENCE, MAX_TIME = "patience", "max_time"
 
 
 class TimeIsOver(Exception):
-    """training.max_time was spent; the run is checkpointed and goes on where it is given more."""
+    """training.max_time was spent; the run is checkpointed and resumes if it is given more."""
 
 
 def ended_by(run: Run) -> str | None:
-    """Why the run is to end at this step; None: it goes on. All ranks say the same."""
+    """Reason to end the run at this step, equal on all ranks; None: it continues."""
     best = run.best["step"] if run.best is not None else None
     if is_out_of_patience(run.config.training.patience, best, run.step, run.plan.evaluations):
         return PATIENCE
@@ -27,14 +27,14 @@ def ended_by(run: Run) -> str | None:
 
 
 def is_out_of_patience(patience: int | None, best: int | None, step: int, evaluations: Sequence[int]) -> bool:
-    """Whether so many evaluations up to this step came after the best one."""
+    """Whether `patience` evaluations or more up to this step came after the best one."""
     if patience is None or best is None:
         return False
     return sum(best < evaluation <= step for evaluation in evaluations) >= patience
 
 
 def is_over(run: Run) -> bool:
-    """Whether max_time was spent in training steps, over all attempts: by the clock of any rank."""
+    """Whether max_time was spent in training steps over all attempts, by the clock of any rank."""
     limit_s = seconds_of(run.config.training)
     if limit_s is None:
         return False
@@ -46,16 +46,16 @@ def seconds_of(training: Training) -> float | None:
 
 
 def says_time_is_over(reason: object) -> bool:
-    """Whether that of a status is `tell_time_is_over`'s: another attempt as it was would end at once."""
+    """Whether the reason of a status is `time_is_over`: a new attempt with this limit would end too."""
     return str(reason).startswith(f"training.{MAX_TIME}=")
 
 
-def tell_time_is_over(run: Run) -> TimeIsOver:
-    """What an attempt ends with."""
+def time_is_over(run: Run) -> TimeIsOver:
+    """Make the error that ends an attempt, with the time spent and the steps left."""
     left = run.plan.budget.steps - run.step
     spent = format_duration(run.train_seconds)
     return TimeIsOver(
         f"training.max_time={run.config.training.max_time} is over: {spent} of training, {left:,} of "
-        f"{run.plan.budget.steps:,} steps left. Give more and type the command again to go on"
+        f"{run.plan.budget.steps:,} steps left. Give more and type the command again to resume"
         + (f"; val loss {run.stopped_val_loss:.4f}" if run.stopped_val_loss is not None else "")
     )

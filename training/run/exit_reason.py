@@ -1,4 +1,4 @@
-"""What an error makes of an attempt: state, exit code and reason, and what the user is told."""
+"""State, exit code and reason of an attempt that ended in an error, and the log line for the user."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
-    """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
+    """Return state, exit code and reason of an attempt that ended in `error`, and log the reason."""
     newest = _newest(folder / "checkpoints")
     if isinstance(error, Interrupted | KeyboardInterrupt):
         by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
         reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
-        how = f"go on from {newest}" if newest else "start it over: it has no checkpoint yet"
+        how = f"resume from {newest}" if newest else "start it over: it has no checkpoint yet"
         log.info("%s; type the same command again to %s", reason, how)
         if isinstance(error, Interrupted) and error.signal_number in TIME_IS_UP:
             kept = f"{newest} is kept" if newest else "it has no checkpoint yet"
@@ -47,7 +47,7 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         reason = (
             f"cannot write {error.filename or 'the run folder'}: {error.strerror}. Make room and type the "
-            f"same command again to {f'go on from {newest}' if newest else 'start it over'}"
+            f"same command again to {f'resume from {newest}' if newest else 'start it over'}"
         )
         log.error("error: %s", reason)
         return "failed", 2, reason
@@ -82,7 +82,7 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
 
 
 def _newest(checkpoints: Path) -> str | None:
-    """The newest checkpoint as the messages name it, None if there is none."""
+    """Name of the newest checkpoint for messages; None if it does not exist."""
     try:
         steps = checkpoint_steps(checkpoints)
     except Unreadable:
@@ -95,11 +95,11 @@ def _kept(newest: str | None) -> str:
 
 
 def _of_the_limit(left_s: float | None) -> str:
-    """What is known of the reason for a signal that comes ahead of a time limit, or of a preemption."""
+    """Known reason for a signal before a time limit or a preemption, as the end of a sentence."""
     if "SLURM_JOB_ID" not in os.environ:
         return ""
     if left_s is None:
-        return ", which comes ahead of a time limit or of a preemption"
+        return ", which is sent before a time limit or a preemption"
     if left_s > NO_LIMIT_S:
         return "; its job has no time limit"
     return f", {format_duration(left_s)} before its time limit" if left_s > 0 else ", as its time was up"

@@ -1,4 +1,4 @@
-"""The end of a run that is done: its results."""
+"""End of a run that is done: its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
-    """Say what came out: results into run.json, the state `done` last."""
+    """Write the results into run.json, then the state `done`."""
     tested = test_losses(run, model, data) if "test" in data.splits else {}
     if not run.ranks.is_first:
         return
@@ -25,7 +25,7 @@ def finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
         "test_loss": tested.pop("test", None),
         "best": run.best,
         "floor_loss": floor,
-        # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
+        # Counting reads all of train; computed tokens have any number of it, and a floor.
         "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
         **({"test_losses": tested} if tested else {}),
         **({"ended_by": run.ended_by} if run.ended_by else {}),
@@ -40,7 +40,7 @@ def finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
 
 
 def _bigram_loss(config: Config, data: Data | MixedData) -> float | None:
-    """Of one set of a small vocabulary, where labels are what a table of pairs predicts."""
+    """Val loss of a bigram table, for one set with a small vocabulary and plain labels; otherwise None."""
     from data_loading import Data, bigram_loss
 
     plain_labels = (config.dataset.shift, config.dataset.documents) == (1, "across")

@@ -1,4 +1,4 @@
-"""How a run begins that does not begin with initial weights: what another run's checkpoint has is taken."""
+"""Begin a run from another run's checkpoint instead of initial weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TAKEN_OVER = ("metrics.csv", "sources.csv", "evals.jsonl")
 
 @dataclass(frozen=True)
 class Matched:
-    """Names of parameters: alike, only in the model, only in the checkpoint, of other shapes."""
+    """Parameter names: same name and shape, only in the model, only in the checkpoint, other shape."""
 
     matched: list[str]
     missing: list[str]
@@ -64,7 +64,7 @@ class Matched:
 
 
 def matched(model: LanguageModel, weights: dict[str, torch.Tensor]) -> Matched:
-    """The parameters of a model against those of a checkpoint."""
+    """Compare the parameters of a model with those of a checkpoint."""
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     saved = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     both = [name for name in own if name in saved]
@@ -83,17 +83,17 @@ def begin(
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
-    """Take over what restore.what says; tells what matched, in the log and in run.json.
+    """Load what restore.what names; log the matching parameters and record them in run.json.
 
     Raises:
-        UserError: the checkpoint is gone or damaged, is not the one that was planned with, or has other
-            parameters and restore.strict.
+        UserError: the checkpoint is missing or damaged, is not the one of the plan, or has other parameters
+            with restore.strict=true.
     """
     try:
         checkpoint = load(Path(origin.checkpoint))
     except CorruptError as error:
         raise UserError(
-            Problem("restore.from", f"{origin.checkpoint} cannot be read any more: {error}")
+            Problem("restore.from", f"{origin.checkpoint} can no longer be read: {error}")
         ) from error
     found = matched(model, checkpoint.weights)
     if not found.is_whole and run.config.restore.strict:
@@ -104,14 +104,14 @@ def begin(
         resume(run, checkpoint, model, optimizer, loader)
         _take_over(run, Path(origin.checkpoint).parents[1])
     else:
-        _begin_anew(run, origin, checkpoint, found, model, optimizer)
+        _begin_at_step_0(run, origin, checkpoint, found, model, optimizer)
     log.info("beginning with %s: %s", origin.line(), found.words())
     if run.ranks.is_first:
         restored = {**vars(origin), **found.to_json()}
         update_run(run.folder, restored=restored)
 
 
-def _begin_anew(
+def _begin_at_step_0(
     run: Run,
     origin: Origin,
     checkpoint: Checkpoint,
@@ -119,7 +119,7 @@ def _begin_anew(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """From step 0, with the weights that were evaluated; to go on with moments, those that were trained."""
+    """Load the evaluated weights, or with the optimizer's moments the trained ones; steps count from 0."""
     weights = checkpoint.weights if origin.what == "weights" else trained_weights(checkpoint)
     now = model.state_dict()
     model.load_state_dict({**now, **{name: like(weights[name], now[name]) for name in found.matched}})
@@ -129,7 +129,7 @@ def _begin_anew(
 
 
 def _take_over(run: Run, trunk: Path) -> None:
-    """The rows of the steps that a branch has behind it; what is later is cut off where they are opened."""
+    """Copy the records of a branch's earlier steps; opening the files removes later rows."""
     if not run.ranks.is_first:
         return
     for name in TAKEN_OVER:

@@ -1,4 +1,4 @@
-"""A run that was trained, opened again: config, model with the weights of a checkpoint, tokenizer."""
+"""Open a trained run: config, model with the weights of a checkpoint, tokenizer."""
 
 from __future__ import annotations
 
@@ -24,39 +24,40 @@ BEST, LAST = "best", "last"
 
 @dataclass(frozen=True)
 class SavedRun:
-    """folder: of the run. facts: its run.json. checkpoint: the folder of the weights. step: theirs."""
+    """A trained run and one of its checkpoints."""
 
     folder: Path
     config: Config
     facts: dict[str, Any]
+    """Content of run.json."""
     checkpoint: Path
     step: int
     is_best: bool
 
     @property
     def vocab_size(self) -> int:
-        """Ids of its tokenizer."""
+        """Number of ids of its tokenizer."""
         return int(self.facts["vocab_size"])
 
     def words(self) -> str:
-        """Which run, and which of its checkpoints."""
+        """Line that names the run and the checkpoint."""
         return f"{self.folder}, step {self.step:,}{', its best' if self.is_best else ''}"
 
     @property
     def home(self) -> Path:
-        """What paths of its configuration are relative to: the folder it was started in, if that is here."""
-        told = (self.facts.get("attempts") or [{}])[-1].get("cwd")
-        return Path(told) if isinstance(told, str) and Path(told).is_dir() else Path.cwd()
+        """Base folder of its relative paths: the one it was started in, if it exists on this machine."""
+        folder = (self.facts.get("attempts") or [{}])[-1].get("cwd")
+        return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else Path.cwd()
 
     @contextmanager
     def at_home(self) -> Iterator[None]:
-        """Within it such paths lead where they led the run; those of `self`, and the user's, may not."""
+        """Resolve relative paths of the configuration as the run did, within the block."""
         with chdir(self.home):
             yield
 
     @property
     def tokenizer_config(self) -> TokenizerConfig:
-        """Of its configuration, with paths that can be followed from everywhere."""
+        """Its tokenizer configuration with absolute paths."""
         found = self.config.tokenizer
         places = {"path": found.path, "local_folder": found.local_folder}
         return replace(
@@ -69,10 +70,10 @@ class SavedRun:
         )
 
     def model(self) -> LanguageModel:
-        """On the CPU, in fp32, as it was at that step; it evaluates.
+        """Build the model on the CPU in fp32 with the weights of the checkpoint, in evaluation mode.
 
         Raises:
-            UserError: the checkpoint is damaged, or the code builds another model from this config by now.
+            UserError: the checkpoint is damaged, or the code now builds another model from this config.
         """
         import torch
 
@@ -86,12 +87,11 @@ class SavedRun:
         except CorruptError as error:
             others = ", ".join(map(str, checkpoint_steps(self.folder / "checkpoints")))
             raise UserError(
-                f"the checkpoint is damaged: {error}. There are those of the steps {others}: give one of "
-                "them with --checkpoint"
+                f"the checkpoint is damaged: {error}. Choose another one with --checkpoint. Steps: {others}"
             ) from error
         load_of_run(self.folder, self.config)
         positions = max_positions(self.config.arch, self.config.training.seq_len)
-        with torch.random.fork_rng(devices=[]):  # the first weights are not kept
+        with torch.random.fork_rng(devices=[]):  # initial weights are not used
             model = build_run_model(self.config, self.vocab_size, positions)
         found = matched(model, weights)
         if not found.is_whole:
@@ -105,16 +105,16 @@ class SavedRun:
 
     @property
     def commit(self) -> str | None:
-        """Of the code of its last attempt."""
+        """Git commit of the code of its last attempt; None if unknown."""
         attempts = self.facts.get("attempts") or [{}]
         commit = (attempts[-1].get("code") or {}).get("commit")
         return commit if isinstance(commit, str) else None
 
     def tokenizer(self) -> Tokenizer:
-        """Of the run: as its configuration names it, else the copy in its token set.
+        """Load the tokenizer that the configuration names, otherwise the copy in the token set.
 
         Raises:
-            UserError: found nowhere, or another one by now.
+            UserError: no tokenizer is found, or it now has another number of ids.
         """
         from data_loading import load_tokenizer, prepare_run
         from data_loading.tokenizers.document_ends import recorded_ends
@@ -125,25 +125,28 @@ class SavedRun:
                 found = load_tokenizer(config.tokenizer, self.vocab_size)
             except UserError as error:
                 data = prepare_run(config.dataset, config.tokenizer, tokenize=False)
-                beside = data.parts[0].tokenizer
-                if beside is None:
+                copy = data.parts[0].tokenizer
+                if copy is None:
                     raise error
-                found = beside
+                found = copy
         if found.vocab_size != self.vocab_size:
             raise UserError(
-                f"tokenizer {found.name} has {found.vocab_size:,} ids by now, and the run was trained "
-                f"with {self.vocab_size:,}: bring back the one that it had, or name it in "
+                f"tokenizer {found.name} now has {found.vocab_size:,} ids, and the run was trained "
+                f"with {self.vocab_size:,}: restore the original one, or name it in "
                 f"{self.folder}/config.yaml"
             )
         return recorded_ends(found, (self.facts.get("data") or {}).get("document_ends", {}))
 
 
 def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) -> SavedRun:
-    """given: a path, a name under `runs_dir`, or a unique beginning of an identity. checkpoint: `best`,
-    `last`, or the number of a step.
+    """Open a run.
+
+    Args:
+        given: a path, a name under `runs_dir`, or a unique beginning of an identity.
+        checkpoint: `best`, `last`, or the number of a step.
 
     Raises:
-        UserError: there is no such run, or it has no such checkpoint.
+        UserError: the run or the checkpoint does not exist.
     """
     from conf.composing.check import to_config
 
@@ -153,7 +156,7 @@ def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) ->
     config, facts = to_config(read_config(folder)), read_run(folder)
     steps = checkpoint_steps(folder / "checkpoints")
     if not steps or "vocab_size" not in facts:
-        raise UserError(f"{folder} has no checkpoint yet: look how it goes: python -m slurm why {folder}")
+        raise UserError(f"{folder} has no checkpoint yet. Its state: python -m slurm why {folder}")
     best = _best_step(folder / "checkpoints")
     if checkpoint == BEST:
         step = steps[-1] if best is None else best
@@ -171,6 +174,6 @@ def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) ->
 
 
 def _best_step(checkpoints: Path) -> int | None:
-    """Where the link leads to, if it is whole."""
+    """Step to which the link `best` leads; None if it leads to no checkpoint."""
     name = (checkpoints / "best").resolve().name
     return next((step for step in checkpoint_steps(checkpoints) if name == f"step-{step:08d}"), None)

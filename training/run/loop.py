@@ -232,7 +232,7 @@ def train_until(started: Started, until: int) -> None:
         run.train_seconds = run.clock.end()
 
 
-def tell_leak(run: Run, measured: Stage) -> None:
+def log_leak(run: Run, measured: Stage) -> None:
     """Add growth by step to the stage's record and line; warn of a leak that reaches a limit too soon."""
     report = run.leaks.look(run.step)
     measured.add("leak", report.to_json(), *report.parts())
@@ -241,7 +241,7 @@ def tell_leak(run: Run, measured: Stage) -> None:
         log.warning("%s", warning)
 
 
-def tell_holders(run: Run, when: str, measured: Stage) -> None:
+def log_holders(run: Run, when: str, measured: Stage) -> None:
     """With memory.attribute=true: who holds the memory, as a stage of its own, where it is due."""
     due = run.attributions.is_due(when, measured)
     if due is not None:
@@ -378,7 +378,7 @@ def _in_words(losses: Mapping[str, float]) -> str:
 
 def check_there_is_time(run: Run, times: int = 1) -> None:
     """Before an evaluation: a run that is to stop, and would be killed before the checkpoint behind it, stops
-    here. Steps since its last checkpoint are taken again, as they were. times: so many runs do both.
+    here. Steps since its last checkpoint are taken again, as they were. times: number of runs that do both.
 
     Raises:
         Interrupted: there is not; as long as an evaluation and a checkpoint of this attempt took.

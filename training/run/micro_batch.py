@@ -1,4 +1,4 @@
-"""`micro_batch=auto` over a run: kept by each attempt, and made smaller where memory runs out.
+"""`micro_batch=auto` during a run: kept by each attempt, and reduced if memory runs out.
 
 After a CUDA out of memory the attempt continues with a smaller one; after a kill the next attempt does.
 """
@@ -27,21 +27,21 @@ log = logging.getLogger("training")
 Result = TypeVar("Result")
 
 OUTCOMES = ("outcome.json", "attempts/{attempt}/outcome.json", "outcome.previous.json")
-"""Where a supervisor's word on the attempt before may be: as it ended, since the next one began, and in run
+"""Places of a supervisor's outcome of the last attempt: after its end, after the next one began, and in run
 folders of earlier versions."""
 
 _OUT_OF_MEMORY = (
     "OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_ALLOC_FAILED",
 )  # fmt: skip
-"""In the reason of an attempt that failed by itself: of Python, of torch's CPU allocator, of another rank's
-GPU. For its own GPU it ends as `oom`."""
+"""Texts in the reason of a failed attempt: of Python, of torch's CPU allocator, of another rank's GPU. An
+attempt whose own GPU is full ends as `oom`."""
 
 
 def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
-    """Whether the last attempt of a run ended because memory ran out, on what it and its parent wrote.
+    """Whether the last attempt of a run ended because memory ran out, from its files and its supervisor's.
 
-    run: run.json. What the supervisor wrote of an earlier attempt does not count.
+    run: content of run.json. The outcome of an earlier attempt does not count.
     """
     attempts = run.get("attempts") or []
     if not attempts or run.get("again"):
@@ -66,7 +66,7 @@ def _was_killed(path: Path, attempt: Any) -> bool:
 
 
 def _kills(outcome: Mapping[str, Any]) -> int:
-    """How many more the kernel killed for memory, in the cgroup or in one above it, while the run lived."""
+    """Number of kernel OOM kills in the cgroup or in one above it during the run."""
     before, after = outcome.get("counters_before") or {}, outcome.get("counters_after") or {}
     counted = [(before.get("oom_kill"), after.get("oom_kill"))]
     for parent in outcome.get("parents") or ():
@@ -74,8 +74,8 @@ def _kills(outcome: Mapping[str, Any]) -> int:
     return max((b - a for a, b in counted if isinstance(a, int) and isinstance(b, int)), default=0)
 
 
-def tell_micro_batch(plan: Plan, kept: Mapping[str, Any], *, after_oom: bool) -> None:
-    """Say where `auto` was settled anew, or cannot be."""
+def log_micro_batch(plan: Plan, kept: Mapping[str, Any], *, after_oom: bool) -> None:
+    """Log that `auto` was reduced, or that it cannot be."""
     before, now = kept.get("micro_batch"), plan.budget.micro_batch
     if plan.config.training.micro_batch != AUTO:
         if after_oom and plan.config.training.micro_batch == before:
@@ -90,7 +90,7 @@ def tell_micro_batch(plan: Plan, kept: Mapping[str, Any], *, after_oom: bool) ->
     why = "the attempt before died for memory" if after_oom else "this machine has less memory"
     if now < before:
         log.warning(
-            "%s: micro-batch %s in place of %s; losses may differ in their last bits", why, now, before
+            "%s: micro-batch %s instead of %s; losses can differ in their last bits", why, now, before
         )
     else:
         log.warning(
@@ -99,9 +99,9 @@ def tell_micro_batch(plan: Plan, kept: Mapping[str, Any], *, after_oom: bool) ->
 
 
 class SplitBatches:
-    """Micro-batches as their loader gives them, or each in several parts from some step on.
+    """Micro-batches of a loader, each in several parts after `split`.
 
-    The loader is left alone, so that its state at the end of a step is what it would be with smaller batches.
+    The loader itself is unchanged, so that its state at the end of a step equals that with smaller batches.
     """
 
     def __init__(self, batches: Iterator[Batch], steps_done: Callable[[], int]) -> None:
@@ -123,7 +123,7 @@ class SplitBatches:
         return self._waiting.popleft()
 
     def split(self, parts: int) -> None:
-        """Divide each micro-batch by `parts` from here on; an unfinished step is read again."""
+        """Divide each following micro-batch into `parts`; an unfinished step is read again."""
         self._parts *= parts
         is_unfinished = self._begun == self._steps_done()
         again = self._read if is_unfinished else []
@@ -131,7 +131,7 @@ class SplitBatches:
 
 
 def _parts_of(batch: Batch, parts: int) -> Iterator[Batch]:
-    """Rows of a batch in their order, in parts of one size."""
+    """Rows of a batch in order, in parts of equal size."""
     from data_loading.dataset.batch_kinds import NO_ROWS
 
     if parts == 1:
@@ -143,11 +143,11 @@ def _parts_of(batch: Batch, parts: int) -> Iterator[Batch]:
 
 
 def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False) -> Result:
-    """Do the work; after a CUDA out of memory again, with a smaller micro-batch where `auto` may choose it.
+    """Do the work; after a CUDA out of memory, repeat it with a smaller micro-batch if `auto` allows it.
 
     Args:
-        steps: the work trains up to a step: only what its step raised is done again. Other work, which is an
-            evaluation, is done again as a whole.
+        steps: the work trains up to a step, and continues with the step that failed. Other work, an
+            evaluation, is repeated from its start.
 
     Raises:
         RuntimeError: the device is out of memory, and no smaller micro-batch helps or is allowed.
@@ -187,14 +187,14 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
             started.steps.release()
         started.step = step_of(run, started.model, started.optimizer)
         started.steps = graphed(run, started.step)
-        started.model.train()  # where an evaluation was left
+        started.model.train()  # if an evaluation failed
 
 
 def _smaller_after(started: Started, error: BaseException, steps: bool) -> int | None:
-    """The micro-batch to continue with; None: the attempt ends.
+    """Micro-batch to continue with; None: the attempt ends.
 
-    Of several ranks each would have to begin the step again: there the next attempt is smaller. When the
-    optimizer moves the weights, all activations are freed: no micro-batch helps it.
+    With several ranks each would have to repeat the step: there the next attempt is smaller. When the
+    optimizer updates the weights, activations are freed already, and no smaller micro-batch helps.
     """
     run = started.run
     if run.config.training.micro_batch != AUTO or not run.ranks.is_alone:
@@ -205,7 +205,7 @@ def _smaller_after(started: Started, error: BaseException, steps: bool) -> int |
 
 
 def next_smaller(run: Run) -> int | None:
-    """The next divisor of the micro-batch that takes less by the estimate; None where none does."""
+    """Next divisor of the micro-batch that needs less memory by the estimate; None: no divisor does."""
     from training.plan.memory_parts import estimate_run
 
     plan, kept = run.plan, read_run(run.folder).get("auto", {})
@@ -223,10 +223,10 @@ def next_smaller(run: Run) -> int | None:
 
 
 def take_smaller(run: Run, size: int, since_step: int | None = None) -> None:
-    """Give the run's plan this micro-batch and the same effective batch, and note it in run.json.
+    """Set the micro-batch of the run's plan, with the same effective batch, and record it in run.json.
 
     Args:
-        since_step: the first step that is computed with it, where the attempt has begun with another.
+        since_step: first step with it, if the attempt began with another one.
     """
     before = run.plan.budget
     accumulation = before.effective_batch // (size * run.ranks.size)

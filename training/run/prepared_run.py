@@ -1,4 +1,4 @@
-"""What a run has when its first step is due: all that was built and opened for it."""
+"""A run before its first step, with everything that was built and opened for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Started:
-    """sources: its file, of a mixture. batches: from the step on at which the run stands."""
+    """Objects of a run. sources: file of a mixture's sources. batches: those after the run's current step."""
 
     run: Run
     data: Data | MixedData
@@ -38,7 +38,7 @@ class Started:
     batches: SplitBatches
     progress: Progress
     steps: TakesSteps = field(init=False)
-    """Takes the steps: `step`, or graphs of it."""
+    """Takes the steps: `step`, or CUDA graphs of it."""
 
     def __post_init__(self) -> None:
         self.steps = self.step

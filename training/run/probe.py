@@ -1,7 +1,7 @@
-"""One forward and backward pass on a GPU with the micro-batch that `auto` chose, before the run relies on it.
+"""Try the micro-batch that `auto` chose by one forward and backward pass on a GPU, before training.
 
-Only if the estimate says that it is close, or the GPU's memory is not known. The pass leaves room for what
-the optimizer keeps, by a tensor of that size. On a CPU the estimate and its margin decide.
+The pass runs only if the estimate is close to the free memory, or that is not known. A tensor reserves room
+for the optimizer's state. On a CPU the estimate and its margin decide.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 CLOSE = 0.6
-"""Share of what is free below which an estimate is not tried."""
+"""Share of the free memory below which an estimate is trusted without a pass."""
 
 
 def settle_micro_batch(run: Run, model: LanguageModel) -> None:
-    """Try the micro-batch of the run's plan on its GPU, and make it smaller until a pass fits.
+    """Try the micro-batch of the run's plan on its GPU, and reduce it until a pass fits.
 
-    Changes `run.plan` and what run.json says of it. One that an earlier attempt settled is not tried again.
+    Changes `run.plan` and run.json. A micro-batch of an earlier attempt is not tried again.
     """
     config, plan = run.config, run.plan
     is_auto = config.training.micro_batch == AUTO and not config.training.compile
@@ -42,7 +42,7 @@ def settle_micro_batch(run: Run, model: LanguageModel) -> None:
 
 
 def _tried(run: Run, model: LanguageModel, free_bytes: int | None) -> int:
-    """The largest micro-batch up to the plan's of which a pass fits; 1 if none does."""
+    """Largest micro-batch up to the plan's with which a pass fits; 1 if none does."""
     sizes = divisors(run.config.training, run.ranks.size)
     where = "what is free" if free_bytes is None else f"the {format_bytes(free_bytes)} that are free"
     for size in (size for size in sizes if size <= run.plan.budget.micro_batch):
@@ -54,7 +54,7 @@ def _tried(run: Run, model: LanguageModel, free_bytes: int | None) -> int:
 
 
 def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int) -> bool:
-    """Whether a forward and backward pass fits; gradients and random numbers stay as they were."""
+    """Whether a forward and backward pass fits. Gradients and random numbers are left unchanged."""
     import torch
 
     rng = torch.get_rng_state()

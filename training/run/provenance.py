@@ -1,4 +1,4 @@
-"""What an attempt ran with: code, versions, job; and whether config and data are those of earlier ones."""
+"""Code, versions and job of an attempt; checks that config and data are those of earlier attempts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def provenance(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """Code, versions of packages and Slurm's names for the job, of an attempt that this process begins.
+    """Code, versions of packages and Slurm's ids of the job, for an attempt of this process.
 
     Args:
-        before: run.json as the last attempt left it, empty without one.
+        before: run.json of the last attempt, empty without one.
     """
     code = record_code(folder)
     plugins = hashes_of(folder)
@@ -48,12 +48,12 @@ def versions() -> dict[str, str]:
 
 
 def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:
-    """Refuse to go on with another config or other data than the earlier attempts had.
+    """Refuse to resume with another config or other data than earlier attempts had.
 
-    before: run.json as the last attempt left it, empty without one.
+    before: run.json of the last attempt, empty without one.
 
     Raises:
-        UserError: what changed, from what to what, and how to go on.
+        UserError: names each change, its old and new value, and how to continue.
     """
     now = plan.to_json()
     if before.get("identity") in (None, now["identity"]):
@@ -67,7 +67,7 @@ def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:
             Problem(
                 str(folder),
                 f"the tokens of {data_now.get('path')} are not those of its earlier attempts (fingerprint "
-                f"{_short(data_now)}, was {_short(data_before)}). Bring the old token files back, or type "
+                f"{_short(data_now)}, was {_short(data_before)}). Restore the old token files, or type "
                 "the command again to start a new run with these",
             )
         )
@@ -79,7 +79,7 @@ def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:
             Problem(
                 str(folder / "config.yaml"),
                 f"was edited after the last attempt{f': {which}' * bool(which)}. The checkpoints here are of "
-                "the run as it was: undo the edit to go on with it, or type its command with "
+                "the run as it was: undo the edit to resume it, or type its command with "
                 f"{keys or 'the other values'} to start another run",
             )
         )

@@ -1,4 +1,4 @@
-"""What an attempt begins with: its plan on this machine, every `auto` settled, a note of it in run.json."""
+"""Begin an attempt: plan it on this machine, resolve every `auto`, record it in run.json."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("training")
 
 @dataclass(frozen=True)
 class Settled:
-    """auto: what each `auto` became. is_pinned: the micro-batch is that of an earlier attempt."""
+    """A resolved plan. auto: resolved values. is_pinned: the micro-batch is of an earlier attempt."""
 
     plan: Plan
     auto: dict[str, Any]
@@ -35,11 +35,14 @@ class Settled:
 def settle(
     folder: Path, config: Config, before: dict[str, Any], place: Place, company: Company = ALONE
 ) -> Settled:
-    """Plan a run once more and note that an attempt of it begins. before: run.json as the last one left it.
-    company: the runs that it is trained with.
+    """Plan a run on this machine and record that an attempt begins.
+
+    Args:
+        before: run.json of the last attempt, empty without one.
+        company: runs that it is trained with.
 
     Raises:
-        UserError: it cannot run here, or is not what its earlier attempts were.
+        UserError: the run does not fit this machine, or differs from its earlier attempts.
     """
     from models import loss_implementation
     from training.devices.device import resolve_device
@@ -47,7 +50,7 @@ def settle(
     from training.devices.gpu_check import gpus_of_job
     from training.plan.memory_parts import FOREGROUND
     from training.plan.run_plan import make_plan
-    from training.run.micro_batch import died_for_memory, tell_micro_batch
+    from training.run.micro_batch import died_for_memory, log_micro_batch
     from training.run.provenance import check_same_run, provenance
 
     ranks, kept = place.world_size, dict(before.get("auto", {}))
@@ -55,13 +58,12 @@ def settle(
     if before.get("attempts") and ranks_before != ranks:
         kept.pop("threads", None)  # as many as there are cores for each rank
         log.info("%s, the last attempt had %s", counted(ranks, "rank"), ranks_before)
-    # Before the plan asks for its memory.
+    # Before the plan queries the device's memory.
     device = resolve_device(config.training, kept, place.local_world_size, is_ensemble=company.together > 1)
     if kept.get("device") == "cpu" and config.training.device == AUTO and (gpus := gpus_of_job()):
         log.warning(
             "the first attempt was on the CPU, and so is this one: the GPUs of this job (%s) are idle", gpus
         )
-    # The data it began with, also where more was appended to them since.
     prepare = partial(_prepared, folder, before)
     after_oom = died_for_memory(folder, before)
     if after_oom:
@@ -78,7 +80,7 @@ def settle(
         together=company.together,
     )
     check_same_run(folder, before, plan)
-    tell_micro_batch(plan, kept, after_oom=after_oom)
+    log_micro_batch(plan, kept, after_oom=after_oom)
     for warning in plan.memory.check(refuse=config.memory.refuse):
         log.warning("memory: %s", warning)
     auto = {
@@ -89,7 +91,7 @@ def settle(
         "precision": device.precision,
         "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
-        **{name: kept[name] for name in ("cuda_graph",) if name in kept},  # found out by the first steps
+        **{name: kept[name] for name in ("cuda_graph",) if name in kept},  # decided by the first steps
     }
     implementation = {"loss": loss_implementation(device.kind)}
     if company.together > 1:
@@ -109,10 +111,10 @@ def settle(
 def _prepared(
     folder: Path, before: dict[str, Any], dataset: Dataset, *arguments: Any, **options: Any
 ) -> Data | MixedData:
-    """The data that the run began with, also where more was appended to them since.
+    """Data that the run began with, also if more was appended to them since.
 
     Raises:
-        UserError: as `prepare_run`, or the tokens are gone that were there when the run was submitted.
+        UserError: the data cannot be used, or the tokens of the submission no longer exist.
     """
     from data_loading import NotTokenized, prepare_run
     from data_loading.find.locate import NothingThere
@@ -139,7 +141,7 @@ def _prepared(
 
 
 def ranks_of_last(run: dict[str, Any]) -> int:
-    """How many processes the last attempt of a run had. run: run.json."""
+    """Number of processes of the last attempt. run: content of run.json."""
     attempts = run.get("attempts") or [{}]
     ranks = (attempts[-1].get("how") or {}).get("ranks", 1)
     return ranks if isinstance(ranks, int) else 1

@@ -1,13 +1,13 @@
-"""Going back from a spike (`training.on_spike=rollback`): the weights of the last point, later batches.
+"""Rollback after a spike (`training.on_spike=rollback`): weights of the last point, later batches.
 
-Points are the steps that are multiples of `training.rollback_every`, and those that have an evaluation, so
-that no evaluation is ever undone. Each has a checkpoint on the disk, which is kept until there is a later
-point, and which a rollback reads: a copy in memory would be gone with the process, and a run that was killed
-would then go on otherwise than one that was not.
+Points are the steps that are multiples of `training.rollback_every`, and those with an evaluation, so that no
+evaluation is ever undone. Each has a checkpoint on the disk, which is kept until the next point, and which a
+rollback reads. A copy in memory would be lost with the process, and a killed run would then continue
+differently from an undisturbed one.
 
-The count of steps never goes back. What the steps since the point have done to the weights is undone, and
-the next one reads the batch behind the spike: the run is the one that left out all of them. Their rows in
-metrics.csv tell what was seen, `rollbacks.jsonl` tells which they are.
+The count of steps never decreases. The updates of the steps since the point are undone, and the next step
+reads the batch after the spike, as if all of them had been left out. Their rows stay in metrics.csv, and
+`rollbacks.jsonl` lists them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE = "rollbacks.jsonl"
 
 
 def note_point(run: Run) -> None:
-    """Make this step the one that is gone back to from now on, where it is one and was taken."""
+    """Make this step the rollback point, if it is due and was not refused."""
     guard = run.guard
     if not isinstance(guard, RollbackGuard) or guard.refused_step == run.step:
         return
@@ -43,7 +43,7 @@ def note_point(run: Run) -> None:
 
 
 def goes_back(run: Run) -> bool:
-    """Whether the last step asks for it."""
+    """Whether the last step requests a rollback."""
     return isinstance(run.guard, RollbackGuard) and run.guard.asked is not None
 
 
@@ -54,10 +54,10 @@ def roll_back(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Weights, moments, average and states of rows become those of the point; the data go on where they are.
+    """Restore weights, moments, average and states of rows of the point; the data position stays.
 
     Raises:
-        Diverged: its checkpoint is gone or damaged.
+        Diverged: the checkpoint of the point is missing or damaged.
         OSError: it could not be written.
     """
     from training.checkpoint.train_state import restore
@@ -71,7 +71,7 @@ def roll_back(
     try:
         checkpoint = checkpoints.of_step(point)
     except CorruptError as error:
-        raise Diverged(f"step {run.step:,}: {why}. There is nothing to go back to: {error}") from error
+        raise Diverged(f"step {run.step:,}: {why}. There is no checkpoint to return to: {error}") from error
     restore(checkpoint, model, optimizer, None, run.average)
     if run.row_states is not None:
         run.row_states.load(checkpoint)
@@ -87,7 +87,7 @@ def roll_back(
         }
         append_records(run.folder / FILE, record)
     log.warning(
-        "step %s: %s. Back to the weights of step %s, on with the batches behind it",
+        "step %s: %s. Back to the weights of step %s, continuing with the batches after the spike",
         f"{run.step:,}",
         why,
         f"{point:,}",

@@ -3,37 +3,162 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from conf.between_keys.optimizer_rules import SETTINGS_OF
 from conf.between_keys.rules import nearest_divisors
 from conf.between_keys.schedule_rules import SCHEDULES_WITHOUT_WARMUP
 from conf.composing.check import check
+from conf.schema import Optimizer
 from tests.golden_text import Golden
 from training.step.schedules import SCHEDULES
 
-Refused = Callable[..., str]
+MASKED, ZIPF = {"documents": "masked"}, {"path": "synthetic:zipf:64"}
+BUDGETS = {"tokens_per_param": 20, "max_steps": 10}
+EXPERTS, LSTM, MUP, COMPLETEP = {"n_experts": 4}, {"family": "lstm"}, {"init": "mup"}, {"init": "completep"}
+FREE, STABLE = {"name": "schedule_free"}, {"name": "stable"}
+DEEP = {"d_model": 32, "n_layers": 5}
+BLOCKS, STREAMS = "activation_checkpointing", {"windows": "streams"}
+AT_S3, HERE = {"path": "s3://bucket/c4"}, {"path": "here.npy"}
+
+CASES: list[tuple[dict[str, Any], list[str]]] = [
+    # budget, batch, windows
+    ({"training": {"max_tokens": "1B"}}, []),
+    ({"training": {"tokens_per_param": 20}}, []),
+    ({"training": BUDGETS}, ["training.max_steps"]),
+    ({"training": BUDGETS | {"max_tokens": 5}}, ["training.max_tokens"]),
+    ({"training": {"effective_batch": 32, "batch_tokens": 4096}}, ["training.batch_tokens"]),
+    ({"training": {"seq_len": 128}, "arch": {"max_positions": 128}}, []),
+    ({"training": {"seq_len": 129}, "arch": {"max_positions": 128}}, ["training.seq_len"]),
+    ({"training": {BLOCKS: 2}}, []),
+    ({"training": {BLOCKS: True}}, []),
+    ({"training": {BLOCKS: 3}}, [f"training.{BLOCKS}"]),
+    ({"training": {BLOCKS: 5}, "model": DEEP}, []),
+    ({"training": {BLOCKS: 6}, "model": DEEP}, [f"training.{BLOCKS}"]),
+    *(({"training": {"max_time": given}}, ["training.max_time"]) for given in ("0s", "soon", "auto")),
+    # how a run begins, ends and computes
+    ({"restore": {"step": 5}}, ["restore.step"]),
+    ({"restore": {"what": "run"}}, ["restore.what"]),
+    ({"restore": {"from": "a", "what": "run", "strict": False}}, ["restore.strict"]),
+    ({"restore": {"from": "a", "strict": False}}, []),
+    ({"training": {"milestones": ["5M", "4M"]}}, ["training.milestones"]),
+    ({"training": {"milestones": ["often"]}}, ["training.milestones"]),
+    ({"training": {"milestones": ["5M", "1B"]}}, []),
+    ({"training": {"max_time": "90min", "patience": 3}}, []),
+    ({"training": {"patience": 0}}, ["training.patience"]),
+    ({"training": {"spike_window": 50}}, ["training.spike_window"]),
+    ({"training": {"spike_window": 50, "spike_threshold": 5, "on_spike": "skip"}}, []),
+    ({"training": {"on_spike": "rollback", "rollback_every": 5, "spike_window": 9}}, []),
+    ({"training": {"on_spike": "skip", "rollback_every": 5}}, ["training.rollback_every"]),
+    ({"training": {"rollback_every": 5}}, ["training.rollback_every"]),
+    (
+        {"training": {"on_spike": "rollback"}, "restore": {"from": "runs/a", "what": "run"}},
+        ["training.on_spike"],
+    ),
+    ({"training": {"precision": "fp16", "device": "cpu"}}, ["training.precision"]),
+    ({"training": {"precision": "fp16", "parallel": "fsdp"}}, ["training.precision"]),
+    ({"training": {"precision": "fp16", "on_spike": "skip"}}, ["training.precision"]),
+    ({"training": {"dead_units": True, "compile": True}}, ["training.dead_units"]),
+    # tokenizer and dataset
+    ({"tokenizer": {"name": "custom", "repo": "a/b"}}, []),
+    ({"tokenizer": {"name": "custom", "path": "x"}}, []),
+    ({"tokenizer": {"name": "custom"}}, ["tokenizer.path"]),
+    ({"tokenizer": {"name": "bytes", "path": "x"}}, ["tokenizer.path"]),
+    ({"dataset": ZIPF}, []),
+    ({"dataset": ZIPF | {"reader": "mmap"}}, ["dataset.reader"]),
+    ({"dataset": ZIPF | {"max_resident": "1GB"}}, ["dataset.max_resident"]),
+    ({"dataset": ZIPF | {"verify": "blocks"}}, ["dataset.verify"]),
+    ({"dataset": ZIPF | MASKED}, ["dataset.documents"]),
+    ({"dataset": {"path": "synthetic:copy:64"} | MASKED}, []),
+    *(({"dataset": {"encoding": of}}, []) for of in ("utf-8", "latin-1", "UTF-16", "cp1252")),
+    *(
+        ({"dataset": {"encoding": of}}, ["dataset.encoding"])
+        for of in ("utf-9", "", "hex", "rot13", "a\0b", "x" * 300)
+    ),
+    ({"dataset": {"val_tokens": 5}}, []),
+    ({"dataset": {"val_path": "b", "val_tokens": 5}}, ["dataset.val_tokens"]),
+    ({"dataset": {"val_tokens": 5, "val_fraction": 0.2}}, ["dataset.val_tokens"]),
+    ({"dataset": {"test_tokens": 5}}, []),
+    ({"dataset": {"test_tokens": 5, "test_fraction": 0.1}}, ["dataset.test_tokens"]),
+    ({"dataset": {"val_path": "b", "test_fraction": 0.1}}, []),
+    ({"dataset": {"windows": "shifted", "stride": 5, "shift": 2}}, ["dataset.stride", "dataset.shift"]),
+    ({"dataset": {"stride": 5, "shift": 2, "order": "shuffled_blocks"}}, []),
+    ({"dataset": STREAMS}, []),
+    ({"dataset": STREAMS | {"order": "shuffled_blocks"}}, ["dataset.order"]),
+    ({"dataset": STREAMS | {"documents": "separate"}}, ["dataset.documents"]),
+    ({"dataset": {"documents": "separate", "stride": 5}}, ["dataset.stride"]),
+    ({"dataset": {"documents": "separate", "shift": 2, "order": "shuffled_blocks"}}, []),
+    ({"dataset": {"documents": "separate", "order": "shuffled_shards"}}, ["dataset.order"]),
+    ({"dataset": {"block_windows": 7, "order": "shuffled_blocks"}}, []),
+    ({"dataset": {"block_windows": 7}}, ["dataset.block_windows"]),
+    ({"dataset": {"shard_windows": 7, "order": "shuffled_shards"}}, []),
+    ({"dataset": {"shard_windows": 7}}, ["dataset.shard_windows"]),
+    *(({"dataset": {"reader": of, "max_resident": "500MB"}}, []) for of in ("auto", "mmap")),
+    *(
+        ({"dataset": {"reader": of, "max_resident": "500MB"}}, ["dataset.max_resident"])
+        for of in ("pread", "memory")
+    ),
+    *(({"dataset": {"document_separator": of}}, []) for of in ("<|sep|>", None, " ")),
+    *(({"dataset": {"document_separator": of}}, ["dataset.document_separator"]) for of in ("", "a\n")),
+    *(
+        ({"dataset": {name: 5000} | paths}, [] if paths != HERE else [f"dataset.{name}"])
+        for name in ("disk_budget", "download_workers", "part_size")
+        for paths in (AT_S3, HERE | {"val_path": "https://host/val.npy"}, HERE)
+    ),
+    # schedule, optimizer, architecture
+    ({"schedule": {"name": "cosine", "warmup_fraction": 0}}, []),
+    ({"schedule": {"name": "cosine", "warmup_fraction": 0.1}}, ["schedule.warmup_fraction"]),
+    ({"schedule": {"name": "transformer"}}, []),
+    ({"schedule": {"name": "transformer"}, "arch": MUP}, ["schedule"]),
+    ({"schedule": {"name": "transformer"}, "arch": COMPLETEP}, ["schedule"]),
+    ({"optimizer": {"name": "sgd", "nesterov": True}}, ["optimizer.nesterov"]),
+    ({"optimizer": FREE}, ["schedule"]),
+    ({"optimizer": FREE, "schedule": {"name": "constant", "warmup_fraction": 0}}, []),
+    ({"optimizer": FREE, "schedule": STABLE, "training": {"ema": 0.9}}, ["training.ema"]),
+    ({"optimizer": FREE | {"beta1": 0}, "schedule": STABLE}, ["optimizer.beta1"]),
+    ({"optimizer": {"lr_factor_output": 0.5}}, ["optimizer.lr_factor_output"]),
+    ({"optimizer": {"lr_factor_output": 0.5}, "arch": {"tied_head": False}}, []),
+    ({"arch": MUP}, []),
+    ({"arch": COMPLETEP}, []),
+    ({"arch": MUP, "optimizer": {"name": "sgd"}}, ["arch.init"]),
+    ({"arch": COMPLETEP, "optimizer": {"name": "sgd"}}, ["arch.init"]),
+    ({"arch": MUP, "optimizer": {"name": "adam", "weight_decay": 0.1}}, ["optimizer.weight_decay"]),
+    ({"arch": MUP, "optimizer": {"name": "adam", "weight_decay": 0}}, []),
+    ({"arch": MUP, "optimizer": {"name": "adamw", "weight_decay": 0.1}}, []),
+    ({"arch": MUP, "optimizer": {"grad_noise": 0.1}}, ["optimizer.grad_noise"]),
+    ({"arch": EXPERTS}, []),
+    ({"arch": EXPERTS, "optimizer": {"name": "muon"}}, ["optimizer.name"]),
+    ({"arch": EXPERTS, "training": {"compile": True}}, ["training.compile"]),
+    ({"arch": {"family": "mingru"}, "dataset": MASKED}, []),
+    ({"arch": {"family": "mingru"}, "dataset": MASKED, "training": {"compile": True}}, ["training.compile"]),
+    ({"arch": LSTM}, []),
+    ({"arch": LSTM, "training": {"compile": True}}, ["training.compile"]),
+    ({"arch": LSTM, "training": {"dead_units": True}}, ["training.dead_units"]),
+    ({"arch": LSTM, "dataset": MASKED}, ["dataset.documents"]),
+    *(
+        ({"arch": {"family": family, "state_reset": 0.1}, "dataset": dataset}, wrong)
+        for family in ("lstm", "mingru")
+        for dataset, wrong in (({}, ["arch.state_reset"]), (STREAMS, []))
+    ),
+]
 
 
 def problems(**plain: Any) -> dict[str, str]:
     return {problem.where: problem.what for problem in check(plain)[1]}
 
 
-def test_one_budget(refused: Refused) -> None:
-    assert problems(training={"max_tokens": "1B"}) == {}
-    assert problems(training={"tokens_per_param": 20}) == {}
-    two = {"tokens_per_param": 20, "max_steps": 10}
-    assert "training.tokens_per_param=null" in refused("training.max_steps", training=two)
-    unset = "training.max_steps=null training.tokens_per_param=null"
-    assert unset in refused("training.max_tokens", training=two | {"max_tokens": 5})
-
-
-def test_one_batch(refused: Refused) -> None:
-    refused("training.batch_tokens", training={"effective_batch": 32, "batch_tokens": 4096})
+def test_each_rule_names_its_keys(golden: Golden) -> None:
+    """The golden text has the advice of each."""
+    texts = []
+    for plain, wrong in CASES:
+        found = problems(**plain)
+        assert list(found) == wrong, plain
+        texts += [f"{key}: {what}" for key, what in found.items()]
+    golden.text("\n".join(dict.fromkeys(texts)).replace("\0", "\\0"))
 
 
 @given(tokens=st.integers(1, 10**6), seq_len=st.integers(1, 4096))
@@ -79,85 +204,6 @@ def test_nearest_divisors(number: int, wanted: int) -> None:
     assert all(abs(n - wanted) >= farthest for n in every if n not in found)
 
 
-def test_a_window_is_within_the_positions(refused: Refused) -> None:
-    assert problems(training={"seq_len": 128}, arch={"max_positions": 128}) == {}
-    refused("training.seq_len", training={"seq_len": 129}, arch={"max_positions": 128})
-
-
-def test_a_tokenizer_can_be_found() -> None:
-    assert problems(tokenizer={"name": "custom", "repo": "a/b"}) == {}
-    assert problems(tokenizer={"name": "custom", "path": "x"}) == {}
-    assert "tokenizer.path=FOLDER" in problems(tokenizer={"name": "custom"})["tokenizer.path"]
-
-
-def test_computed_tokens_are_not_read_from_files(refused: Refused) -> None:
-    path = {"path": "synthetic:zipf:64"}
-    assert problems(dataset=path) == {}
-    for name, value in (("reader", "mmap"), ("max_resident", "1GB"), ("verify", "blocks")):
-        refused(f"dataset.{name}", dataset=path | {name: value})
-    masked = {"documents": "masked"}
-    refused("dataset.documents", dataset=path | masked)
-    assert problems(dataset={"path": "synthetic:copy:64"} | masked) == {}
-
-
-def test_tokenizer_path_without_use_is_refused(refused: Refused) -> None:
-    found = refused("tokenizer.path", tokenizer={"name": "bytes", "path": "x"})
-    assert {"tokenizer=custom", "tokenizer.path=x"} <= {word.strip(".,`") for word in found.split()}
-
-
-@pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "a\0b", "x" * 300])
-def test_unknown_encoding_is_refused(encoding: str) -> None:
-    assert list(problems(dataset={"encoding": encoding})) == ["dataset.encoding"]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "UTF-16", "cp1252"])
-def test_known_encoding_is_accepted(encoding: str) -> None:
-    assert problems(dataset={"encoding": encoding}) == {}
-
-
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [({"val_path": "b", "val_tokens": 5}, ["dataset.val_tokens"]), ({"val_tokens": 5}, []),
-     ({"test_tokens": 5, "test_fraction": 0.1}, ["dataset.test_tokens"]), ({"test_tokens": 5}, []),
-     ({"val_path": "b", "test_fraction": 0.1}, [])],
-)  # fmt: skip
-def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> None:
-    assert list(problems(dataset=given)) == wrong
-
-
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
-     ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
-     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"]),
-     ({"windows": "streams", "documents": "separate"}, ["dataset.documents"]),
-     ({"documents": "separate", "stride": 5}, ["dataset.stride"]),
-     ({"documents": "separate", "shift": 2, "order": "shuffled_blocks"}, [])],
-)  # fmt: skip
-def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
-    assert list(problems(dataset=given)) == wrong
-
-
-@pytest.mark.parametrize(
-    ("reader", "is_right"), [("auto", True), ("mmap", True), ("pread", False), ("memory", False)]
-)
-def test_a_bound_is_for_maps(reader: str, is_right: bool) -> None:
-    assert (problems(dataset={"reader": reader, "max_resident": "500MB"}) == {}) is is_right
-    assert problems(dataset={"reader": reader}) == {}
-
-
-@pytest.mark.parametrize(
-    ("separator", "is_right"), [("<|sep|>", True), (None, True), (" ", True), ("", False), ("a\n", False)]
-)
-def test_a_separator_is_one_line(separator: str | None, is_right: bool) -> None:
-    assert (problems(dataset={"document_separator": separator}) == {}) is is_right
-
-
-def test_a_warmup_is_not_ignored(refused: Refused) -> None:
-    assert problems(schedule={"name": "cosine", "warmup_fraction": 0}) == {}
-    refused("schedule.warmup_fraction", schedule={"name": "cosine", "warmup_fraction": 0.1})
-
-
 def test_the_schedules_without_warmup_are_those_of_training() -> None:
     assert {name for name, shape in SCHEDULES.items() if not shape.warms_up} == set(SCHEDULES_WITHOUT_WARMUP)
 
@@ -198,66 +244,78 @@ def test_mixture_that_is_not_whole_is_refused(golden: Golden) -> None:
     golden.text("\n".join(texts))
 
 
-def test_options_of_an_order(refused: Refused) -> None:
-    for name, order in (("block_windows", "shuffled_blocks"), ("shard_windows", "shuffled_shards")):
-        assert problems(dataset={name: 7, "order": order}) == {}
-        assert f"dataset.order={order}" in refused(f"dataset.{name}", dataset={name: 7})
-    refused("dataset.order", dataset={"documents": "separate", "order": "shuffled_shards"})
+OTHER: dict[str, Any] = {
+    "beta1": 0.5, "beta2": 0.5, "eps": 0.5, "momentum": 0.5, "nesterov": True, "muon_scale": "keller",
+}  # fmt: skip
+"""Settings that some optimizer has, with values that are no defaults."""
 
 
-@pytest.mark.parametrize("name", ["disk_budget", "download_workers", "part_size"])
-def test_what_is_said_of_fetching_goes_with_a_store(name: str) -> None:
-    assert problems(dataset={name: 5000, "path": "s3://bucket/c4"}) == {}
-    assert problems(dataset={name: 5000, "path": "here.npy", "val_path": "https://host/val.npy"}) == {}
-    assert list(problems(dataset={name: 5000, "path": "here.npy"})) == [f"dataset.{name}"]
+@pytest.mark.parametrize("name", SETTINGS_OF)
+@pytest.mark.parametrize("key", OTHER)
+def test_an_optimizer_is_told_only_what_it_has(name: str, key: str) -> None:
+    schedule = {"name": "stable"} if name == "schedule_free" else {}
+    given = {"name": name, key: OTHER[key]} | ({"momentum": 0.9} if key == "nesterov" else {})
+    found = problems(optimizer=given, schedule=schedule)
+    if key in SETTINGS_OF[name]:
+        assert found == {}
+        return
+    assert f"optimizer.{key}" in found
+    assert (
+        ", ".join(other for other, names in SETTINGS_OF.items() if key in names) in found[f"optimizer.{key}"]
+    )
 
 
-def test_val_is_given_once(refused: Refused) -> None:
-    assert problems(dataset={"val_tokens": 100}) == {}
-    refused("dataset.val_tokens", dataset={"val_tokens": 100, "val_fraction": 0.2})
-
-
-@pytest.mark.parametrize("init", ["mup", "completep"])
-def test_factors_by_size_are_for_adam(init: str) -> None:
-    assert problems(arch={"init": init}) == {}
-    found = problems(arch={"init": init}, optimizer={"name": "sgd"})
-    assert "optimizer=adamw" in found["arch.init"]
-
-
-@pytest.mark.parametrize("init", ["mup", "completep"])
-def test_the_width_is_followed_once(init: str) -> None:
-    by_width = {"name": "transformer"}
-    assert problems(schedule=by_width) == {}
-    assert "schedule=inverse_sqrt" in problems(arch={"init": init}, schedule=by_width)["schedule"]
-
-
-MASKED = {"documents": "masked"}
+def test_every_setting_of_an_optimizer_is_of_some() -> None:
+    assert {name for names in SETTINGS_OF.values() for name in names} == set(OTHER)
+    assert all(value != getattr(Optimizer(), key) for key, value in OTHER.items())
 
 
 @pytest.mark.parametrize(
-    ("plain", "where", "added"),
+    ("schedule", "wrong"),
     [
-        ({"arch": {"n_experts": 4}}, "optimizer.name", {"optimizer": {"name": "muon"}}),
-        ({"arch": {"n_experts": 4}}, "training.compile", {"training": {"compile": True}}),
-        (
-            {"arch": {"family": "mingru"}, "dataset": MASKED},
-            "training.compile",
-            {"training": {"compile": True}},
-        ),
-        ({"arch": {"family": "lstm"}}, "training.compile", {"training": {"compile": True}}),
-        ({"arch": {"family": "lstm"}}, "training.dead_units", {"training": {"dead_units": True}}),
-        ({"arch": {"family": "lstm"}}, "dataset.documents", {"dataset": MASKED}),
+        ({"name": "cosine", "warmup_fraction": 0, "warmup_steps": 5}, "warmup_steps"),
+        ({"name": "constant", "warmup_fraction": 0, "warmup_tokens": "1K"}, "warmup_tokens"),
+        ({"warmup_steps": 5, "warmup_tokens": "1K"}, "warmup_tokens"),
+        ({"warmup_steps": 5, "warmup_fraction": 0.2}, "warmup_steps"),
+        ({"warmup_steps": 5}, None),
+        ({"name": "one_cycle", "warmup_fraction": 0.3, "warmup_tokens": "1K"}, None),
+        ({"decay_fraction": 0.3}, "decay_fraction"),
+        ({"name": "linear_warmup", "decay_shape": "cosine"}, "decay_shape"),
+        ({"name": "wsd", "decay_fraction": 0.3, "decay_shape": "cosine"}, None),
+        ({"name": "wsd", "warmup_fraction": 0.6, "decay_fraction": 0.5}, "decay_fraction"),
+        ({"name": "wsd", "warmup_steps": 6, "decay_fraction": 1}, None),
+        ({"name": "inverse_sqrt", "final_lr_fraction": 0}, "final_lr_fraction"),
+        ({"name": "stable", "final_lr_fraction": 0}, "final_lr_fraction"),
+        ({"name": "constant", "warmup_fraction": 0, "final_lr_fraction": 0.5}, "final_lr_fraction"),
+        ({"name": "transformer"}, None),
+        ({"name": "one_cycle", "final_lr_fraction": 0}, "final_lr_fraction"),
     ],
-)
-def test_option_that_the_other_cannot_use_is_refused(
-    refused: Refused, plain: dict[str, Any], where: str, added: dict[str, Any]
-) -> None:
-    assert problems(**plain) == {}
-    refused(where, **plain, **added)
+)  # fmt: skip
+def test_a_schedule_is_told_only_what_it_has(schedule: dict[str, Any], wrong: str | None) -> None:
+    assert list(problems(schedule=schedule)) == ([] if wrong is None else [f"schedule.{wrong}"])
 
 
-@pytest.mark.parametrize("family", ["lstm", "mingru"])
-def test_states_go_on_in_rows(family: str) -> None:
-    arch = {"family": family, "state_reset": 0.1}
-    assert "dataset.windows=streams" in problems(arch=arch)["arch.state_reset"]
-    assert problems(arch=arch, dataset={"windows": "streams"}) == {}
+@pytest.mark.parametrize(
+    ("arch", "wrong"),
+    [
+        ({"positions": "alibi", "rope_theta": 500}, "arch.rope_theta"),
+        ({"name": "llama", "positions": "alibi", "rope_theta": 500_000.0}, None),  # of the option, not typed
+        ({"name": "llama", "positions": "alibi", "rope_theta": 500}, "arch.rope_theta"),
+        ({"positions": "learned", "rope_factor": 2}, "arch.rope_factor"),
+        ({"rope_scaling": "ntk", "rope_factor": 2, "rope_low_frequency": 2}, "arch.rope_low_frequency"),
+        ({"rope_high_frequency": 8}, "arch.rope_high_frequency"),
+        ({"norm": "none", "norm_eps": 0.1}, "arch.norm_eps"),
+        ({"norm": "none", "norm_eps": 0.1, "qk_norm": True}, None),
+        ({"norm": "none", "norm_eps": 0.1, "final_norm": "rms"}, None),
+        ({"balance_loss": 0.5}, "arch.balance_loss"),
+        ({"n_experts": 4, "balance_loss": 0.5}, None),
+        ({"init": "gpt2", "init_std": 0.1}, "arch.init_std"),
+        ({"init": "transformer_scaled", "init_std": 0.1}, "arch.init_std"),
+        ({"init": "xavier", "init_std": 0.1}, None),
+        ({"family": "lstm", "dropout_locked": True}, "arch.dropout_locked"),
+        ({"family": "mingru", "dropout_locked": True, "dropout_embedding": 0.1}, None),
+    ],
+)  # fmt: skip
+def test_a_number_that_nothing_looks_at_is_refused(arch: dict[str, Any], wrong: str | None) -> None:
+    """Two values of it would be two runs of the same numbers."""
+    assert list(problems(arch=arch)) == ([] if wrong is None else [wrong])

@@ -30,7 +30,7 @@ from slurm.submit.request_checks import check_swept
 from tests.golden_text import Golden
 from training.attempt.begin import create_run
 from training.attempt.run_files import Status, record_attempt
-from training.ensemble.probe import Choice
+from training.ensemble.size_probe import GroupSize
 from training.plan.run_plan import make_plan, resolve, run_cost, shape_of
 
 
@@ -63,8 +63,8 @@ def test_memory_of_an_ensemble_includes_the_largest_probed_size(
     config = tiny_config(tmp_path)
     needs = {}
     for sizes in ({}, {2: 0.9, 3: 1.0}):
-        choice = Choice(1, sizes)
-        monkeypatch.setattr("training.ensemble.probe.probe", lambda *_, choice=choice: choice)
+        choice = GroupSize(1, sizes)
+        monkeypatch.setattr("training.ensemble.size_probe.probe", lambda *_, choice=choice: choice)
         (ensemble,) = plan_ensembles([dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"]))])
         needs[len(sizes)] = ensemble.memory.estimate.host_bytes
     together = dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1", "2"], together=3))

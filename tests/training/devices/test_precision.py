@@ -10,7 +10,6 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
 
-from conf.composing.check import check
 from conf.schema import Arch, Model, Optimizer, Training
 from experiment_utils.errors import UserError
 from models import build_model
@@ -49,17 +48,6 @@ def test_an_ensemble_has_no_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_precision(Training(), {}, "cuda", is_ensemble=True) == "fp32"
     with pytest.raises(UserError, match="ensemble"):
         resolve_precision(Training(precision="fp16"), {}, "cuda", is_ensemble=True)
-
-
-@pytest.mark.parametrize(
-    ("training", "word"),
-    [({"device": "cpu"}, "CPU"), ({"parallel": "fsdp"}, "fsdp"), ({"on_spike": "skip"}, "on_spike")],
-)
-def test_fp16_is_refused_with_what_it_does_not_go_with(training: dict[str, Any], word: str) -> None:
-    found = {
-        problem.where: problem.what for problem in check({"training": training | {"precision": "fp16"}})[1]
-    }
-    assert word in found["training.precision"]
 
 
 def test_fp16_on_a_cpu_that_auto_chose_is_refused(tmp_path: Path) -> None:

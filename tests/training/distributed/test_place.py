@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden_text import refused
-from training.distributed.hostlist import expand_counts, expand_hosts
 from training.distributed.place import FIRST_PORT, PORTS, Place, place_of, port_of
 
 STEP = {
@@ -20,38 +19,27 @@ STEP = {
 
 
 @pytest.mark.parametrize(
-    ("text", "hosts"),
+    ("hosts", "first"),
     [
-        ("n1", ["n1"]),
-        ("n[1-3]", ["n1", "n2", "n3"]),
-        ("n[08-11,20],gpu-a", ["n08", "n09", "n10", "n11", "n20", "gpu-a"]),
-        ("r[1-2]n[3,5]-ib", ["r1n3-ib", "r1n5-ib", "r2n3-ib", "r2n5-ib"]),
-        ("a-1-2,b[1]", ["a-1-2", "b1"]),
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.[1-3]", "127.0.0.1"),
+        ("127.0.0.[08-11,20],gpu-a", "127.0.0.08"),
+        ("127.0.[0-2].[3,5],b[1]", "127.0.0.3"),
+        ("a-1-2,b[1]", "a-1-2"),
+        ("r[1-2]n[3,5]-ib", "r1n3-ib"),
     ],
 )
-def test_lists_of_hosts_are_written_out(text: str, hosts: list[str]) -> None:
-    assert expand_hosts(text) == hosts
+def test_rank_0_is_on_the_first_host(hosts: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: [])
+    assert place_of("run", {**STEP, "SLURM_STEP_NODELIST": hosts}).address == first
 
 
-@given(st.lists(st.integers(0, 9999), min_size=1, max_size=8), st.integers(1, 4))
-def test_ranges_keep_their_width(numbers: list[int], width: int) -> None:
-    text = ",".join(f"{number:0{width}d}-{number + 2:0{width}d}" for number in numbers)
-    wanted = [f"n{number + more:0{width}d}" for number in numbers for more in range(3)]
-    found = expand_hosts(f"n[{text}]")
-    assert [int(name[1:]) for name in found] == [int(name[1:]) for name in wanted]
-    assert found[0] == wanted[0]
-
-
-@pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a-b]", "n[1-2-3]"])
-def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"brackets|ranges"):
-        expand_hosts(text)
-
-
-def test_tasks_on_each_node() -> None:
-    assert expand_counts("2(x3),1") == [2, 2, 2, 1]
-    with pytest.raises(ValueError, match="2x3"):
-        expand_counts("2x3")
+@pytest.mark.parametrize(
+    ("counts", "node", "tasks"), [("2(x2),1", 2, 1), ("1,4", 1, 4), ("2x3", 9, 5), ("", 0, 5)]
+)
+def test_ranks_on_this_node(counts: str, node: int, tasks: int) -> None:
+    step = {**STEP, "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NODEID": str(node), "SLURM_LOCALID": "0"}
+    assert place_of("run", step).local_world_size == tasks
 
 
 def test_a_process_by_itself_is_alone() -> None:
@@ -111,6 +99,7 @@ def test_torchrun_inside_of_a_job_goes_before_slurm() -> None:
         ({"RANK": "x", "WORLD_SIZE": "2"}, "not-a-number"),
         ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "rank-out-of-range"),
         ({**STEP, "SLURM_STEP_NODELIST": "n["}, "no-node-list"),
+        ({**STEP, "SLURM_STEP_NODELIST": "n[a-b]"}, "no-node-list"),
     ],
 )
 def test_variables_that_contradict_are_refused(variables: dict[str, str], code: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_config
 
-from conf.composing.check import check
 from conf.schema import Arch, Model
 from models import build_model
 from training.evaluation.dead_units import watched, words
@@ -46,8 +45,3 @@ def test_a_run_tells_of_them(tmp_path: Path) -> None:
     assert metrics_without_clock(folder) == metrics_without_clock(plain)
     records = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
     assert all(record["dead_units"].keys() == {"blocks.0.feed_forward"} for record in records)
-
-
-def test_what_is_compiled_cannot_be_looked_at() -> None:
-    problems = check({"training": {"dead_units": True, "compile": True}})[1]
-    assert [problem.where for problem in problems] == ["training.dead_units"]

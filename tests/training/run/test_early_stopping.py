@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
-from conf.composing.check import check
 from conf.schema import Optimizer
 from tests.forked import killed_at
 from training.attempt.run_files import read_run, read_status
@@ -69,19 +67,3 @@ def test_a_run_whose_time_is_over_stops_and_goes_on_where_it_gets_more(tmp_path:
     assert again == folder
     assert run_here(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(whole)
-
-
-@pytest.mark.parametrize(
-    ("training", "wrong"),
-    [
-        ({"max_time": "auto"}, "max_time"),
-        ({"max_time": "soon"}, "max_time"),
-        ({"max_time": "90min", "patience": 3}, None),
-        ({"patience": 0}, "patience"),
-        ({"spike_window": 50}, "spike_window"),
-        ({"spike_window": 50, "spike_threshold": 5, "on_spike": "skip"}, None),
-    ],
-)
-def test_rules(training: dict[str, Any], wrong: str | None) -> None:
-    found = [problem.where for problem in check({"training": training})[1]]
-    assert found == ([] if wrong is None else [f"training.{wrong}"])

@@ -12,7 +12,6 @@ import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
 from conf import Config
-from conf.composing.check import check
 from conf.schema import Training
 from tests.forked import killed_at
 from tests.golden_text import Golden
@@ -203,19 +202,3 @@ def test_the_plan_tells_it_and_knows_its_memory_and_disk(tmp_path: Path) -> None
     at_checkpoint = [plan.memory.estimate.host_at("checkpoint") for plan in (plain, back)]
     assert at_checkpoint[0] < at_checkpoint[1]
     assert plain.identity != back.identity
-
-
-@pytest.mark.parametrize(
-    ("given", "wrong"),
-    [
-        ({"training": {"on_spike": "rollback", "rollback_every": 5, "spike_window": 9}}, []),
-        ({"training": {"on_spike": "skip", "rollback_every": 5}}, ["training.rollback_every"]),
-        ({"training": {"rollback_every": 5}}, ["training.rollback_every"]),
-        (
-            {"training": {"on_spike": "rollback"}, "restore": {"from": "runs/a", "what": "run"}},
-            ["training.on_spike"],
-        ),
-    ],
-)
-def test_rules(given: dict[str, Any], wrong: list[str]) -> None:
-    assert [problem.where for problem in check(given)[1]] == wrong

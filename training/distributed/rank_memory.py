@@ -31,13 +31,13 @@ def parts_of_ranks(
     state_bytes: int,
     step: StepSizes,
 ) -> Iterator[Part]:
-    """The parts of one rank, then those of the others on its node as one part of each phase.
+    """Parts of one rank, then the other ranks on its node as one part for each phase.
 
     Args:
-        parts: of one run without ranks.
-        parameter_bytes: of the whole model in fp32.
-        block_bytes: of each of its `layers`.
-        state_bytes: of the whole optimizer.
+        parts: parts of the run on one rank.
+        parameter_bytes: fp32 parameters of the whole model.
+        block_bytes: parameters of each of its `layers`.
+        state_bytes: state of the whole optimizer.
     """
     own = Estimate.of(
         _with_buckets(parts, parameter_bytes, step)
@@ -51,8 +51,8 @@ def parts_of_ranks(
 
 
 def _with_buckets(parts: Iterable[Part], parameter_bytes: int, step: StepSizes) -> Iterator[Part]:
-    """Gradients are views of DDP's buckets, which stay when the gradients are dropped; while micro-batches
-    are accumulated the gradients are apart.
+    """Add DDP's buckets. Gradients are views of them, and they stay when the gradients are dropped; while
+    micro-batches are accumulated, gradients are separate.
     """
     yield from parts
     when = STEP if step.accumulates else ("forward", "loss")

@@ -19,9 +19,9 @@ from tests.training.recorded_operations import RecordedOperations
 from training.attempt.run_files import update_run
 from training.devices.device import Device
 from training.ensemble import graphed
-from training.ensemble import probe as ensemble_probe
+from training.ensemble import size_probe as ensemble_probe
 from training.ensemble.graphed import may_be_graphed
-from training.ensemble.probe import choose, probe, settle_together
+from training.ensemble.size_probe import choose, probe, settle_together
 from training.step import graphed_step
 
 
@@ -69,7 +69,7 @@ def test_the_device_is_taken_before_the_first_product(
     import torch
 
     from training.devices import device
-    from training.ensemble import probe as module
+    from training.ensemble import size_probe as module
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")

@@ -1,7 +1,8 @@
-"""How many runs go together: as many as a few steps tell that it pays for, which may be none.
+"""Number of runs to train at a time, measured by a few steps; it can be one.
 
-It pays where a step of one run is many small operations: few tokens, a small vocabulary, a GPU. Where it is
-few large ones, several runs one after another take the same time or less, since their numbers stay in caches.
+Several at a time are faster if a step of one run is many small operations: few tokens, a small vocabulary, a
+GPU. If it is few large ones, runs one after another take the same time or less, since their numbers stay in
+caches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from conf.composing.check import to_config
 from training.attempt.run_files import read_config, read_run
 from training.devices.out_of_memory import is_device_oom, release
 from training.devices.step_clock import marker_of
-from training.devices.thread_waiting import watch_cores
 from training.ensemble.allocator import keep_freed_memory
 from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.plan.run_plan import make_plan, max_positions
@@ -38,21 +38,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 PAYS = 1.05
-"""Times as fast as one after another, below which it is left."""
+"""Least speedup over one after another for which several are trained at a time."""
 ROUNDS = 5
 LONGEST_S = 20.0
-"""That a probe takes, but for its first steps: of slow ones there are fewer rounds."""
+"""Longest probe without its first steps: slow steps are measured in fewer rounds."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """together: so many at a time, 1: one after another. speedups: of each size that was tried, over that."""
+class GroupSize:
+    """Number of runs to train at a time."""
 
     together: int
+    """1: one after another."""
     speedups: Mapping[int, float]
+    """Size that was tried -> speedup over one after another."""
 
     def words(self, members: int) -> str:
-        """In one line, for log and plan."""
+        """One line for log and plan."""
         tried = ", ".join(f"{size} at a time {ratio:.2f}x" for size, ratio in self.speedups.items())
         if self.together == 1:
             return f"ensemble of {members} does not pay here: one after another" + (
@@ -63,8 +65,10 @@ class Choice:
 
 
 def settle_together(folders: Sequence[Path], members: int) -> int:
-    """How many at a time; 1: one after another. What was asked for; else what an earlier attempt settled,
-    since losses are the same bit for bit only in the same company; else what a probe tells.
+    """Number of runs to train at a time; 1: one after another.
+
+    It is that of the config, otherwise that of an earlier attempt, since losses are equal bit for bit only in
+    a group of the same size, otherwise the result of a probe.
 
     Raises:
         UserError: the runs cannot be planned here.
@@ -82,14 +86,14 @@ def settle_together(folders: Sequence[Path], members: int) -> int:
     return choice.together
 
 
-def probe(config: Config, members: int, settings: int = 1) -> Choice:
-    """Take a few steps of one run and of several together, on random tokens, and return what is fastest.
+def probe(config: Config, members: int, settings: int = 1) -> GroupSize:
+    """Take a few steps of one run and of several together, on random tokens, and return the fastest size.
 
     Args:
-        settings: number of different settings of the optimizer that the members have.
+        settings: number of different optimizer settings of the members.
 
     Raises:
-        UserError: as `make_plan`.
+        UserError: the runs cannot be planned here.
     """
     import torch
 
@@ -99,7 +103,6 @@ def probe(config: Config, members: int, settings: int = 1) -> Choice:
     threads = torch.get_num_threads()
     device.take()  # before the first product: cuBLAS reads once how deterministic it is to be
     plan = make_plan(config, tokenize=False)
-    watch_cores(device)
     rng = torch.get_rng_state()
     keep_freed_memory()
     try:
@@ -111,11 +114,14 @@ def probe(config: Config, members: int, settings: int = 1) -> Choice:
         torch.set_rng_state(rng)
 
 
-def choose(rounds: Mapping[int, Sequence[float]], members: int) -> Choice:
-    """rounds: seconds of a step of so many together, in each round. A last group that is smaller counts too.
+def choose(rounds: Mapping[int, Sequence[float]], members: int) -> GroupSize:
+    """Choose a size whose median speedup is at least `PAYS` and that is slower in hardly a round.
 
-    A size pays where its median says so and hardly a round the contrary: of noise alone, the best of several
-    sizes looks faster than it is.
+    The second condition is against noise: the best of several sizes looks faster than it is. A smaller last
+    group counts too.
+
+    Args:
+        rounds: size -> seconds of a step in each round.
     """
     speedups, paying = {}, {}
     for size, lasted_s in rounds.items():
@@ -129,11 +135,11 @@ def choose(rounds: Mapping[int, Sequence[float]], members: int) -> Choice:
         speedups[size] = statistics.median(ratios)
         if speedups[size] >= PAYS and ratios[len(ratios) // ROUNDS] >= 1:
             paying[size] = speedups[size]
-    return Choice(max(paying, key=lambda size: paying[size], default=1), speedups)
+    return GroupSize(max(paying, key=lambda size: paying[size], default=1), speedups)
 
 
 def _sizes(members: int) -> list[int]:
-    """Powers of two, and all of them."""
+    """Powers of two, and the number of members."""
     return sorted({size for size in (2, 4, 8, 16, 32, 64) if size < members} | {members})
 
 
@@ -144,10 +150,7 @@ def _fits(config: Config, size: int) -> bool:
 def _that_fit(
     plan: Plan, device: Device, sizes: Sequence[int], settings: int
 ) -> Iterator[tuple[int, Callable[[], None]]]:
-    """(size, step of that many runs together, taken once already), up to the size that a GPU has no room for.
-
-    sizes: ascending.
-    """
+    """(size, its step, taken once already) for ascending sizes, up to the last that fits on the GPU."""
     for size in sizes:
         try:
             step = _step_of(plan, device, size, min(size, settings))
@@ -162,7 +165,7 @@ def _that_fit(
 
 
 def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[], None]:
-    """A step of `size` runs together, whose optimizers have `settings` settings; of one as it is alone."""
+    """Step of `size` runs together, whose optimizers have `settings` different settings."""
     import torch
 
     from models import build_model
@@ -192,7 +195,7 @@ def _step_alone(
     chunk: int,
     device: Device,
 ) -> Callable[[], None]:
-    """As a run by itself takes it, in graphs if these are faster."""
+    """Step of a run alone, in graphs if these are faster."""
     from training.step import graphed_step
     from training.step.train_step import Step
 
@@ -249,7 +252,7 @@ def _step_together(
 
 
 def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[int, list[float]]:
-    """Seconds of a step of each, by round; the first of each is not counted."""
+    """Seconds of a step of each size, by round, without the first step."""
     seconds: dict[int, list[float]] = {size: [] for size in steps}
     lasts_s = 0.0
     for step in steps.values():

@@ -1,7 +1,7 @@
-"""The loop of runs that are trained together: as that of `core.train`, with one step for all of them.
+"""Training loop of several runs: that of `core.train`, with one step for all of them.
 
-What a run writes it writes as it would by itself. One that ends before the others, because it diverged or no
-longer gets better, leaves the stack: its weights stop, and the others go on without it.
+Each run writes the files that it would write alone. A run that ends before the others, because it diverged or
+no longer improves, leaves the stack: its weights stop, and the others continue without it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from training.checkpoint.async_writer import BackgroundCheckpoints
 from training.devices.out_of_memory import is_device_oom, release
 from training.devices.step_clock import StepClock, marker_of
 from training.ensemble.evaluation import can_evaluate_together, evaluate_together
-from training.ensemble.log import ON_TERMINAL, about
-from training.ensemble.step import Together
+from training.ensemble.member_log import ON_TERMINAL, about
+from training.ensemble.step import EnsembleStep
 from training.report.progress import NonFinite, read_pending
-from training.run.early_stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
+from training.run.early_stopping import MAX_TIME, ended_by, is_over, time_is_over
 from training.run.finish import finish
 from training.run.loop import (
     check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
+    log_leak,
     next_boundary,
     save_checkpoint,
-    tell_leak,
 )
 from training.step.spike_guard import Diverged
 
@@ -42,29 +42,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("training")
 
 Ended = Callable[["Started", BaseException | None], None]
-"""Told of a run that has ended, and by what; None: it is done."""
+"""Called with a run that has ended and the error that ended it; None: it is done."""
 
 
 class EnsembleLoop:
-    """Runs that stand at the same step, trained until each has ended.
+    """Trains runs at the same step until each has ended.
 
-    ended: called for each, at its end. logger: of `logging.to`, looked at between steps.
+    ended: called for each run at its end. logger: of `logging.to`, checked between steps.
     """
 
     def __init__(self, members: Sequence[Started], ended: Ended, logger: Logger | None = None) -> None:
-        # Those with equal settings follow each other: a step moves them as one tensor (StackedOptimizer).
+        # Members with equal settings are adjacent: a step updates them as one tensor (StackedOptimizer).
         self.going = sorted(members, key=lambda member: repr(member.run.config.optimizer))
         self._ended, self._logger = ended, logger
         self._savings: dict[int, BackgroundCheckpoints] = {}
-        self._told_at = self._began = time.monotonic()
+        self._logged_at = self._began = time.monotonic()
         self._first_step = members[0].run.step
-        self._together: Together | None = None
+        self._together: EnsembleStep | None = None
         self._clock = StepClock(marker_of(members[0].run.device))
         self._before_s: dict[int, float] = {}
 
     def run(self) -> None:
-        """Raises Interrupted: a signal asked to stop; those that had not ended stand at the step they are
-        checkpointed at.
+        """Train until each run has ended.
+
+        Raises:
+            Interrupted: a signal requested a stop; unfinished runs are checkpointed at their step.
         """
         with ExitStack() as saving:
             for member in self.going:
@@ -79,7 +81,7 @@ class EnsembleLoop:
                     self._began, self._first_step = time.monotonic(), self.going[0].run.step
                 self._check()
                 self._evaluate()
-                self._tell()
+                self._log_progress()
                 if self._logger is not None:
                     self._logger.check()
                 self._save()
@@ -87,23 +89,23 @@ class EnsembleLoop:
                 name = "train"
 
     def _train(self, name: str) -> None:
-        """Steps up to the next boundary."""
+        """Take steps up to the next boundary."""
         lead = self.going[0].run
         until = lead.step + 1 if name == "first_step" else min(next_boundary(m.run) for m in self.going)
         with self._stage(name, may_stop=True) as measured:
             self._start_clock()
-            # Asked of those that are still there: the first may leave, and then stands still.
+            # Read from the members that are left: the first can leave, and its step stays.
             while self.going and self.going[0].run.step < until:
                 self._step()
                 if self.going and self.going[0].run.step < until:  # else its evaluation comes first
-                    self._tell()
+                    self._log_progress()
                 if lead.interrupt.agree() is not None or any(is_over(member.run) for member in self.going):
                     break
             waited_s = time.monotonic()
             self._clock.end()
             self._note_time(time.monotonic() - waited_s)
             if self.going:
-                tell_leak(self.going[0].run, measured)
+                log_leak(self.going[0].run, measured)
 
     def _start_clock(self) -> None:
         self._clock.begin(0.0)
@@ -116,10 +118,10 @@ class EnsembleLoop:
             run.seconds["step"] = run.seconds.get("step", 0.0) + lasted_s
             run.train_seconds = self._before_s[id(member)] + self._clock.now()
 
-    def _stacked(self) -> Together:
-        """The members that are left, as one stack."""
+    def _stacked(self) -> EnsembleStep:
+        """The remaining members as one stack."""
         if self._together is None:
-            self._together = Together(self.going)
+            self._together = EnsembleStep(self.going)
         return self._together
 
     def _step(self) -> None:
@@ -142,7 +144,7 @@ class EnsembleLoop:
             member.progress.add(run.step, result, lr, own)
             run.status.beat(step=run.step, stage="train")
         self.going[0].run.leaks.sample(self.going[0].run.step)
-        # A GPU would have to be waited for in every step: there it is looked at where something else is due.
+        # On a GPU this is checked only where something else is due: it would wait for every step.
         is_finite = self.going[0].run.device.kind != "cpu" or bool(together.is_finite)
         for member, error in lost:
             self._end(member, error)
@@ -150,7 +152,7 @@ class EnsembleLoop:
             self._check()
 
     def _check(self) -> None:
-        """Those whose loss or gradient is no longer finite leave; the others know nothing of it."""
+        """End members whose loss or gradient is not finite; the others are not affected."""
         read_pending([member.progress for member in self.going])
         for member in list(self.going):
             try:
@@ -183,7 +185,7 @@ class EnsembleLoop:
             member.run.ended_by = ended_by(member.run)
 
     def _measure(self, due: Sequence[Started]) -> Sequence[list[Evaluation] | None]:
-        """Evaluations of each that is due, of each of its held-out sets; None: it is evaluated by itself."""
+        """Evaluations of each due member on its held-out sets; None: it is evaluated alone."""
         if len(due) < len(self.going) or not can_evaluate_together(due):
             return [None] * len(due)
         together = self._stacked()
@@ -197,8 +199,9 @@ class EnsembleLoop:
         return evaluate_together(due, together.stack)
 
     def _save(self) -> None:
-        """All, where it is due for one of them: a step of which all have a checkpoint is there always, since
-        none is begun before all have written the last.
+        """Checkpoint all members if it is due for one of them.
+
+        No checkpoint begins before all members have written the last one, so all have one of a common step.
         """
         if not any(checkpoint_is_due(member.run) for member in self.going):
             return
@@ -220,7 +223,7 @@ class EnsembleLoop:
             if run.ended_by == MAX_TIME:
                 with about(run.folder.name):
                     evaluate_run(run, member.model, member.val_sets, is_extra=True)
-                    error = tell_time_is_over(run)
+                    error = time_is_over(run)
                 self._end(member, error)
             elif run.step >= run.plan.budget.steps or run.ended_by is not None:
                 self._savings[id(member)].wait()
@@ -236,7 +239,7 @@ class EnsembleLoop:
             self._ended(member, error)
 
     def _leave(self, member: Started) -> None:
-        """It is no part of the stack any more, which is made anew of the others."""
+        """Remove a member; the stack is made again from the others."""
         self.going.remove(member)
         if self._together is not None:
             self._together.release()
@@ -247,25 +250,25 @@ class EnsembleLoop:
 
     @contextmanager
     def _stage(self, name: str, *, may_stop: bool = False) -> Iterator[Stage]:
-        """A stage of all of them, measured once; `Run.stage` of one."""
+        """Stage of all members, measured once, like `Run.stage` of one."""
         lead = self.going[0].run
         if may_stop:
             lead.interrupt.check()
         for member in self.going:
-            tell = member.run.status.beat if name == "train" else member.run.status.update
-            tell(stage=name, step=member.run.step)
+            write = member.run.status.beat if name == "train" else member.run.status.update
+            write(stage=name, step=member.run.step)
         with stage(name, step=lead.step) as measured:
             yield measured
 
-    def _tell(self) -> None:
-        """Now and then a line of each into its log, and one of all on the terminal."""
+    def _log_progress(self) -> None:
+        """Every `logging.every_s`, log a line for each member, and one for all on the terminal."""
         if not self.going:
             return
         lead = self.going[0].run
         every_s, now = lead.config.logging.every_s, time.monotonic()
-        if now - self._told_at < every_s or lead.step == self._first_step:
+        if now - self._logged_at < every_s or lead.step == self._first_step:
             return
-        self._told_at = now
+        self._logged_at = now
         read_pending([member.progress for member in self.going])
         for member in self.going:
             with about(member.run.folder.name):

@@ -1,4 +1,4 @@
-"""Lines about one run of an ensemble go to its own log.txt, those about all to each and to the terminal."""
+"""Log lines of an ensemble: about one run to its own log.txt, about all to each of them and the terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from training.report.log import Filter, log_to
 
 ON_TERMINAL = ""
-"""In place of a run's name: lines that no file needs."""
+"""Instead of a run's name: lines for the terminal alone."""
 
 _about: str | None = None
 
 
 @contextmanager
 def about(name: str | None) -> Iterator[None]:
-    """Lines of the block are about this run; None: about all of them; ON_TERMINAL: for the terminal alone."""
+    """Log lines of the block for this run; None: for all of them; ON_TERMINAL: for the terminal alone."""
     global _about
     outer, _about = _about, name
     try:
@@ -27,7 +27,7 @@ def about(name: str | None) -> Iterator[None]:
 
 @contextmanager
 def log_to_each(folders: list[Path], *, terminal: bool) -> Iterator[None]:
-    """As `training.report.log.log_to`, for the runs of an ensemble."""
+    """Log to the files of all runs of an ensemble, and to the terminal."""
 
     def of(name: str) -> Filter:
         return lambda record: _about is None or _about == name
