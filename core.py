@@ -58,6 +58,7 @@ from training.run.loop import (
 from training.run.micro_batch import SplitBatches, fitted
 from training.run.prepared_run import Started
 from training.run.rollback import goes_back, note_point, roll_back
+from training.run.text_samples import samples_of, take_if_due
 
 if TYPE_CHECKING:
     from models import LanguageModel
@@ -100,6 +101,7 @@ def begin(
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_sets = held_out(data, "val", config)
         tell_data(plan, train_set, val_sets)
+        samples = samples_of(config, data, val_sets)
 
     with run.stage("build_model"):
         from models import build_model
@@ -171,8 +173,9 @@ def begin(
 
     step = step_of(run, model, optimizer)
     return Started(
-        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, step, batches, progress
-    )
+        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, step, batches, progress,
+        samples,
+    )  # fmt: skip
 
 
 def train(
@@ -228,6 +231,7 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = fitted(started, partial(evaluate_run, run, model, val_sets))
             progress.flush(val_loss)
+            take_if_due(started.samples, run, model)
             if logger is not None:
                 logger.check()
             if run.step < plan.budget.steps:

@@ -36,7 +36,8 @@ NOT_COUNTED = (
     "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
     "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",
     "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
-    "training/__main__.py", "training/commands", "training/export", "training/run/load_run.py",
+    "training/__main__.py", "training/commands", "training/evaluation/generate.py", "training/export",
+    "training/run/load_run.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",
     # messages, records, signals, the other ranks
@@ -48,6 +49,7 @@ NOT_COUNTED = (
     "training/report/external_logger.py", "training/report/log.py", "training/report/log_data.py",
     "training/report/memory_attribution.py", "training/report/metrics.py", "training/report/profiling.py",
     "training/report/progress_line.py", "training/run/exit_reason.py", "training/run/provenance.py",
+    "training/run/text_samples.py",
 )  # fmt: skip
 """Files and folders in these that do not."""
 
