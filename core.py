@@ -35,6 +35,7 @@ from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
+from training.report.efficiency import log_efficiency
 from training.report.external_logger import Logger
 from training.report.log import log_to
 from training.report.progress import Progress
@@ -395,6 +396,8 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
             logger = Logger([folder]) if place.is_first else None
             try:
                 train(folder, status, interrupt, ranks, logger)
+                if place.is_first:
+                    log_efficiency(own)
                 ranks.leave()
             except BaseException as error:
                 state, code, reason = ending_of(ranks.ends_with(error), folder)

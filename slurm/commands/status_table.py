@@ -12,7 +12,9 @@ from typing import Any
 
 from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
+from experiment_utils.typed_here import wrap
 from memory import format_bytes
+from memory.estimate.efficiency import efficiency_line
 from slurm.records.submissions import end_errors, typed_study
 from slurm.states import STATES
 from slurm.status.study_status import RunState
@@ -140,6 +142,15 @@ def _row(entry: RunState, versions: Versions | None) -> dict[str, str]:
     attempt, job, reason = str(entry.attempt or ""), entry.job or "", entry.reason or ""
     cells = (entry.name, entry.state, step, eta, memory, pace, attempt, job, code, reason)
     return dict(zip(COLUMNS, cells, strict=True))
+
+
+def efficiency_lines(entries: Iterable[RunState], columns: int | None = None) -> list[str]:
+    """`efficiency: asked 4.0 GB, used 512 MB; ...` of the runs that have ended; empty without one."""
+    line = efficiency_line([found for entry in entries if (found := entry.efficiency) is not None])
+    if line is None:
+        return []
+    text = f"efficiency: {line}"
+    return wrap(text, columns, subsequent_indent="  ") if columns else [text]
 
 
 def pace_lines(entry: RunState, others: Sequence[RunState]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from experiment_utils.json_values import integer
 from experiment_utils.metrics_file import Tail
 from experiment_utils.run_folder import RunFolder
+from memory.estimate.efficiency import Efficiency, efficiency_of
 from memory.record.ring import Peak, read_peak
 from training.attempt.made_by import Code
 
@@ -29,6 +30,8 @@ class Progress:
     """Highest U; the run's own memory if only the machine limits it."""
     limit_bytes: int | None = None
     """None without a limit."""
+    efficiency: dict[str, Any] | None = None
+    """Fields of an `Efficiency`, once its last attempt has ended."""
 
     @property
     def share(self) -> float | None:
@@ -84,6 +87,12 @@ class RunState:
         return self.folder.name
 
     @property
+    def efficiency(self) -> Efficiency | None:
+        """Request and use of its last attempt, once that has ended."""
+        plain = self.progress.efficiency
+        return None if plain is None or self.is_live else Efficiency.of_json(plain)
+
+    @property
     def is_live(self) -> bool:
         """Whether it runs, or will run without a new submission."""
         return self.state in ("queued", "running", "stalled")
@@ -102,8 +111,12 @@ class RunState:
         }  # fmt: skip
 
 
-def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
-    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises."""
+def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any], **request: bool) -> Progress:
+    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises.
+
+    Args:
+        request: keywords of `efficiency_of`.
+    """
     tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
     highest = Peak(
         u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
@@ -116,9 +129,10 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     # U of a machine includes other runs and programs there
     own = highest.own_bytes if highest.limit_at == "host" else None
     peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
+    efficiency = efficiency_of(outcome, **request)
     return Progress(
         integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
-        peak, limit,
+        peak, limit, None if efficiency is None else vars(efficiency),
     )  # fmt: skip
 
 
