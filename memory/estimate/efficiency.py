@@ -185,14 +185,10 @@ def _gpu(found: Sequence[Efficiency]) -> str:
     percents = [one.gpu_percent for one in found if one.gpu_percent is not None]
     watts = [one.gpu_watts for one in found if one.gpu_watts is not None]
     used, total = _most(found, lambda one: one.gpu_used_bytes), _most(found, lambda one: one.gpu_total_bytes)
-    known = [
-        f"at {_range(percents)}" if percents else "",
-        f"{max(watts):.0f} W" if watts else "",
-        f"{format_bytes(used)} of {format_bytes(total)}" if used is not None and total else "",
-    ]
-    return (
-        f"{counted(gpus, 'GPU')} {', '.join(part for part in known if part) or 'without a report of its use'}"
-    )
+    known = [counted(gpus, "GPU") + (f" at {_range(percents)}" if percents else "")]
+    known += [f"{max(watts):.0f} W"] if watts else []
+    known += [f"{format_bytes(used)} of {format_bytes(total)}"] if used is not None and total else []
+    return ", ".join(known) if len(known) > 1 or percents else f"{known[0]}, use unknown"
 
 
 def _time(found: Sequence[Efficiency], upto: str) -> str:

@@ -70,7 +70,8 @@ class PlainText:
             return
         top = max([*known, chart.y_axis.end])
         limit = next((limit for limit in chart.limits_in_view if limit.value >= top), None)
-        scale, name = (top, f"highest {_amount(top, chart)}") if limit is None else (limit.value, limit.label)
+        name = ("highest " if top in known else "") + _amount(top, chart)
+        scale, name = (top, name) if limit is None else (limit.value, limit.label)
         blocks = sparkline(list(zip(chart.x, line.y, strict=True)), scale, COLUMNS - 24)
         self.text(f"{title or line.name}; full block: {name}")
         self.lines.append(f"  {blocks} {duration(chart.ends)}")

@@ -99,7 +99,11 @@ def gpu_activity(track: Track, *, group: str = "") -> list[Chart]:
     for field, name, unit, end in looks:
         known = [m for m in track.moments if getattr(m, field) is not None]
         if known:
-            series = [Series(name, [getattr(m, field) for m in known], "red" if unit == "percent" else "ink")]
+            series = [
+                Series(
+                    f"GPU {name}", [getattr(m, field) for m in known], "red" if unit == "percent" else "ink"
+                )
+            ]
             axes = _time_axis(track), Axis(f"GPU {name}", unit, end=end)
             chart = Chart(f"GPU, {name}", [m.at_s for m in known], series, *axes, height=120, group=group)
             found.append(chart)
