@@ -117,6 +117,11 @@ def efficiency_of(
     )
 
 
+def efficiency_of_run(run: RunFolder) -> Efficiency | None:
+    """Request and use of the last attempt of a run that has ended; None if its supervisor left no outcome."""
+    return efficiency_of(run.outcome, **_request(run)) if run.outcome else None
+
+
 def efficiency_so_far(folder: Path) -> Efficiency | None:
     """Request and use of the run that this process is, at its end; None if no supervisor samples it."""
     head = read_head(folder / "memory.ring")
@@ -135,7 +140,7 @@ def efficiency_so_far(folder: Path) -> Efficiency | None:
             "peak_unreclaimable_bytes": peak.u_bytes,
             "cpu_s": sum(one.ru_utime + one.ru_stime for one in used),
         },
-        is_shared=_shares_its_job(folder), as_keys=(folder / "jobs.json").exists(),
+        **_request(RunFolder(folder)),
     )  # fmt: skip
 
 
@@ -234,10 +239,10 @@ def _cores(words: Mapping[str, str]) -> int | None:
     return per_task
 
 
-def _shares_its_job(folder: Path) -> bool:
-    """Whether its configuration has several runs share a job."""
-    run = RunFolder(folder)
-    return (integer(run.setting("slurm.pack")) or 1) > 1 or run.setting("slurm.workers") is not None
+def _request(run: RunFolder) -> dict[str, bool]:
+    """How its job is requested: keywords of `efficiency_of`."""
+    is_shared = (integer(run.setting("slurm.pack")) or 1) > 1 or run.setting("slurm.workers") is not None
+    return {"is_shared": is_shared, "as_keys": (run.path / "jobs.json").exists()}
 
 
 def _number(words: Mapping[str, str], name: str) -> int | None:

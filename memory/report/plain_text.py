@@ -70,7 +70,7 @@ class PlainText:
             return
         top = max([*known, chart.y_axis.end])
         limit = next((limit for limit in chart.limits_in_view if limit.value >= top), None)
-        name = ("highest " if top in known else "") + _amount(top, chart)
+        name = ("" if chart.y_axis.unit == "percent" else "highest ") + _amount(top, chart)
         scale, name = (top, name) if limit is None else (limit.value, limit.label)
         blocks = sparkline(list(zip(chart.x, line.y, strict=True)), scale, COLUMNS - 24)
         self.text(f"{title or line.name}; full block: {name}")
