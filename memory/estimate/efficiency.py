@@ -1,4 +1,4 @@
-"""What an attempt of a run asked for and what it used: memory, cores, GPU, time, and the next request.
+"""Request and use of an attempt of a run: memory, cores, GPU, time, and the next request.
 
     asked 4.0 GB, used 512 MB; 2 cores at 38%; 20 min of 2 h; next: --mem=1G --time=40
 
@@ -203,7 +203,7 @@ def _time(found: Sequence[Efficiency], upto: str) -> str:
 
 
 def _next(found: Sequence[Efficiency]) -> str:
-    """What had been enough for all, if that differs from what was asked for; empty without a need."""
+    """The request that had been enough for all, if it differs from theirs; else empty."""
     if not all(one.in_job and one.is_done and one.is_alone for one in found):
         return ""
     used, asked = _most(found, lambda one: one.used_bytes), _most(found, lambda one: one.asked_bytes)
@@ -240,7 +240,7 @@ def _cores(words: Mapping[str, str]) -> int | None:
 
 
 def _request(run: RunFolder) -> dict[str, bool]:
-    """How its job is requested: keywords of `efficiency_of`."""
+    """Facts on the request of its job: keywords of `efficiency_of`."""
     is_shared = (integer(run.setting("slurm.pack")) or 1) > 1 or run.setting("slurm.workers") is not None
     return {"is_shared": is_shared, "as_keys": (run.path / "jobs.json").exists()}
 

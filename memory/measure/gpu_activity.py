@@ -1,4 +1,4 @@
-"""How busy this process's CUDA device is, and what power it draws, as NVML reports them.
+"""Busy time and power of this process's CUDA device, as NVML reports them.
 
 NVML is loaded when a process that uses CUDA first asks, through nvidia-ml-py. A driver that does not report a
 value (a MIG instance, an older card, no permission) is not asked for it again. Source: NVML API reference,

@@ -90,7 +90,7 @@ def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
 
 
 def gpu_activity(track: Track, *, group: str = "") -> list[Chart]:
-    """How busy the GPU is and what power it draws; of what its driver reports."""
+    """Busy time and power of the GPU over time, if its driver reports them."""
     looks: tuple[tuple[str, str, Unit, float], ...] = (
         ("gpu_busy", "busy", "percent", 100.0),
         ("gpu_watts", "power", "watts", 0.0),
