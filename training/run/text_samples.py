@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 from conf import Config
 from experiment_utils.errors import Problem, UserError
@@ -31,7 +32,7 @@ PROMPT_TOKENS, TOKENS = 16, 64
 """Tokens of the prompt that is taken from val, and most tokens of a sample."""
 SEED = 0
 _SHOWN, _SHOWN_OF_PROMPT = 72, 24
-"""Characters of a sample in the log, and of them at most of its prompt."""
+"""Columns of a sample in the log, and characters of its prompt at most."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,17 @@ def shown(prompt: str, text: str) -> str:
     if len(before) > _SHOWN_OF_PROMPT:
         before = f"...{before[3 - _SHOWN_OF_PROMPT :]}"
     line = f"{before} | {behind}"
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+    return line if _begin(line, _SHOWN) == line else f"{_begin(line, _SHOWN - 3)}..."
+
+
+def _begin(line: str, columns: int) -> str:
+    """The begin of a line, as much of it as fits into columns of a terminal."""
+    taken = 0
+    for at, character in enumerate(line):
+        taken += 2 if east_asian_width(character) in "WF" else 1
+        if taken > columns:
+            return line[:at]
+    return line
 
 
 def _printable(text: str) -> str:

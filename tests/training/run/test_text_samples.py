@@ -105,3 +105,4 @@ def test_line_of_the_log_fits_a_terminal() -> None:
     assert line.isprintable()
     assert " | b1 b2 [31mb3 b4 b3" in line
     assert shown("a1", " b1") == "a1 | b1"
+    assert shown("a1", "\u6c34" * TOKENS) == f"a1 | {32 * chr(0x6C34)}...", "each takes two columns"
