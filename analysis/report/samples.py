@@ -52,7 +52,9 @@ def samples_of(run: Run) -> list[dict[str, Any]]:
 def _add_table(page: Page, rows: Sequence[tuple[str, dict[str, Any]]], caption: str = "") -> None:
     """A row for each sample. rows: (run, record); without a run if the caption names it."""
     columns = [Column("run"), Column("step", True), Column("text")]
-    cells = [[name, Cell(f"{one['step']:,}", one["step"]), _short(one["text"])] for name, one in rows]
+    cells: list[list[str | Cell]] = [
+        [name, Cell(f"{one['step']:,}", one["step"]), _short(one["text"])] for name, one in rows
+    ]
     first = 1 if caption else 0
     page.table(columns[first:], [row[first:] for row in cells], caption=caption)
 
