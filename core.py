@@ -35,6 +35,7 @@ from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
+from training.report.efficiency import log_efficiency
 from training.report.external_logger import Logger
 from training.report.log import log_to
 from training.report.progress import Progress
@@ -58,6 +59,7 @@ from training.run.loop import (
 from training.run.micro_batch import SplitBatches, fitted
 from training.run.prepared_run import Started
 from training.run.rollback import goes_back, note_point, roll_back
+from training.run.text_samples import samples_of, take_if_due
 
 if TYPE_CHECKING:
     from models import LanguageModel
@@ -100,6 +102,7 @@ def begin(
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_sets = held_out(data, "val", config)
         tell_data(plan, train_set, val_sets)
+        samples = samples_of(config, data, val_sets)
 
     with run.stage("build_model"):
         from training.own_parts.own_model import build_run_model
@@ -171,8 +174,9 @@ def begin(
 
     step = step_of(run, model, optimizer)
     return Started(
-        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, step, batches, progress
-    )
+        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, step, batches, progress,
+        samples,
+    )  # fmt: skip
 
 
 def train(
@@ -228,6 +232,7 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = fitted(started, partial(evaluate_run, run, model, val_sets))
             progress.flush(val_loss)
+            take_if_due(started.samples, run, model)
             if logger is not None:
                 logger.check()
             if run.step < plan.budget.steps:
@@ -393,6 +398,8 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
             logger = Logger([folder]) if place.is_first else None
             try:
                 train(folder, status, interrupt, ranks, logger)
+                if place.is_first:
+                    log_efficiency(own)
                 ranks.leave()
             except BaseException as error:
                 state, code, reason = ending_of(ranks.ends_with(error), folder)

@@ -240,6 +240,13 @@ class Logging:
     every_steps: int = key(
         1, "of logging.to: steps between two points; evaluations are there always", at_least=1, as_before=1
     )
+    sample_every: int | None = key(
+        None, "steps between two samples of text, which samples.jsonl keeps; null: none",
+        at_least=1, as_before=None,
+    )  # fmt: skip
+    sample_prompt: str | None = key(
+        None, "text that samples continue; null: the first tokens of val", as_before=None
+    )
     project: str | None = key(
         None, "of logging.to=wandb; null: WANDB_PROJECT, else highwater", as_before=None
     )

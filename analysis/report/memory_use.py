@@ -9,6 +9,8 @@ from analysis.memory_use import SizeMemory, Use, memory_by_size
 from analysis.reading import Study
 from analysis.report.plot import Axis, Line, Plot, Series
 from experiment_utils.quantities import format_bytes
+from experiment_utils.run_folder import RunFolder
+from memory.estimate.efficiency import efficiency_line, efficiency_of_run
 from memory.report.page import Cell, Column, Page
 
 _NEAR = 0.9
@@ -29,6 +31,10 @@ def add_memory(page: Page, study: Study, found: Sequence[Use], given: str) -> No
          Column("ask for", True), Column("run with the highest")],
         [_row(size) for size in memory_by_size(study.runs) if size.uses],
     )  # fmt: skip
+    done = [RunFolder(run.folder) for run in study.runs if run.is_ours and run.state == "done"]
+    line = efficiency_line([one for run in done if (one := efficiency_of_run(run)) is not None])
+    if line is not None:
+        page.text(f"Efficiency of the runs that are done: {line}")
     folder = shlex.quote(str(highest(found).run.folder))
     page.code(f"python -m analysis memory {given}\npython -m memory report {folder} --html")
 

@@ -19,6 +19,7 @@ from analysis.report.learning_rates import add_learning_rates
 from analysis.report.memory_use import add_memory, highest
 from analysis.report.origins import add_origins
 from analysis.report.runs import add_runs
+from analysis.report.samples import add_samples
 from analysis.report.setups import families
 from analysis.report.words import Found, best_run, budgets_of_best, kinds_of_data, states, words
 from experiment_utils.errors import UserError
@@ -68,6 +69,7 @@ def report_of(study: Study, *, command: str, given: str, x: str | None = None, y
     if each is not None:
         add_learning_rates(page, each, y)
     add_law(page, law, given)
+    add_samples(page, study, best)
     add_memory(page, study, found.uses, given)
     add_failures(page, found.failures)
     add_configs(page, study)

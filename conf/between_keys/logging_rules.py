@@ -42,3 +42,17 @@ def project_of_wandb(config: Config) -> list[Problem]:
     if config.logging.project is None or config.logging.to == "wandb":
         return []
     return [Problem("logging.project", "only logging=wandb has projects. Take it away, or add logging=wandb")]
+
+
+def samples_of_text(config: Config) -> list[Problem]:
+    """Samples need a tokenizer that writes text; a prompt is of samples alone."""
+    logging = config.logging
+    if logging.sample_every is None:
+        what = "is of samples of text. Add logging.sample_every=STEPS, or remove it"
+        return [] if logging.sample_prompt is None else [Problem("logging.sample_prompt", what)]
+    if config.tokenizer.name != "ids":
+        return []
+    what = (
+        "tokenizer=ids writes numbers, no text. Remove it, or name the tokenizer of the set: tokenizer=custom"
+    )
+    return [Problem("logging.sample_every", what)]

@@ -33,7 +33,7 @@ from conf.between_keys.dataset_rules import (
 )
 from conf.between_keys.ensembles import ensemble_problems, is_ensemble, members_of
 from conf.between_keys.gpu_rules import fp16_that_can_be, graph_that_can_be
-from conf.between_keys.logging_rules import logger_is_installed, project_of_wandb
+from conf.between_keys.logging_rules import logger_is_installed, project_of_wandb, samples_of_text
 from conf.between_keys.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.between_keys.optimizer_rules import (
     factor_of_a_parameter_there_is,
@@ -278,6 +278,7 @@ OF_ONE = (
     Rule(("training",), fp16_that_can_be),
     Rule(("logging",), logger_is_installed),
     Rule(("logging",), project_of_wandb),
+    Rule(("logging", "tokenizer.name"), samples_of_text),
     Rule(("slurm",), text_of_a_script),
 )
 

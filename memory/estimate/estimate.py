@@ -155,11 +155,16 @@ class Estimate:
 
 
 def recommended_mem(estimate: Estimate, margin: float = 0.15) -> int:
-    """Bytes to request from a scheduler (Slurm's --mem): the peak, resumed or not, with a margin.
+    """Bytes to request from a scheduler (Slurm's --mem): the peak, resumed or not, with a margin."""
+    return rounded_mem(estimate.resumed_bytes, margin)
+
+
+def rounded_mem(peak_bytes: float, margin: float) -> int:
+    """Bytes to request for a peak, with a margin.
 
     Rounded up to 256 MB, from 8 GB on to whole gigabytes, which leaves some room for page cache.
     """
-    wanted = estimate.resumed_bytes * (1 + margin)
+    wanted = peak_bytes * (1 + margin)
     unit = 256 * _MB if wanted <= 8 * _GB else _GB
     return -int(-wanted // unit) * unit
 

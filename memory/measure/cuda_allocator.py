@@ -92,6 +92,14 @@ def _free_bytes(cuda: Any, device: int) -> int | None:
         return None
 
 
+def device_uuid(device: int) -> str | None:
+    """UUID of a CUDA device without the prefix `GPU-`; None if torch does not know it."""
+    try:
+        return str(_cuda().get_device_properties(device).uuid)
+    except _ERRORS:
+        return None
+
+
 def read_gpu_allocated() -> int | None:
     """Bytes that tensors hold on the current CUDA device, as torch counts them; None as for `read_gpu`."""
     cuda = _cuda()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.measure.cuda_allocator import Gpu
+from memory.measure.gpu_activity import ActivityReader
 from memory.record.ring import GpuNotes
 from memory.record.stage_line import fitted
 
@@ -47,6 +48,7 @@ class Recorder:
         self.ring = None if self.path is None else str(self.path.with_name("memory.ring"))
         self._echo, self._details = echo, details
         self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
+        self._activity = ActivityReader()
         self._warned = False
         self._is_cut_short = True  # perhaps, by an earlier attempt
         self._first_s: float | None = None
@@ -75,8 +77,9 @@ class Recorder:
 
     def note_gpu(self, gpu: Gpu | None, time_s: float) -> None:
         """Pass the use of the device, as it was read at `time_s`, to the supervisor's samples."""
-        if gpu is not None and gpu.used_bytes is not None:
-            self._gpu_notes.write(time_s, gpu.used_bytes, gpu.total_bytes, gpu.reserved_bytes)
+        if gpu is not None and gpu.used_bytes is not None and self._gpu_notes.are_wanted:
+            activity = self._activity.read(gpu.device, time_s)
+            self._gpu_notes.write(time_s, gpu.used_bytes, gpu.total_bytes, gpu.reserved_bytes, activity)
 
     def print_line(self, line: str) -> None:
         """Pass a stage's line to `echo`. One that fails, such as a closed terminal, does not stop the run."""

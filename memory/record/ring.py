@@ -5,8 +5,8 @@ highest U of each period. When the history is full, neighbours are merged and th
 pwrite(2) has taken survive a SIGKILL of the writer and of everything around it. A shared map does that too,
 but it counts in the writer's RSS, and raises SIGBUS if the file is truncated.
 
-After the slots is one note that the run itself writes: the use of its CUDA device, from the driver. The
-supervisor, which loads no library of the driver, adds it to its samples.
+After the slots is one note that the run itself writes: the use of its CUDA device, from the driver, as
+memory and as activity. The supervisor, which loads no library of the driver, adds it to its samples.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from experiment_utils.safe_read import is_copy, plain_only
 from memory.files.reserved_file import allocate
+from memory.measure.gpu_activity import UNKNOWN, GpuActivity
 from memory.record.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
 LATEST, HISTORY = 1024, 1024
@@ -32,8 +33,8 @@ _COUNTS = struct.Struct("<qqd")
 """Samples ever taken, slots of the history in use, its period in seconds."""
 _FACTS_AT = len(_MAGIC) + _COUNTS.size
 _NOTE_AT = _HEADER_BYTES + (LATEST + HISTORY) * SLOT_BYTES
-_NOTE = struct.Struct("<d3q")
-"""Unix time; used, total and reserved bytes. A CRC follows."""
+_NOTE = struct.Struct("<d5q")
+"""Unix time; used, total and reserved bytes; percent busy and milliwatts, -1 if unknown. A CRC follows."""
 _CRC = struct.Struct("<I")
 _SIZE = _NOTE_AT + _NOTE.size + _CRC.size
 NOTE_HOLDS_S = 60.0
@@ -77,8 +78,8 @@ class RingWriter:
             os.replace(self._temporary, self._path)
             self._temporary = None
 
-    def add(self, sample: Sample) -> None:
-        """Store a sample, with the run's note about its device.
+    def add(self, sample: Sample) -> Sample:
+        """Store a sample, with the run's note about its device; returns it as it was stored.
 
         Raises:
             OSError: it cannot be written.
@@ -89,15 +90,19 @@ class RingWriter:
         self._count += 1
         self._add_to_history(sample, slot)
         self._write_counts()
+        return sample
 
     def _with_gpu(self, sample: Sample) -> Sample:
         note = os.pread(self._file, _SIZE - _NOTE_AT, _NOTE_AT)
         if len(note) < _SIZE - _NOTE_AT or _CRC.pack(zlib.crc32(note[: _NOTE.size])) != note[_NOTE.size :]:
             return sample
-        time_s, used, total, reserved = _NOTE.unpack_from(note)
+        time_s, used, total, reserved, busy, power = _NOTE.unpack_from(note)
         if not 0 <= sample.time_s - time_s + 1 <= NOTE_HOLDS_S:
             return sample
-        return replace(sample, gpu_used_bytes=used, gpu_total_bytes=total, gpu_reserved_bytes=reserved)
+        return replace(
+            sample, gpu_used_bytes=used, gpu_total_bytes=total, gpu_reserved_bytes=reserved,
+            gpu_busy_percent=busy if busy >= 0 else None, gpu_power_mw=power if power >= 0 else None,
+        )  # fmt: skip
 
     def _add_to_history(self, sample: Sample, slot: bytes) -> None:
         last = self._last
@@ -159,11 +164,19 @@ class GpuNotes:
         """path: of the ring; None: nothing is written."""
         self._path, self._file = path, -1
 
-    def write(self, time_s: float, used_bytes: int, total_bytes: int, reserved_bytes: int) -> None:
+    def write(
+        self,
+        time_s: float,
+        used_bytes: int,
+        total_bytes: int,
+        reserved_bytes: int,
+        activity: GpuActivity = UNKNOWN,
+    ) -> None:
         """Replace the note. Never raises."""
         if self._path is None:
             return
-        note = _NOTE.pack(time_s, used_bytes, total_bytes, reserved_bytes)
+        known = (-1 if one is None else one for one in activity)
+        note = _NOTE.pack(time_s, used_bytes, total_bytes, reserved_bytes, *known)
         try:
             if self._file < 0:
                 file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -174,6 +187,11 @@ class GpuNotes:
             os.pwrite(self._file, note + _CRC.pack(zlib.crc32(note)), _NOTE_AT)
         except OSError:
             return
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether there is a ring to write to."""
+        return self._path is not None
 
     def close(self) -> None:
         if self._file >= 0:

@@ -39,6 +39,7 @@ class Sample:
     host_available_bytes, dev_shm_used_bytes, dev_shm_total_bytes: of the machine.
     gpu_used_bytes, gpu_total_bytes: of the run's CUDA device, for all processes, as the driver last said.
     gpu_reserved_bytes: part of it that the run's torch reserved.
+    gpu_busy_percent, gpu_power_mw: of that device: share of the time in which a kernel ran, milliwatts.
     oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was made
         (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt).
     refaults, major_faults: of memory.stat (workingset_refault_file or workingset_refault, pgmajfault).
@@ -77,6 +78,8 @@ class Sample:
     processes: int | None = None
     neighbours_anon_bytes: int | None = None
     gpu_reserved_bytes: int | None = None
+    gpu_busy_percent: int | None = None
+    gpu_power_mw: int | None = None
     tree: tuple[ProcessSample, ...] = ()
 
     @property
@@ -104,14 +107,14 @@ class Sample:
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
 
 
-_LATER = ("gpu_reserved_bytes", "neighbours_anon_bytes")
+_LATER = ("gpu_power_mw", "gpu_busy_percent", "gpu_reserved_bytes", "neighbours_anon_bytes")
 """Fields that were added later. They end the slot, each plus one, since rings of older versions have 0 there.
 A new one goes first."""
 _NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", *_LATER))
 _HEAD = struct.Struct(f"<Id{len(_NUMBERS)}q")
 """CRC of all that follows, time, numbers."""
 _CRC, _BODY = struct.Struct("<I"), struct.Struct(f"<d{len(_NUMBERS)}q")
-_numbers_of = operator.attrgetter(*_NUMBERS)
+_numbers_of, _later_of = operator.attrgetter(*_NUMBERS), operator.attrgetter(*_LATER)
 _PROCESS = struct.Struct("<q16s4q")
 SLOT_BYTES = 1536
 _END = struct.Struct(f"<{len(_LATER)}q")
@@ -123,7 +126,7 @@ def packed(sample: Sample) -> bytes:
     """Encode a sample in SLOT_BYTES bytes."""
     numbers = map(_number, _numbers_of(sample))
     processes = b"".join([_packed_process(process) for process in sample.tree[:PROCESSES]])
-    later = (sample.gpu_reserved_bytes, sample.neighbours_anon_bytes)
+    later = _later_of(sample)
     body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(_END_AT - _CRC.size, b"\0")
     body += _END.pack(*(0 if value is None else value + 1 for value in later))
     return _CRC.pack(zlib.crc32(body)) + body

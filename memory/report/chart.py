@@ -13,7 +13,7 @@ from typing import Any, Literal
 from experiment_utils.json_values import finite
 
 Kind = Literal["stack", "line"]
-Unit = Literal["bytes", "seconds"]
+Unit = Literal["bytes", "seconds", "percent", "watts"]
 PATTERNS = ("solid", "rising", "dots", "crossed", "falling", "level")
 """Fills of areas, which differ in grey too."""
 DASHES: tuple[tuple[float, ...], ...] = (

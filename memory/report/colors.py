@@ -69,6 +69,11 @@ def duration_unit(largest_s: float) -> tuple[float, str]:
     return next(((scale, unit) for scale, unit in _DURATIONS if largest_s >= 2 * scale), (1.0, "seconds"))
 
 
+def axis_unit(unit: str, highest: float) -> tuple[float, str]:
+    """(divisor, unit as it is shown) of values up to `highest`. unit: of an `Axis`."""
+    return (1.0, {"percent": "%", "watts": "W"}[unit]) if unit != "bytes" else size_unit(highest)
+
+
 def size_unit(largest_bytes: float) -> tuple[float, str]:
     """(divisor, unit) of sizes up to `largest_bytes`."""
     return next(((scale, unit) for scale, unit in _SIZES if largest_bytes >= scale), (2.0**20, "MB"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment_utils.errors import UserError
 from memory.report.chart import PATTERNS, Band, Chart
-from memory.report.colors import GREY, ON_PAGE, duration_unit, size_unit
+from memory.report.colors import GREY, ON_PAGE, axis_unit, duration_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,7 +167,7 @@ def _draw(
     x = np.asarray(chart.x, dtype=float)
     within = (begins <= x) & (x <= ends)
     scale, unit = duration_unit(chart.ends)
-    size, _ = size_unit(chart.highest)
+    size, _ = axis_unit(chart.y_axis.unit, chart.highest)
     at = x[within] / scale
     for one, below, above in chart.stacked():
         low, high = np.asarray(below)[within] / size, np.asarray(above)[within] / size
@@ -215,7 +215,7 @@ _HALO = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
 
 
 def _finish_y(row: Any, chart: Chart) -> None:
-    size, unit = size_unit(chart.highest)
+    size, unit = axis_unit(chart.y_axis.unit, chart.highest)
     row[0].set_ylabel(f"{chart.y_axis.label} ({unit})")
     top = max([chart.highest, chart.y_axis.end, *(limit.value for limit in chart.limits_in_view)])
     row[0].set_ylim(0, 1.05 * (top or 1.0) / size)

@@ -17,7 +17,7 @@ function duration(s) {
   return sign + (h ? `${h}:${pad(m)}:${pad(seconds % 60)}` : `${m}:${pad(seconds % 60)}`);
 }
 const plain = (n) => Number(n.toPrecision(4)).toLocaleString("en");
-const FORMATS = { bytes, seconds: duration, number: plain };
+const FORMATS = { bytes, seconds: duration, number: plain, percent: (n) => `${Math.round(n)}%`, watts: (n) => `${Math.round(n)} W` };
 
 const html = (name, className, text) => {
   const made = document.createElement(name);

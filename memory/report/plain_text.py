@@ -70,9 +70,8 @@ class PlainText:
             return
         top = max([*known, chart.y_axis.end])
         limit = next((limit for limit in chart.limits_in_view if limit.value >= top), None)
-        scale, name = (
-            (top, f"highest {format_bytes(int(top))}") if limit is None else (limit.value, limit.label)
-        )
+        name = ("" if chart.y_axis.unit == "percent" else "highest ") + _amount(top, chart)
+        scale, name = (top, name) if limit is None else (limit.value, limit.label)
         blocks = sparkline(list(zip(chart.x, line.y, strict=True)), scale, COLUMNS - 24)
         self.text(f"{title or line.name}; full block: {name}")
         self.lines.append(f"  {blocks} {duration(chart.ends)}")
@@ -81,6 +80,12 @@ class PlainText:
         """The first line of each chart as blocks."""
         for title, chart in charts:
             self.figure(chart, title=title)
+
+
+def _amount(value: float, chart: Chart) -> str:
+    if chart.y_axis.unit == "bytes":
+        return format_bytes(int(value))
+    return f"{value:.0f}%" if chart.y_axis.unit == "percent" else f"{value:.0f} W"
 
 
 def sparkline(points: Sequence[tuple[float, float | None]], highest: float, width: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from experiment_utils.quantities import format_bytes
 from memory.record.stage_line import duration, format_change
-from memory.report.chart import DASHES, Axis, Band, Chart, LimitLine, Mark, Series
+from memory.report.chart import DASHES, Axis, Band, Chart, LimitLine, Mark, Series, Unit
 from memory.report.colors import TINTS
 from memory.report.data.ending import Event
 from memory.report.data.history import Track
@@ -87,6 +87,27 @@ def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
     ]
     axes = _time_axis(track), Axis("GPU", "bytes")
     return Chart("memory of the GPU", [m.at_s for m in held], series, *axes, height=180, group=group)
+
+
+def gpu_activity(track: Track, *, group: str = "") -> list[Chart]:
+    """Busy time and power of the GPU over time, if its driver reports them."""
+    looks: tuple[tuple[str, str, Unit, float], ...] = (
+        ("gpu_busy", "busy", "percent", 100.0),
+        ("gpu_watts", "power", "watts", 0.0),
+    )
+    found = []
+    for field, name, unit, end in looks:
+        known = [m for m in track.moments if getattr(m, field) is not None]
+        if known:
+            series = [
+                Series(
+                    f"GPU {name}", [getattr(m, field) for m in known], "red" if unit == "percent" else "ink"
+                )
+            ]
+            axes = _time_axis(track), Axis(f"GPU {name}", unit, end=end)
+            chart = Chart(f"GPU, {name}", [m.at_s for m in known], series, *axes, height=120, group=group)
+            found.append(chart)
+    return found
 
 
 def by_process(track: Track, *, group: str = "") -> Chart | None:

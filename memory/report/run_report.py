@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import format_bytes
 from experiment_utils.safe_read import read_plain_text
+from memory.measure.gpu_activity import GpuActivity, MeanActivity
 from memory.record.stage_line import duration, format_change
 from memory.report.data.ending import ending, events
 from memory.report.data.history import Attempt, History, Track
@@ -16,7 +17,15 @@ from memory.report.data.stage_rows import StageRow
 from memory.report.drawing import charts_figure, own_style, png
 from memory.report.page import Cell, Column, Fact, Page
 from memory.report.plain_text import PlainText
-from memory.report.run_charts import PART_NAMES, by_process, by_rank, gpu_over_time, over_time, track_name
+from memory.report.run_charts import (
+    PART_NAMES,
+    by_process,
+    by_rank,
+    gpu_activity,
+    gpu_over_time,
+    over_time,
+    track_name,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +152,21 @@ def _facts(attempt: Attempt) -> list[Fact]:
     for name, label, note in (("cache", "page cache, at most", "no danger"), ("gpu", "GPU, at most", "")):
         most = max((getattr(m, name) or 0 for t in attempt.tracks for m in t.moments), default=0)
         found += [Fact(label, format_bytes(most), note)] if most else []
+    busy, watts = _mean_activity(attempt)
+    if busy is not None:
+        found.append(Fact("GPU busy", f"{busy:.0f}%", "" if watts is None else f"{watts:.0f} W"))
     return [*found, Fact("time", duration(attempt.lasted_s))]
+
+
+def _mean_activity(attempt: Attempt) -> tuple[float | None, float | None]:
+    """Means over time: percent in which its GPU was busy, and watts."""
+    mean = MeanActivity()
+    for moment in attempt.main.moments:
+        if moment.is_sample:
+            power = None if moment.gpu_watts is None else round(1000 * moment.gpu_watts)
+            mean.add(moment.at_s, GpuActivity(moment.gpu_busy, power))
+    busy, power_mw = mean.means
+    return busy, None if power_mw is None else power_mw / 1000
 
 
 def _add_attempt(view: Page | PlainText, history: History, attempt: Attempt) -> None:
@@ -154,9 +177,11 @@ def _add_attempt(view: Page | PlainText, history: History, attempt: Attempt) -> 
     caption = HOW_TO_READ if attempt is history.last else ""
     view.figure(over_time(track, events(history, attempt), group=group), caption=caption)
     gpu = gpu_over_time(track, group=group)
-    if gpu is not None:
+    activity = gpu_activity(track, group=group)
+    if gpu is not None or activity:
         view.heading("GPU")
-        view.figure(gpu)
+        for one in (*([] if gpu is None else [gpu]), *activity):
+            view.figure(one)
     ranks = by_rank(attempt.tracks[:RANKS], group=group)
     if ranks:
         view.heading("By rank", "one time axis and one scale")

@@ -100,8 +100,13 @@ def _use(view: View, sample: Sample) -> str:
 
 
 def _gpu(sample: Sample, label: str = "") -> str | None:
-    """`41.0 GB of 80.0 GB, torch 33.0 GB`: use of the device by all processes, and torch's part of it."""
+    """`41.0 GB of 80.0 GB, torch 33.0 GB, 97% busy, 310 W`: use of the device by all processes, torch's part
+    of it, and its activity.
+    """
     if sample.gpu_used_bytes is None or sample.gpu_total_bytes is None:
         return None
     torch = "" if sample.gpu_reserved_bytes is None else f", torch {format_bytes(sample.gpu_reserved_bytes)}"
-    return f"{label}{format_bytes(sample.gpu_used_bytes)} of {format_bytes(sample.gpu_total_bytes)}{torch}"
+    busy = "" if sample.gpu_busy_percent is None else f", {sample.gpu_busy_percent}% busy"
+    power = "" if sample.gpu_power_mw is None else f", {sample.gpu_power_mw / 1000:.0f} W"
+    used, total = format_bytes(sample.gpu_used_bytes), format_bytes(sample.gpu_total_bytes)
+    return f"{label}{used} of {total}{torch}{busy}{power}"

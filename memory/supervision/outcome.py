@@ -17,7 +17,8 @@ _NEAR = 0.9
 _OF_THE_JOB = (
     "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID",
     "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE",
-    "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE",
+    "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_GPU",
+    "SLURM_GPUS_ON_NODE",
     "SLURM_JOB_PARTITION", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME",
     "SLURM_CLUSTER_NAME", "SLURMD_NODENAME",
 )  # fmt: skip
@@ -39,6 +40,7 @@ def beginning(options: Options, started_s: float) -> dict[str, Any]:
         "by": "lost",
         "signals_passed_on": [],
         "log_bytes_before": log_bytes(options.output),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "environment": {name: os.environ[name] for name in _OF_THE_JOB if name in os.environ},
     }
 

@@ -15,6 +15,7 @@ from memory.measure.host import dev_shm_space, read_host_details
 from memory.measure.limits import read_rlimits
 from memory.measure.process import ProcessReader, name_of, read_process, started_at
 from memory.record.earlier_attempts import keep_earlier
+from memory.record.gpu_use import GpuUse
 from memory.record.ring import RingWriter, read_head
 from memory.record.stack_requests import shown_path
 from memory.supervision.counters import KillCounters
@@ -58,6 +59,7 @@ class Watch:
         self.last: Look | None = None
         self.peak: Look | None = None
         self.peak_own_bytes: int | None = None
+        self._gpu = GpuUse()
         self.taken = 0
         self.passed_over: tuple[int, ...] = ()
         self.unwritten: str | None = None
@@ -205,7 +207,9 @@ class Watch:
         self.ring = RingWriter(os.path.join(self.folder, RING))
 
     def _begin_ring(self, pid: int) -> None:
-        names = ("version", "command", "host", "attempt", "started_s", "log_bytes_before", "environment")
+        names = (
+            "version", "command", "host", "attempt", "started_s", "log_bytes_before", "cpus", "environment",
+        )  # fmt: skip
         first = look(pid, (os.getpid(),), self.clock.now_s(), passed_over=self.passed_over)
         counted = self.counters.facts(first.limit_at)
         facts = {name: self.facts[name] for name in names} | {
@@ -250,8 +254,8 @@ class Watch:
             self.peak = found
         if (own := sample.own_bytes) is not None:
             self.peak_own_bytes = max(self.peak_own_bytes or 0, own)
-        if self.ring is not None:
-            self._try(self.ring.add, sample)
+        if self.ring is not None and (stored := self._try(self.ring.add, sample)) is not None:
+            self._gpu.add(stored)
         self._try(self.near_limit.look, found, self.table)
 
     def _has_just_ended(self, pid: int, found: Look) -> bool:
@@ -303,6 +307,7 @@ class Watch:
             peak_time_s=None if peak is None else round(peak.sample.time_s, 3),
             peak_nearness=None if peak is None or peak.nearness is None else round(peak.nearness, 4),
             peak_own_bytes=self.peak_own_bytes,
+            gpu=self._gpu.to_json(),
             last_sample_s=None if last is None else round(last.sample.time_s, 3),
             max_rss_bytes=None if usage is None else usage.ru_maxrss * 1024,
             cpu_s=None if usage is None else round(usage.ru_utime + usage.ru_stime, 3),

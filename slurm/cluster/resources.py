@@ -14,6 +14,7 @@ from experiment_utils.errors import Problem
 from experiment_utils.quantities import counted, format_count, format_duration, format_limit, parse_duration
 from memory import format_bytes
 from memory.estimate.constants import LIBRARIES_MAPPED
+from memory.estimate.efficiency import time_to_ask
 from memory.estimate.estimate import recommended_mem
 from slurm.cluster.facts import Cluster, Partition
 from slurm.cluster.job_step import chosen_lines
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from training.plan.run_plan import Plan
 
 LEAST_MARGIN = 0.15
-START_S = 600.0
-"""To load the code and the data, on a slow file system."""
-TIME_MARGIN = 1.5
-TIME_UNIT_S = 600.0
 EVAL_SHARE = 1 / 3
 """Cost of a token in evaluation, which has the forward pass alone, as a share of that in training."""
 SIGNAL_SHARE = 0.25
@@ -261,7 +258,7 @@ def _time(
             f"the partition's default, {format_duration(default_s)}" if default_s else "the cluster's default"
         )
         return default_s, None, None, f"{how}: no run like it has been measured"
-    limit_s = -(-(START_S + expected_s * TIME_MARGIN) // TIME_UNIT_S) * TIME_UNIT_S
+    limit_s = time_to_ask(expected_s)
     how = f"{format_count(round(speed.tokens_per_s))} tokens/s measured in {counted(speed.runs, 'run')}"
     how += "" if speed.nearby else " elsewhere"
     if most_s is not None and most_s < limit_s:

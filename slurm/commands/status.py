@@ -23,6 +23,7 @@ from slurm.arguments import (
 )
 from slurm.commands.status_table import (
     Next,
+    efficiency_lines,
     next_of_all,
     next_of_study,
     next_of_tokens,
@@ -110,7 +111,8 @@ def _of_study(
     if columns:
         head = [line for text in head for line in wrap(text, columns, subsequent_indent="  ")]
     none = f"no {what} is {' or '.join(wanted)}"
-    return plain, [*head, "", *(table(shown, columns, versions_of(found)) if shown else [none])], step
+    rows = table(shown, columns, versions_of(found)) if shown else [none]
+    return plain, [*head, "", *rows, *efficiency_lines(shown, columns)], step
 
 
 def _of_all() -> tuple[dict[str, Any], list[str], Next]:

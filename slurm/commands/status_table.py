@@ -12,7 +12,9 @@ from typing import Any
 
 from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
+from experiment_utils.typed_here import wrap
 from memory import format_bytes
+from memory.estimate.efficiency import efficiency_line
 from slurm.records.submissions import end_errors, typed_study
 from slurm.states import STATES
 from slurm.status.study_status import RunState
@@ -27,10 +29,10 @@ _BAD = (
     "cancelled",
 )  # fmt: skip
 """The state to look at first."""
-COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")
+COLUMNS = ("run", "state", "step", "ETA", "memory", "GPU", "tokens/s", "attempt", "job", "code", "reason")
 _ALWAYS = ("run", "state", "step")
-_RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
-_LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "ETA", "memory")
+_RIGHT = ("step", "ETA", "memory", "GPU", "tokens/s", "attempt")
+_LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "GPU", "ETA", "memory")
 """Columns that go until a table fits a terminal, in order."""
 _ENOUGH_REASON, _LEAST_REASON, _LEAST_RUN = 40, 24, 12
 """Characters of a reason for which columns go, of one for which names are cut, and of such a name."""
@@ -137,9 +139,20 @@ def _row(entry: RunState, versions: Versions | None) -> dict[str, str]:
     code = versions.name_of(entry.codes) or "unknown" if versions is not None and is_named else ""
     eta = "" if entry.eta_s is None else whole_duration(entry.eta_s)
     pace = "" if progress.tokens_per_s is None else format_count(round(progress.tokens_per_s))
+    gpu = [] if progress.gpu_percent is None else [f"{progress.gpu_percent:.0f}%"]
+    gpu += [] if progress.gpu_watts is None else [f"{progress.gpu_watts:.0f} W"]
     attempt, job, reason = str(entry.attempt or ""), entry.job or "", entry.reason or ""
-    cells = (entry.name, entry.state, step, eta, memory, pace, attempt, job, code, reason)
+    cells = (entry.name, entry.state, step, eta, memory, " ".join(gpu), pace, attempt, job, code, reason)
     return dict(zip(COLUMNS, cells, strict=True))
+
+
+def efficiency_lines(entries: Iterable[RunState], columns: int | None = None) -> list[str]:
+    """`efficiency: asked 4.0 GB, used 512 MB; ...` of the runs that have ended; empty without one."""
+    line = efficiency_line([found for entry in entries if (found := entry.efficiency) is not None])
+    if line is None:
+        return []
+    text = f"efficiency: {line}"
+    return wrap(text, columns, subsequent_indent="  ") if columns else [text]
 
 
 def pace_lines(entry: RunState, others: Sequence[RunState]) -> list[str]:

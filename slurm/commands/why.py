@@ -21,7 +21,7 @@ from memory.explain.verdict.advice import OF_SBATCH
 from memory.record.process_stacks import ask_all
 from memory.show.find_live import find_live
 from slurm.arguments import find_run, find_task, find_token_jobs, set_of
-from slurm.commands.status_table import Next, pace_lines, whole_duration
+from slurm.commands.status_table import Next, efficiency_lines, pace_lines, whole_duration
 from slurm.records.submissions import SLURM, run_folders
 from slurm.status.attempts import read_attempts
 from slurm.status.last_words import job_files, tail
@@ -91,6 +91,7 @@ def _screen(
     """Lines: what happened, the evidence, what to type; the longest sections are cut to fit the height."""
     entry, columns = look.entry, min(120, columns)
     head = [f"{entry.state}: {entry.folder}", *_wrapped(entry.reason or "it has met its budget", columns)]
+    head += [line for text in efficiency_lines([entry]) for line in _wrapped(text, columns)]
     source, evidence, change = f"known from {entry.source}", list[str](), facts["to_change"]
     if explained is not None:
         head += _wrapped(explained.sentence.partition(". ")[2], columns)

@@ -20,7 +20,7 @@ from slurm.status.run_state import Progress, RunState
 from training.attempt.made_by import Code
 
 INDEX = "done.json"
-VERSION = 1
+VERSION = 2
 _FILES = ("status.json", "outcome.json", "jobs.json")
 _LEAST_RUNS = 100
 """A smaller study is read as quickly without an index, and gets none."""

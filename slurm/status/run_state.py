@@ -9,7 +9,8 @@ from typing import Any
 from experiment_utils.json_values import integer
 from experiment_utils.metrics_file import Tail
 from experiment_utils.run_folder import RunFolder
-from memory.record.ring import Peak, read_peak
+from memory.estimate.efficiency import Efficiency, efficiency_of
+from memory.record.ring import Peak, read_head, read_peak
 from training.attempt.made_by import Code
 
 _COLUMNS = ("step", "tokens", "seconds", "tokens_per_s")
@@ -29,6 +30,11 @@ class Progress:
     """Highest U; the run's own memory if only the machine limits it."""
     limit_bytes: int | None = None
     """None without a limit."""
+    gpu_percent: float | None = None
+    """Share of the time in which a kernel ran on its GPU: now, or of the attempt that has ended."""
+    gpu_watts: float | None = None
+    efficiency: dict[str, Any] | None = None
+    """Fields of an `Efficiency`, once its last attempt has ended."""
 
     @property
     def share(self) -> float | None:
@@ -84,6 +90,12 @@ class RunState:
         return self.folder.name
 
     @property
+    def efficiency(self) -> Efficiency | None:
+        """Request and use of its last attempt if it is done. Another run does not show what it needs."""
+        plain = self.progress.efficiency
+        return None if plain is None or self.state != "done" else Efficiency.of_json(plain)
+
+    @property
     def is_live(self) -> bool:
         """Whether it runs, or will run without a new submission."""
         return self.state in ("queued", "running", "stalled")
@@ -102,8 +114,12 @@ class RunState:
         }  # fmt: skip
 
 
-def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
-    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises."""
+def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any], **request: bool) -> Progress:
+    """Progress by metrics.csv, memory.ring, status.json and outcome.json. Never raises.
+
+    Args:
+        request: keywords of `efficiency_of`.
+    """
     tokens_per_s, seconds_per_step = _pace(RunFolder(folder).metrics_tail)
     highest = Peak(
         u_bytes=integer(outcome.get("peak_unreclaimable_bytes")),
@@ -111,15 +127,26 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
         own_bytes=integer(outcome.get("peak_own_bytes")),
         limit_at=outcome.get("limit_at"),
     )
+    efficiency = efficiency_of(outcome, **request)
+    gpu = (None, None) if efficiency is None else (efficiency.gpu_percent, efficiency.gpu_watts)
     if highest.u_bytes is None:
-        highest = read_peak(folder / "memory.ring")
+        highest, gpu = read_peak(folder / "memory.ring"), _gpu_now(folder)
     # U of a machine includes other runs and programs there
     own = highest.own_bytes if highest.limit_at == "host" else None
     peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
     return Progress(
         integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
-        peak, limit,
+        peak, limit, *gpu, None if efficiency is None else vars(efficiency),
     )  # fmt: skip
+
+
+def _gpu_now(folder: Path) -> tuple[float | None, float | None]:
+    """Percent busy and watts of the newest sample."""
+    _, newest = read_head(folder / "memory.ring") or ({}, None)
+    if newest is None:
+        return None, None
+    power = newest.gpu_power_mw
+    return newest.gpu_busy_percent, None if power is None else power / 1000
 
 
 def _pace(tail: Tail) -> tuple[float | None, float | None]:

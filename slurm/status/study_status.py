@@ -195,13 +195,18 @@ def _run_state(history: RunHistory, answers: SlurmAnswers) -> RunState:
     host = (
         known.outcome.get("host") or known.status.get("host") or (known.holder.host if known.holder else None)
     )
+    submission = known.submission
+    request = {
+        "is_shared": known.is_shared or (submission is not None and submission.launcher == LOCAL),
+        "as_keys": submission is not None and not submission.command.startswith("sbatch"),
+    }
     return RunState(
         folder=known.folder,
         state=decision.state,
         reason=decision.reason,
         rule=decision.rule,
         source=decision.source,
-        progress=read_progress(known.folder, known.status, known.outcome)
+        progress=read_progress(known.folder, known.status, known.outcome, **request)
         if known.status or known.outcome
         else Progress(),
         attempt=known.attempt,

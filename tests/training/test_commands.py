@@ -20,7 +20,7 @@ from tests.golden_text import Golden
 from tests.searched import examples
 from training.__main__ import main
 from training.attempt.run_files import read_run, update_run
-from training.commands.generate import Choice, draw, sample, text_of
+from training.evaluation.generate import Choice, draw, sample, text_of
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,8 @@ NOT_COUNTED = (
     "data_loading/__main__.py", "data_loading/audit", "data_loading/commands", "data_loading/export_formats",
     "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",
     "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
-    "training/__main__.py", "training/commands", "training/export", "training/run/load_run.py",
+    "training/__main__.py", "training/commands", "training/evaluation/generate.py", "training/export",
+    "training/run/load_run.py",
     "training/own_parts/try_parts.py", "training/own_parts/facts.py", "training/own_parts/model_counts.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",
@@ -47,9 +48,11 @@ NOT_COUNTED = (
     "training/distributed/place.py", "training/distributed/rendezvous.py",
     "training/distributed/watch.py", "training/ensemble/allocator.py", "training/ensemble/member_log.py",
     "training/interrupt.py", "training/plan/describe.py", "training/plan/plan_problems.py",
-    "training/report/external_logger.py", "training/report/log.py", "training/report/log_data.py",
+    "training/report/efficiency.py", "training/report/external_logger.py", "training/report/log.py",
+    "training/report/log_data.py",
     "training/report/memory_attribution.py", "training/report/metrics.py", "training/report/profiling.py",
     "training/report/progress_line.py", "training/run/exit_reason.py", "training/run/provenance.py",
+    "training/run/text_samples.py",
 )  # fmt: skip
 """Files and folders within `COUNTED` that decide no numbers."""
 

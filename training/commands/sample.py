@@ -7,13 +7,9 @@ import json
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from experiment_utils.errors import UserError
 from training.commands.arguments import add_run, opened
-
-if TYPE_CHECKING:
-    from data_loading import Tokenizer
 
 TOKENS = 200
 
@@ -74,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
     import torch
 
-    from training.commands.generate import Choice, sample, text_of
+    from training.evaluation.generate import Choice, sample, text_of, until_end
 
     model = saved.model().to(device.torch_device)
     choice = Choice(options.temperature, options.top_k, options.top_p)
@@ -82,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     drawn: list[int] = []
     ids = islice(sample(model, prompt, choice, generator), options.tokens)
-    pieces = text_of(_until_end(ids, tokenizer, drawn), tokenizer, prompt)
+    pieces = text_of(_noted(until_end(ids, tokenizer), drawn), tokenizer, prompt)
     if not options.json:
         print(options.prompt, end="", flush=True)
         for piece in pieces:
@@ -103,11 +99,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _until_end(ids: Iterator[int], tokenizer: Tokenizer, drawn: list[int]) -> Iterator[int]:
-    """Ids up to the end of text, which are also added to `drawn`."""
+def _noted(ids: Iterator[int], drawn: list[int]) -> Iterator[int]:
+    """The same ids, each added to `drawn`."""
     for number in ids:
-        if number in (tokenizer.eot_id, tokenizer.bos_id):
-            return
         drawn.append(number)
         yield number
 

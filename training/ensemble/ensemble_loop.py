@@ -32,6 +32,7 @@ from training.run.loop import (
     next_boundary,
     save_checkpoint,
 )
+from training.run.text_samples import take_if_due
 from training.step.spike_guard import Diverged
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class EnsembleLoop:
                     self._began, self._first_step = time.monotonic(), self.going[0].run.step
                 self._check()
                 self._evaluate()
+                self._take_samples()
                 self._log_progress()
                 if self._logger is not None:
                     self._logger.check()
@@ -183,6 +185,11 @@ class EnsembleLoop:
             with about(member.run.folder.name):
                 member.progress.flush(losses.get(id(member)))
             member.run.ended_by = ended_by(member.run)
+
+    def _take_samples(self) -> None:
+        for member in self.going:
+            with about(member.run.folder.name):
+                take_if_due(member.samples, member.run, member.model)
 
     def _measure(self, due: Sequence[Started]) -> Sequence[list[Evaluation] | None]:
         """Evaluations of each due member on its held-out sets; None: it is evaluated alone."""

@@ -38,6 +38,9 @@ def problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
         problems.append(
             Problem("training.dead_units", "each rank sees a part of the tokens. Use false, or one rank")
         )
+    if config.logging.sample_every and config.training.parallel == "fsdp":
+        what = "no rank has the whole model with fsdp. Use null, or training.parallel=ddp"
+        problems.append(Problem("logging.sample_every", what))
     if config.optimizer.grad_noise and config.training.parallel == "fsdp":
         problems.append(
             Problem(

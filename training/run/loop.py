@@ -26,6 +26,7 @@ from training.run.company import ALONE, Company
 from training.run.early_stopping import is_over
 from training.run.rollback import FILE as ROLLBACKS
 from training.run.rollback import goes_back
+from training.run.text_samples import FILE as SAMPLES
 from training.step.spike_guard import guard_of
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ def restore_newest(
     if run.ranks.is_first:
         cut_records(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
         cut_records(run.folder / ROLLBACKS, run.step, ())
+        cut_records(run.folder / SAMPLES, run.step, ())
         update_attempt(run.folder, resumed_from_step=run.step)
 
 
@@ -254,6 +256,7 @@ def next_boundary(run: Run) -> int:
     training = run.config.training
     periods = [run.config.memory.every_steps, training.checkpoint_every]
     periods += [training.rollback_every] if training.on_spike == "rollback" else []
+    periods += [run.config.logging.sample_every] if run.config.logging.sample_every else []
     due = [run.step - run.step % period + period for period in periods]
     evaluations = [step for step in run.plan.evaluations if step > run.step]
     kept = [step for step in run.plan.milestones if step > run.step]

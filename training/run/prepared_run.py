@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from training.report.progress import Progress
     from training.run.loop import Run
     from training.run.micro_batch import SplitBatches
+    from training.run.text_samples import TextSamples
     from training.step.graphed_step import TakesSteps
     from training.step.train_step import Step
 
@@ -37,6 +38,7 @@ class Started:
     step: Step
     batches: SplitBatches
     progress: Progress
+    samples: TextSamples | None = None
     steps: TakesSteps = field(init=False)
     """Takes the steps: `step`, or CUDA graphs of it."""
 

@@ -48,6 +48,10 @@ class Moment:
     """Memory that torch's allocator holds."""
     gpu_used: int | None = None
     """Memory of the device that all processes use."""
+    gpu_busy: int | None = None
+    """Percent of the time in which a kernel ran on the device."""
+    gpu_watts: float | None = None
+    """Power draw of the device."""
     is_sample: bool = False
     is_by_rss: bool = False
     """A peak within a stage, whose U is known by resident memory only."""
@@ -103,7 +107,8 @@ def sampled_moment(sample: Sample, at_s: float) -> Moment:
         at_s, u=sample.unreclaimable_bytes, **parts,
         cache=sample.tree_file_bytes if sample.cache_bytes is None else sample.cache_bytes,
         limit=sample.limit_bytes, rss=sample.tree_rss_bytes, gpu_reserved=sample.gpu_reserved_bytes,
-        gpu_used=sample.gpu_used_bytes, is_sample=True,
+        gpu_used=sample.gpu_used_bytes, gpu_busy=sample.gpu_busy_percent,
+        gpu_watts=None if sample.gpu_power_mw is None else sample.gpu_power_mw / 1000, is_sample=True,
         holders=tuple(Holder(p.pid, p.name, p.anon_bytes) for p in tree if p.anon_bytes is not None),
     )  # fmt: skip
 

@@ -99,7 +99,7 @@ def test_note_needs_a_ring_and_a_whole_note(tmp_path: Path) -> None:
         notes.write(1000.0, **sizes)
         with open(tmp_path / "memory.ring", "r+b") as file:
             file.seek(-20, os.SEEK_END)
-            file.write(b"\xff")
+            file.write(b"\0")
         ring.add(Sample(1000.5))
         notes.write(1000.0, **sizes)
         ring.add(Sample(1000.6))

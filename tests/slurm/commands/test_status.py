@@ -43,7 +43,7 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
 
 def test_table(study: MadeStudy, shown: Shown) -> None:
     header, *rows = shown("status", "sweep").splitlines()[2:7]
-    assert header.split() == [name for name in COLUMNS if name != "code"]
+    assert header.split() == [name for name in COLUMNS if name not in ("code", "GPU")]
     for part in ("400/1,000 40%", "5 min", "800 MB/1.0 GB 78%", "200", "4242_1", "on n1"):
         assert part in rows[1], rows[1]
 
@@ -84,6 +84,34 @@ def test_memory_of_runs_in_parallel_is_each_ones_own(
             peak_own_bytes=316 << 20,
         )  # fmt: skip
     assert "316 MB/64.0 GB 0%" in printed(capsys, "status", "local")
+
+
+def test_gpu_of_a_run_that_works_and_of_one_that_is_done(study: MadeStudy, shown: Shown) -> None:
+    sample = Sample(NOW_S, 500 << 20, 1 << 30, gpu_used_bytes=1, gpu_total_bytes=2)
+    with RingWriter(study.folder / "32d-b" / "memory.ring", {"pid": 100}) as ring:
+        ring.add(replace(sample, gpu_busy_percent=97, gpu_power_mw=310400))
+    study.outcome("32d-a", exit_code=0, signal=None, gpu={"busy_percent": 41.2, "power_w": None})
+    header, *rows = table(study_states(study.folder))
+    at = header.index("GPU") + len("GPU")
+    assert [row[:at].split("  ")[-1].strip() for row in rows[:2]] == ["41%", "97% 310 W"]
+
+
+def test_efficiency_of_the_runs_that_are_done(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {
+        "SLURM_JOB_ID": "4242", "SLURM_MEM_PER_NODE": "4096", "SLURM_CPUS_PER_TASK": "2",
+        "SLURM_JOB_START_TIME": str(int(NOW_S) - 1260), "SLURM_JOB_END_TIME": str(int(NOW_S) + 5940),
+    }  # fmt: skip
+    study.outcome(
+        "32d-a", exit_code=0, signal=None, attempt=1, started_s=NOW_S - 1200, ended_s=NOW_S - 60,
+        environment=environment, peak_unreclaimable_bytes=500 << 20, limit_at="/job_4242", cpu_s=1140,
+    )  # fmt: skip
+    line = "asked 4.0 GB, used 500 MB; 2 cores at 50%; 20 min of 2 h; next: slurm.mem=768M slurm.time=40"
+    for command in (("status", "sweep"), ("status", "runs/sweep/32d-a"), ("why", "runs/sweep/32d-a")):
+        told = [one.strip() for one in printed(capsys, *command).splitlines()]
+        assert [one for one in told if one.startswith("efficiency: ")] == [f"efficiency: {line}"], command
+    assert "efficiency: " not in printed(capsys, "status", "runs/sweep/32d-c")
+    (found, *_) = printed_json(capsys, "status", "sweep")["runs"]
+    assert found["efficiency"]["used_bytes"] == 500 << 20
 
 
 def test_json(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:

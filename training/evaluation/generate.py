@@ -64,6 +64,14 @@ def draw(logits: torch.Tensor, choice: Choice, generator: torch.Generator) -> in
     return int(indices[torch.multinomial(probabilities, 1, generator=generator)])
 
 
+def until_end(ids: Iterator[int], tokenizer: Tokenizer) -> Iterator[int]:
+    """The ids before the first one that ends a text, or begins the next."""
+    for number in ids:
+        if number in (tokenizer.eot_id, tokenizer.bos_id):
+            return
+        yield number
+
+
 def text_of(ids: Iterator[int], tokenizer: Tokenizer, after: Sequence[int] = ()) -> Iterator[str]:
     """Decode ids piece by piece. No piece ends within a character; joined, they are the text of all ids.
 
