@@ -72,7 +72,8 @@ def _main(argv: list[str]) -> int:
         command=arguments.command(arguments.overrides, multirun=True),
     )
     if arguments.show:
-        return _print(_composed(request, arguments))
+        shown = _composed(request, arguments)
+        return _print(shown) if arguments.json else _print_as_it_is(shown)
     from slurm.submit.request_checks import check_swept, check_waited_for
 
     check_swept(request.settings)
@@ -277,6 +278,13 @@ def _ask_hydra() -> int:
 
 def _print(answer: Any) -> int:
     print(answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False), flush=True)
+    return DONE
+
+
+def _print_as_it_is(text: str) -> int:
+    from experiment_utils.typed_here import print_verbatim
+
+    print_verbatim(f"{text}\n")
     return DONE
 
 

@@ -16,6 +16,7 @@ from analysis.reading.study import Study, read_study
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import parse_count
+from experiment_utils.typed_here import print_verbatim
 
 
 def new_parser(
@@ -27,7 +28,6 @@ def new_parser(
         help=what,
         description=f"{what[0].upper()}{what[1:]}.",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "study", nargs="+", metavar="STUDY",
@@ -98,7 +98,7 @@ def write(text: str | bytes, output: str | None) -> None:
     if output is None:
         sys.stdout.flush()
         if isinstance(text, str):
-            sys.stdout.write(text)
+            print_verbatim(text)
         else:
             sys.stdout.buffer.write(data)
         return

@@ -73,11 +73,21 @@ def run(options: argparse.Namespace) -> int:
     elif options.parquet:
         write(as_parquet(runs, columns), options.output)
     else:
-        told = [summary(study), "", *lines(runs, columns), "", *notes_and_failures(study, failures(runs))]
+        told = [
+            summary(study),
+            "",
+            *lines(runs, columns, is_cut=options.output is None),
+            "",
+            *notes_and_failures(study, failures(runs)),
+        ]
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
         damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
         told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]
-        write("\n".join([*told, _next(study, options)]) + "\n", options.output)
+        text = "\n".join([*told, _next(study, options)]) + "\n"
+        if options.output is None:
+            print(text, end="")
+        else:
+            write(text, options.output)
     return DONE
 
 

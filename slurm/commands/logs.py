@@ -39,7 +39,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a run and its jobs wrote: every attempt and rank",
         description="What a run and its jobs wrote: every attempt and rank, joined.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("given", metavar="RUN", help="path, name, beginning of an identity, or job id")
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run has ended")

@@ -49,7 +49,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="why a run waits, died or is slow; what to change",
         description="Why a run waits, died or is slow, on one screen, and what to change.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("given", metavar="RUN", help="path, name, beginning of an identity, or job id")
     parser.add_argument("--json", action="store_true", help="one JSON object")

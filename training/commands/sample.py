@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from experiment_utils.errors import UserError
+from experiment_utils.typed_here import print_verbatim
 from training.commands.arguments import add_run, opened
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="text from a trained model",
         description="Text from a trained model, token by token, until its end of text.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="what it goes on from")
@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     ids = islice(sample(model, prompt, choice, generator), options.tokens)
     pieces = text_of(_until_end(ids, tokenizer, drawn), tokenizer, prompt)
     if not options.json:
-        print(options.prompt, end="", flush=True)
+        print_verbatim(options.prompt)
+        sys.stdout.flush()
         for piece in pieces:
             print(piece, end="", flush=True)
         print()
