@@ -293,7 +293,7 @@ def _log_to(stream: Any) -> None:
 
     from training.report.log import terminal_handler
 
-    logging.basicConfig(handlers=[terminal_handler(stream)], level=logging.INFO)
+    logging.basicConfig(handlers=[terminal_handler(stream, is_brief=True)], level=logging.INFO)
 
 
 def _stop(number: int, frame: Any) -> None:

@@ -26,7 +26,7 @@ class Progress:
     """Mean of the last rows of metrics.csv."""
     seconds_per_step: float | None = None
     peak_bytes: int | None = None
-    """Highest U; the run's own memory if only the machine limits it."""
+    """The run's memory at its highest."""
     limit_bytes: int | None = None
     """None without a limit."""
 
@@ -113,12 +113,9 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     )
     if highest.u_bytes is None:
         highest = read_peak(folder / "memory.ring")
-    # U of a machine includes other runs and programs there
-    own = highest.own_bytes if highest.limit_at == "host" else None
-    peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
     return Progress(
         integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
-        peak, limit,
+        highest.run_bytes, highest.limit_bytes,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import counted
 from training.devices.device import cores_of_process
+from training.report.log import ALONE
 
 if TYPE_CHECKING:
     from training.devices.device import Device
@@ -98,10 +99,11 @@ class Waiting:
         if not self._is_told:
             self._is_told = True
             log.info(
-                "others use %.1f of the %s that this run may use for its %s: steps take longer than alone",
+                "others use %.1f of the %s of this run (%s): steps take longer",
                 used,
                 counted(len(self._cores), "core"),
                 counted(threads, "thread"),
+                extra=ALONE,
             )
 
 
