@@ -50,7 +50,7 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
                 command_of(run, {"optimizer.lr": _lr(run, 1 / 3)}),
                 "a smaller learning rate: this one diverged",
             ),
-            (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best: a sweep"),
+            (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best"),
         ]
     if outcome.state in ("cancelled", "timeout"):
         how = "starts it over" if run.checkpoint_step is None else "goes on where it stopped"
@@ -108,7 +108,7 @@ def after_sweep(
         if len({run.number("optimizer.lr") for run in runs}) >= _RATES:
             found.append((f"python -m analysis best-lr {study}", "the best learning rate, with its interval"))
         else:
-            found.append((f"python -m analysis report {study}", "losses, memory, all runs on a page"))
+            found.append((f"python -m analysis report {study}", "its losses and memory on a page"))
     if best is not None:
         seed = max(map(_seed, (best, *runs)))
         again = command_of(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
@@ -136,9 +136,9 @@ def _after_success(run: RunFolder) -> list[tuple[str, str]]:
     )
     study = typed_study(run.path.parent)
     return [
-        (f"python -m analysis report {study}", "losses, memory, all runs of its study on a page"),
+        (f"python -m analysis report {study}", "its study: losses, memory, on a page"),
         another,
-        (_learning_rates(run), "which learning rate is best: a sweep"),
+        (_learning_rates(run), "which learning rate is best"),
     ]
 
 

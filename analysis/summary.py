@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_run", "render_sweep", "run_page"]
 
-_SPARKLINE_WIDTH = 44
+_SPARKLINE_WIDTH = 36
 
 
 def render_run(folder: Path, *, color: bool | None = None) -> str:
@@ -93,18 +93,17 @@ def _losses(run: RunFolder, terminal: Terminal) -> Iterator[tuple[str, str]]:
     if not (run.column("step") and losses):
         return
     line = terminal.sparkline(losses, _SPARKLINE_WIDTH)
-    yield "train loss", f"{line} {losses[0]:.2f} -> {losses[-1]:.2f}"
+    yield "train loss", f"{line} {losses[0]:.2f} -> {losses[-1]:.2f} nats a token"
     val_loss, bigram = run.number("results.val_loss"), run.number("results.bigram_val_loss")
     best, best_step = run.number("results.best.val_loss"), run.number("results.best.step")
     if val_loss is not None:
         perplexity = f" (perplexity {math.exp(val_loss):.4g})" if val_loss < 700 else ""
-        parts = [f"{val_loss:.4f} nats a token{perplexity}"]
+        parts = [f"{val_loss:.4f}{perplexity}"]
+        if bigram is not None:
+            parts.append(f"{'better' if val_loss < bigram else 'not better'} than token pairs ({bigram:.4f})")
         if best is not None and best < val_loss:
             parts.append(f"the best was {best:.4f} at step {best_step or 0:,}")
-        yield "val loss", "; ".join(parts)
-        if bigram is not None:
-            learned = "it learned more than" if val_loss < bigram else "it has not yet learned more than"
-            yield "", f"{learned} counts of token pairs ({bigram:.4f})"
+        yield "val loss", ", ".join(parts)
     test_loss, floor = run.number("results.test_loss"), run.number("results.floor_loss")
     if test_loss is not None:
         yield "test loss", f"{test_loss:.4f} on {run.number('data.test_tokens') or 0:,} tokens"
@@ -122,8 +121,8 @@ def _data(run: RunFolder) -> Iterator[tuple[str, str]]:
         yield "data", f"{path}, computed: no file"
         return
     cost = next((row.anon_change_bytes for row in _rows(run) if row.name == "open_dataset"), None)
-    opened = "" if cost is None else f", {_signed(cost)} of memory when opened"
-    yield "data", f"{path}, {format_bytes(size)} memory-mapped{opened}"
+    opened = "" if cost is None else f" ({_signed(cost)} to open)"
+    yield "data", f"{path}, {format_bytes(size)} mapped{opened}"
 
 
 def _sources(run: RunFolder) -> list[RenderableType]:

@@ -118,7 +118,7 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
 
     star = "★" if terminal.unicode else "*"
     settings = _settings(rows) | _codes(rows)
-    titles = ["  run", *settings, "state", "final val loss", "best", "tokens", "training"]
+    titles = ["  run", *settings, "state", "val loss", "best", "tokens", "training"]
     cells = [
         (
             f"{star if row is best else ' '} {row.run.name}",

@@ -121,14 +121,16 @@ def facts(rows: Sequence[tuple[str, str]]) -> Text:
 
 
 def commands(rows: Sequence[tuple[str, str]], width: int = PAGE_WIDTH) -> Text:
-    """Each (command, what it is for) ready to be copied; on two lines where one would be too long."""
+    """Each (command, what it is for) ready to be copied; on two lines if one would be too long."""
     from rich.text import Text
 
-    column = max(len(command) for command, _ in rows)
-    if max(column + len(purpose) for _, purpose in rows) + 5 <= width:
-        lines = [((f"  {command:<{column}}", "bold"), (f"   {purpose}", "dim")) for command, purpose in rows]
-    else:
-        lines = [((f"  # {purpose}\n", "dim"), (f"  {command}", "bold")) for command, purpose in rows]
+    shorts = [len(command) for command, purpose in rows if len(command) + len(purpose) + 5 <= width]
+    lines = []
+    for command, purpose in rows:
+        if max([len(command), *shorts]) + len(purpose) + 5 <= width:
+            lines.append(((f"  {command:<{max(shorts)}}", "bold"), (f"   {purpose}", "dim")))
+        else:
+            lines.append(((f"  # {purpose}\n", "dim"), (f"  {command}", "bold")))
     return Text("\n").join(Text.assemble(*line) for line in lines)
 
 

@@ -93,14 +93,14 @@ def test_no_line_is_wider_and_the_first_number_is_always_there(
     )
     line = stage_line(stage_label(name, {"step": anon}, depth, "loader-1"), at, {}, 1.0, growth=growth)
     assert len(fitted(line)) <= COLUMNS
-    assert f"job {format_bytes(anon + shmem).split()[0]}" in fitted(line)
+    label = "job" if at.limit_at != "host" else "run"
+    assert f"{label} {format_bytes(at.run_bytes or 0).split()[0]}" in fitted(line)
 
 
 @pytest.mark.parametrize(("above", "is_shown"), [(15 * MB, False), (16 * MB, True)])
 def test_a_peak_is_shown_if_it_is_well_above_both_ends(above: int, is_shown: bool) -> None:
-    u = SMALL.unreclaimable_bytes or 0
-    change = {"unreclaimable_bytes": -50 * MB}  # it began 50 MB higher
-    line = stage_line("x", SMALL, change, 1.0, peak_bytes=u + 50 * MB + above)
+    change = {"run_bytes": -50 * MB}  # it began 50 MB higher
+    line = stage_line("x", SMALL, change, 1.0, peak_bytes=(SMALL.run_bytes or 0) + 50 * MB + above)
     assert ("  peak " in line) == is_shown
 
 

@@ -81,7 +81,7 @@ def test_stdout_gets_80_columns_or_fewer_of_a_stage_line_and_the_file_all(
 def lines_of_a_run() -> None:
     log, line = (
         logging.getLogger("training"),
-        "step 1 | loss 2 | lr 1 | grad 3 | 5 tok/s | process 7 MB | 3 s to go",
+        "step 1 | loss 2 | lr 1 | grad 3 | 5 tok/s | memory 7 MB | 3 s to go",
     )
     log.info(line, extra=MOVES)
     MOVING.info(line.replace("step 1", "step 2"), extra=MOVES)
@@ -104,7 +104,7 @@ def test_on_a_terminal_progress_is_one_line_that_moves(
         MOVING.info(LAST, extra=MOVES)
     assert not is_moving()
     *shown, last = screen.getvalue().split("\r\x1b[K")
-    short = "loss 2 | 5 tok/s | process 7 MB | 3 s to go"
+    short = "loss 2 | 5 tok/s | memory 7 MB | 3 s to go"
     steps = [f"step {step} | {short}" for step in (1, 2, 3)]
     assert shown == ["", *steps[:2], f"{EVALUATION}\n", steps[2], ""]
     assert last == f"{LAST}\n", "the last one stays"
