@@ -175,8 +175,8 @@ def _memory(run: RunFolder) -> Iterator[tuple[str, str]]:
         yield "", f"at the end: {', '.join(leaks)}"
     for row in _rows(run):
         if not row.ended or row.error is not None:
-            error = "" if row.error is None else f" ({row.error.partition(':')[0]})"
-            yield "stage", f"{row.name} did not end{error}"
+            how = "did not end" if row.error is None else f"failed: {row.error.partition(':')[0]}"
+            yield "stage", f"{row.name} {how}"
 
 
 def _rows(run: RunFolder) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections import Counter
@@ -31,7 +32,8 @@ _BAD = (
 COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")
 _ALWAYS = ("run", "state", "step")
 _BRIEF = ("step", "memory")
-"""Columns of which a narrow terminal shows the percentage alone."""
+_WHOLE = re.compile(r"^[\d,]+/[\d,]+ |/\S+ \S+ ")
+"""What a narrow terminal does not show of these: steps, and the limit of memory; the percentage stays."""
 _RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
 _LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "ETA", "memory")
 """Columns that go until a table fits a terminal, in order."""
@@ -110,7 +112,7 @@ def table(
     if room is None or max(map(len, whole)) <= room:
         return whole
     for row in rows:
-        row |= {name: row[name].rpartition(" ")[2] for name in _BRIEF if "%" in row[name]}
+        row |= {name: _WHOLE.sub(" ", row[name]).strip() for name in _BRIEF}
     return lines(room)
 
 

@@ -294,6 +294,7 @@ def render_plans(plans: Sequence[Plan]) -> str:
     numbers = range(len(columns) - 6, len(columns) - 1)
     rows = list(zip(*columns.values(), strict=True))
     advice = dict.fromkeys(f"advice: {line}" for plan in plans for line in plan.memory.advice)
+    advice |= dict.fromkeys(line for plan in plans for line in plan.warnings)
     return "\n".join(
         [*table(list(columns), rows, right=numbers, least=_LEAST_IMPORTANT), _total(plans), *advice]
     )
