@@ -162,8 +162,8 @@ def _memory(run: RunFolder) -> Iterator[tuple[str, str]]:
     peak, limit = _peak_of(records), amount(records[-1], "limit_bytes")
     limit_at = records[-1]["snapshot"].get("limit_at")
     if seen.get("attempt") == records[-1]["attempt"] and seen.get("limit_bytes") == limit:
-        keys = ("peak_unreclaimable_bytes", "peak_own_bytes")
-        sampled = run_memory(*(integer(seen.get(key)) for key in keys), limit_at)
+        u, own = integer(seen.get("peak_unreclaimable_bytes")), integer(seen.get("peak_own_bytes"))
+        sampled = run_memory(u, own, limit_at)
         peak = max(filter(None, (peak, sampled)), default=None)
     if peak is not None:
         whose = "the host's " if limit_at == "host" else ""
