@@ -92,13 +92,16 @@ def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:
     return ["run", *facts, *asked] if asked else []
 
 
-def write(text: str | bytes, output: str | None) -> None:
-    """To the file, whole or not at all, or to standard output."""
+def write(text: str | bytes, output: str | None, *, is_for_programs: bool = False) -> None:
+    """To the file, whole or not at all, or to standard output.
+
+    is_for_programs: a terminal gets it as it is too, in lines of any length.
+    """
     data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     if output is None:
         sys.stdout.flush()
         if isinstance(text, str):
-            print_verbatim(text)
+            print_verbatim(text) if is_for_programs else sys.stdout.write(text)
         else:
             sys.stdout.buffer.write(data)
         return

@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json(as_json(study, runs, columns), options.output)
     elif options.csv:
-        write(as_csv(runs, columns), options.output)
+        write(as_csv(runs, columns), options.output, is_for_programs=True)
     elif options.md:
-        write(as_markdown(runs, columns), options.output)
+        write(as_markdown(runs, columns), options.output, is_for_programs=True)
     elif options.parquet:
         write(as_parquet(runs, columns), options.output)
     else:
@@ -83,11 +83,7 @@ def run(options: argparse.Namespace) -> int:
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
         damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
         told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]
-        text = "\n".join([*told, _next(study, options)]) + "\n"
-        if options.output is None:
-            print(text, end="")
-        else:
-            write(text, options.output)
+        write("\n".join([*told, _next(study, options)]) + "\n", options.output)
     return DONE
 
 
