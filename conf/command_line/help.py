@@ -16,7 +16,7 @@ from experiment_utils.display import columns_of, fold
 from experiment_utils.errors import Problem, UserError
 
 WIDTH = 110
-"""Of a page that is not for a terminal."""
+"""Columns of a page that is not for a terminal."""
 
 EXAMPLES = (
     ("model=32d", "the smallest size, embedded corpus"),

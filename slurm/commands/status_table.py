@@ -33,7 +33,7 @@ COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job"
 _ALWAYS = ("run", "state", "step")
 _BRIEF = ("step", "memory")
 _WHOLE = re.compile(r"^[\d,]+/[\d,]+ |/\S+ \S+ ")
-"""What a narrow terminal does not show of these: steps, and the limit of memory; the percentage stays."""
+"""Parts of these that a narrow terminal leaves out: steps, and the limit of memory; the percentage stays."""
 _RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
 _LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "ETA", "memory")
 """Columns that go until a table fits a terminal, in order."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import counted
 from training.devices.device import cores_of_process
-from training.report.log import ALONE
 
 if TYPE_CHECKING:
     from training.devices.device import Device
@@ -103,7 +102,7 @@ class Waiting:
                 used,
                 counted(len(self._cores), "core"),
                 counted(threads, "thread"),
-                extra=ALONE,
+                extra={"screen": "alone"},  # as training.report.log.ALONE
             )
 
 
