@@ -37,7 +37,7 @@ from training.distributed.watch import Failure
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
 from training.report.efficiency import log_efficiency
 from training.report.external_logger import Logger
-from training.report.log import log_to
+from training.report.log import IN_FILE, log_to
 from training.report.progress import Progress
 from training.run.company import ALONE, Company
 from training.run.early_stopping import MAX_TIME, ended_by, time_is_over
@@ -90,7 +90,7 @@ def begin(
 
         # With its data: where it is found nowhere else, it is the copy in their set.
         data = open_data(config.dataset, config.tokenizer, (plan.data or {}).get("sets", ()))
-        log.info("tokenizer %s, %s ids", data.tokenizer_name, f"{data.vocab_size:,}")
+        log.info("tokenizer %s, %s ids", data.tokenizer_name, f"{data.vocab_size:,}", extra=IN_FILE)
 
     with run.stage("open_dataset"):
         from data_loading import open_train
@@ -359,8 +359,10 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
     return ready()
 
 
-def run_attempt(folder: Path, *, terminal: bool) -> int:
+def run_attempt(folder: Path, *, terminal: bool, is_brief: bool = False) -> int:
     """Run `folder` once under its lock; returns the exit code and leaves the outcome in status.json.
+
+    is_brief: the terminal shows the little that is needed of a run of a sweep.
 
     Raises:
         LockHeld: another process runs in this folder; nothing of it is touched.
@@ -372,7 +374,7 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
     own.mkdir(exist_ok=True)
     with (
         run_lock(folder) if place.is_first else nullcontext(),
-        log_to(folder / place.file("log.txt"), terminal=terminal and place.is_first),
+        log_to(folder / place.file("log.txt"), terminal=terminal and place.is_first, is_brief=is_brief),
     ):
         if place.is_first:
             finish_beginning_again(folder)
@@ -430,6 +432,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="the run folder, with its config.yaml; several: the runs of an ensemble, trained together",
     )
     parser.add_argument("--quiet", action="store_true", help="write to log.txt only")
+    parser.add_argument("--brief", action="store_true", help="show the little that is needed in a sweep")
     parser.add_argument(
         "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
     )
@@ -457,7 +460,7 @@ def main(arguments: list[str] | None = None) -> int:
                 steps = f" ({counted(step, 'step')})" if isinstance(step, int) else ""
                 print(f"{folder} is finished{steps}; nothing to do")
             return 0
-        code = run_attempt(folder, terminal=not options.quiet)
+        code = run_attempt(folder, terminal=not options.quiet, is_brief=options.brief)
         if code and not place_of(folder.name).is_alone:
             # A library that waits for another rank, which is gone, would not let this process end.
             sys.stdout.flush()

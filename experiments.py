@@ -63,6 +63,7 @@ def _main(argv: list[str]) -> int:
     from conf.composing.compose import Composer
     from slurm.launch.compose_one import all_rules
 
+    arguments = _with_tokenizer_of_text(arguments)
     searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
     composer = Composer(arguments.config_dir, arguments.config_name, searchpath)
     rules = all_rules()
@@ -74,7 +75,8 @@ def _main(argv: list[str]) -> int:
         command=arguments.command(arguments.overrides, multirun=True),
     )
     if arguments.show:
-        return _print(_composed(request, arguments))
+        shown = _composed(request, arguments)
+        return _print(shown) if arguments.json else _print_as_it_is(shown)
     from slurm.submit.request_checks import check_swept, check_waited_for
 
     check_swept(request.settings)
@@ -86,6 +88,23 @@ def _main(argv: list[str]) -> int:
         if not request.multirun and not is_ensemble(request.runs[0].config):
             return _run(request, arguments)
     return _submit(request, composer, rules, arguments)
+
+
+def _with_tokenizer_of_text(arguments: Arguments) -> Arguments:
+    """With the tokenizer of the token set next to the text of `dataset=text`, if none is given."""
+    given = [one.lstrip("+").partition("=") for one in arguments.overrides]
+    paths = [value.strip("'\"") for key, _, value in given if key == "dataset.path"]
+    names_one = any(key.startswith("tokenizer") for key, _, _ in given)
+    if names_one or "dataset=text" not in arguments.overrides or len(paths) != 1 or "," in paths[0]:
+        return arguments
+    from dataclasses import replace
+
+    from data_loading.find.run_tokenizer import tokenizer_of_set
+
+    found = tokenizer_of_set(paths[0])
+    if found:
+        print(f"{' '.join(found)}: that of the token set of {paths[0]}", file=sys.stderr)
+    return replace(arguments, overrides=[*arguments.overrides, *found])
 
 
 def _run(request: Request, arguments: Arguments) -> int:
@@ -282,12 +301,19 @@ def _print(answer: Any) -> int:
     return DONE
 
 
+def _print_as_it_is(text: str) -> int:
+    from experiment_utils.typed_here import print_verbatim
+
+    print_verbatim(f"{text}\n")
+    return DONE
+
+
 def _log_to(stream: Any) -> None:
     import logging
 
     from training.report.log import terminal_handler
 
-    logging.basicConfig(handlers=[terminal_handler(stream)], level=logging.INFO)
+    logging.basicConfig(handlers=[terminal_handler(stream, is_brief=True)], level=logging.INFO)
 
 
 def _stop(number: int, frame: Any) -> None:

@@ -24,6 +24,7 @@ from data_loading.pretokenizer.inputs.cli_flags import (
 from experiment_utils.display import can_rewrite
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import exit_status
+from experiment_utils.room_command import Parser
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
@@ -68,7 +69,6 @@ def parser() -> argparse.ArgumentParser:
         usage="pretokenize_dataset.py INPUT [INPUT ...] [options]",
         description="Tokenize a text once into a memory-mapped token file, in constant memory.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input_flags(result)
     # fmt: off
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         if message.endswith("expected one argument"):
             message += " (one that begins with - is given with a =, as in --document-separator=---)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from experiment_utils.room_command import run_room
@@ -44,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
         description="Which run is best, how loss scales, what to run next, whether to trust it. Without a "
         "command: `page`, the table of a study's runs as a sweep ends with it.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 

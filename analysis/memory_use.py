@@ -23,8 +23,8 @@ _STAGES = 3
 
 @dataclass(frozen=True)
 class Use:
-    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw. limit: of a job;
-    None where only the host limits: the peak is then what the run and its launcher held of that.
+    """Bytes of one run. peak: what a job needs for it, the run's memory at its highest. limit: of a job; None
+    if only the host limits: then the launcher, which a job would count, is added.
     """
 
     run: Run
@@ -117,9 +117,10 @@ def uses(runs: Sequence[Run]) -> list[Use]:
     found = []
     for run in runs:
         peak, limit = _bytes(run, "peak_bytes"), _limit(run)
-        own = None if limit else _own(run)
+        is_own = limit is None and run.value("own_bytes") is not None
+        launcher = _bytes(run, "launcher_bytes") or 0 if is_own else 0
         if peak:
-            found.append(Use(run, min(peak, own or peak), limit, _bytes(run, "estimate_bytes")))
+            found.append(Use(run, peak + launcher, limit, _bytes(run, "estimate_bytes")))
     return found
 
 
@@ -151,14 +152,6 @@ def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
 def _model(run: Run) -> str:
     """Row of a run whose configuration cannot be read: its state."""
     return str(run.value("model") or run.state or "-")
-
-
-def _own(run: Run) -> int | None:
-    """A job has its memory for itself; where there is none, U also counts runs side by side, and whatever the
-    user has running in the same session.
-    """
-    own = _bytes(run, "own_bytes")
-    return None if own is None else own + (_bytes(run, "launcher_bytes") or 0)
 
 
 def _limit(run: Run) -> int | None:

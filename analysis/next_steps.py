@@ -24,7 +24,7 @@ from conf.schema import field_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import is_number, leaves
 from experiment_utils.run_folder import RunFolder
-from slurm.records.submissions import SLURM, last_place
+from slurm.records.submissions import SLURM, last_place, typed_study
 from training.attempt.begin import CodeChanged, check_code
 from training.attempt.plugin_copies import copies_of
 from training.plan.mixture import repeats
@@ -54,7 +54,7 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
                 command_of(run, {"optimizer.lr": _lr(run, 1 / 3)}),
                 "a smaller learning rate: this one diverged",
             ),
-            (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best: a sweep"),
+            (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best"),
         ]
     if outcome.state in ("cancelled", "timeout"):
         how = "starts it over" if run.checkpoint_step is None else "goes on where it stopped"
@@ -107,9 +107,12 @@ def after_sweep(
         same = _SAME_WITH_CODE if any(map(_has_other_code, runs)) else same
         found.append((same, f"runs what is not done ({to_go_on})"))
     studies = {run.path.parent for run in runs}
-    if best is not None and len(studies) == 1 and len({run.number("optimizer.lr") for run in runs}) >= _RATES:
+    if best is not None and len(studies) == 1:
         study = shlex.quote(str(studies.pop()))
-        found.append((f"python -m analysis best-lr {study}", "the best learning rate, with its interval"))
+        if len({run.number("optimizer.lr") for run in runs}) >= _RATES:
+            found.append((f"python -m analysis best-lr {study}", "the best learning rate, with its interval"))
+        else:
+            found.append((f"python -m analysis report {study}", "its losses and memory on a page"))
     if best is not None:
         seed = max(map(_seed, (best, *runs)))
         again = command_of(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
@@ -129,16 +132,17 @@ def _has_other_code(run: RunFolder) -> bool:
 
 
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
-    larger, far_larger = larger_size(run, 2), larger_size(run, 8)
-    first = (
+    larger = larger_size(run, 2)
+    another = (
         (command_of(run, {"seed": str(_seed(run) + 1)}), "the same with another seed")
         if larger is None
         else (command_of(run, model=larger), "a larger model on the same data")
     )
+    study = typed_study(run.path.parent)
     return [
-        first,
-        (_learning_rates(run), "which learning rate is best: a sweep"),
-        (command_of(run, {"plan": "true"}, model=far_larger), "what a far larger one would cost"),
+        (f"python -m analysis report {study}", "its study: losses, memory, on a page"),
+        another,
+        (_learning_rates(run), "which learning rate is best"),
     ]
 
 

@@ -17,6 +17,11 @@ from experiment_utils.extras import check_installed
 from experiment_utils.json_values import is_number
 from experiment_utils.quantities import counted
 
+_LEAST_IMPORTANT = (
+    "best_val_loss", "train_loss", "step", "tokens_per_s", "seconds", "peak_bytes", "tokens",
+)  # fmt: skip
+"""Columns that go until the table fits a terminal, in order."""
+_ANY_WIDTH = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -43,10 +48,12 @@ def _sortable(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def lines(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """A header and a row a run, aligned."""
+def lines(runs: Sequence[Run], columns: Sequence[str], *, is_cut: bool = True) -> list[str]:
+    """A header and a row a run, aligned. is_cut: for a terminal, columns that do not fit are left out."""
     right = [place for place, column in enumerate(columns) if is_right([run.value(column) for run in runs])]
-    return table(columns, [[_in_one_line(column, run) for column in columns] for run in runs], right=right)
+    cells = [[_in_one_line(column, run) for column in columns] for run in runs]
+    width = None if is_cut else _ANY_WIDTH
+    return table(columns, cells, right=right, least=_LEAST_IMPORTANT, columns=width)
 
 
 def failures(runs: Sequence[Run]) -> list[str]:

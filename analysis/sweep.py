@@ -12,9 +12,10 @@ from analysis.next_steps import after_sweep
 from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
 from analysis.plots import are_drawn, draw_or_tell
 from analysis.reading.fair import budgets_note
-from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
+from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented
 from conf.composing.check import check
 from conf.composing.run_identity import varying_settings
+from experiment_utils.display import table
 from experiment_utils.quantities import counted, format_count, format_duration
 from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import Versions, codes_of
@@ -96,7 +97,7 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
     style = "bold red" if failed else "bold green"
     parts: list[RenderableType] = [
         Text(terminal.rule(_study(rows), counts), style=style),
-        indented(_rows(rows, best, terminal)),
+        *_rows(rows, best, terminal),
         *(indented(sentence) for sentence in [_about_best(rows, best)] if sentence),
         *(indented(f"Note: {note}") for note in _versions(rows).notes()),
         "",
@@ -112,27 +113,33 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
     return terminal.print(*parts, heading("Next"), commands(next_commands, terminal.width))
 
 
-def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -> RenderableType:
+def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -> list[RenderableType]:
     from rich.text import Text
 
     star = "★" if terminal.unicode else "*"
     settings = _settings(rows) | _codes(rows)
-    shown = table(
-        ("  run", "left"), *((title, "left") for title in settings), ("state", "left"),
-        ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("training", "right"),
-    )  # fmt: skip
-    for number, row in enumerate(rows):
-        shown.add_row(
+    titles = ["  run", *settings, "state", "val loss", "best", "tokens", "training"]
+    cells = [
+        (
             f"{star if row is best else ' '} {row.run.name}",
-            *(Text(cells[number]) for cells in settings.values()),
-            Text(row.outcome.state, style=STATE_STYLES.get(row.outcome.state, "")),
+            *(values[number] for values in settings.values()),
+            row.outcome.state,
             _loss(row.final_val_loss),
             _loss(row.best_val_loss),
             "-" if row.tokens is None else format_count(row.tokens),
             "-" if row.seconds is None else format_duration(row.seconds),
-            style="bold" if row is best else "",
         )
-    return shown
+        for number, row in enumerate(rows)
+    ]
+    right = range(len(titles) - 4, len(titles))
+    header, *lines = table(titles, cells, right=right, indent="  ", least=("training", "tokens", "best"))
+    styles = ["bold" if row is best else _style(row) for row in rows]
+    shown = [Text(line, style=style) for line, style in zip(lines, styles, strict=False)]
+    return [Text(header, style="dim"), *shown, *(Text(line, style="dim") for line in lines[len(rows) :])]
+
+
+def _style(row: SweepRow) -> str:
+    return "" if row.outcome.is_done else STATE_STYLES.get(row.outcome.state, "")
 
 
 def _settings(rows: Sequence[SweepRow]) -> dict[str, list[str]]:

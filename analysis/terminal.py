@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
 PAGE_WIDTH = 100
-_UNBOUNDED = 10_000
 STATE_STYLES = {
     "done": "green", "running": "cyan", "queued": "cyan", "cancelled": "yellow", "stalled": "yellow",
     "failed": "red", "oom": "red", "timeout": "yellow", "preempted": "yellow", "node_failed": "red",
@@ -77,23 +75,13 @@ class Terminal:
         return f"{line * 2} {left} {line * max(2, filled)} {right} {line * 2}"
 
     def print(self, *parts: RenderableType) -> str:
-        """The parts, one below the other, as text; words are wrapped only in those that are indented.
-
-        A table is as wide as it needs to be: a name in it that is broken can be neither copied nor found.
-        """
-        from rich.measure import Measurement
+        """The parts, one below the other, as text; words are wrapped only in those that are indented."""
         from rich.padding import Padding
-        from rich.table import Table
 
         file = io.StringIO()
         console = self._console(file)
         for part in parts:
-            is_table = isinstance(part, Padding) and isinstance(part.renderable, Table)
-            console.width = self.width
-            if is_table:
-                unbounded = console.options.update(max_width=_UNBOUNDED)
-                console.width = max(self.width, Measurement.get(console, unbounded, part).maximum)
-            console.print(part, soft_wrap=not isinstance(part, Padding), highlight=False)
+            console.print(part, soft_wrap=not isinstance(part, Padding), highlight=False, markup=False)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).rstrip()
 
     def _console(self, file: io.StringIO) -> Console:
@@ -125,32 +113,24 @@ def indented(part: str | RenderableType, style: str = "") -> Padding:
     return Padding(Text(part, style=style) if isinstance(part, str) else part, (0, 0, 0, 2))
 
 
-def table(*columns: tuple[str, str]) -> Table:
-    """A table without lines. columns: (title, `left` or `right`)."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title, side in columns:
-        made.add_column(title, justify="right" if side == "right" else "left", no_wrap=True)
-    return made
-
-
 def facts(rows: Sequence[tuple[str, str]]) -> Text:
     """A line for each (label, text), however long: what is copied from it must not be broken."""
     from rich.text import Text
 
-    return Text("\n").join(Text.assemble("  ", (f"{label:<15}", "dim"), text) for label, text in rows)
+    return Text("\n").join(Text.assemble("  ", (f"{label:<12}", "dim"), text) for label, text in rows)
 
 
 def commands(rows: Sequence[tuple[str, str]], width: int = PAGE_WIDTH) -> Text:
-    """Each (command, what it is for) ready to be copied; on two lines where one would be too long."""
+    """Each (command, what it is for) ready to be copied; on two lines if one would be too long."""
     from rich.text import Text
 
-    column = max(len(command) for command, _ in rows)
-    if max(column + len(purpose) for _, purpose in rows) + 5 <= width:
-        lines = [((f"  {command:<{column}}", "bold"), (f"   {purpose}", "dim")) for command, purpose in rows]
-    else:
-        lines = [((f"  # {purpose}\n", "dim"), (f"  {command}", "bold")) for command, purpose in rows]
+    shorts = [len(command) for command, purpose in rows if len(command) + len(purpose) + 5 <= width]
+    lines = []
+    for command, purpose in rows:
+        if max([len(command), *shorts]) + len(purpose) + 5 <= width:
+            lines.append(((f"  {command:<{max(shorts)}}", "bold"), (f"   {purpose}", "dim")))
+        else:
+            lines.append(((f"  # {purpose}\n", "dim"), (f"  {command}", "bold")))
     return Text("\n").join(Text.assemble(*line) for line in lines)
 
 

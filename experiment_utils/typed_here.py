@@ -16,6 +16,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.display import GLUE, QUOTED_SPACE, columns_of, fold
 from experiment_utils.modules import IMPORT_ROOT, IS_INSTALLED, ROOT
 
 _ROOMS = "memory|data_loading|training|slurm|analysis"
@@ -27,9 +28,14 @@ _COMMANDS = {"experiments": "run", "pretokenize_dataset": "tokenize"}
 
 _WHOLE = re.compile(
     rf"(?<![\w/.-])python (?:-m (?:{_ROOMS})|(?:experiments|pretokenize_dataset)\.py)(?![\w.])"
-    r".*?(?=[;.] | \(|$)"
+    r".*?(?=[;.] | \(|  |`|\n|\x1b|$)"
 )
 """A command to its end in a sentence."""
+_QUOTED_OR_SPACE = re.compile(r"'[^']*'|\"[^\"]*\"| ")
+_NOT_FOLDED = re.compile(r"\s*(?:\{|\[(?=[\s\[{\"\]]))|.*(?:\r|\x1b(?!\[[\d;]*m))", re.DOTALL)
+"""JSON, and what moves the cursor."""
+_SHORT = 40
+"""Text that fits every terminal."""
 
 
 def as_typed_here(text: str) -> str:
@@ -94,17 +100,45 @@ def _python() -> str:
     return shlex.quote(sys.executable if inside.startswith("..") else inside)
 
 
+def on_screen(text: str, columns: int) -> str:
+    """The text with commands as they are typed here, in lines of at most `columns` characters."""
+    if _NOT_FOLDED.match(text):
+        return as_typed_here(text)
+
+    def glued(found: re.Match[str]) -> str:
+        typed = as_typed_here(found[0])
+        return _QUOTED_OR_SPACE.sub(
+            lambda one: GLUE if one[0] == " " else one[0].replace(" ", QUOTED_SPACE), typed
+        )
+
+    marked = as_typed_here(_WHOLE.sub(glued, text))
+    return "\n".join(part for line in marked.split("\n") for part in fold(line, columns))
+
+
 class TypedHere:
-    """A text stream that prints commands as they are typed here."""
+    """A text stream that prints commands as they are typed here, in lines that fit a terminal."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return int(self._stream.write(as_typed_here(text)))
+        columns = columns_of(self._stream) if len(text) > _SHORT else None
+        return self.write_verbatim(text) if columns is None else self._write(on_screen(text, columns))
+
+    def write_verbatim(self, text: str) -> int:
+        """Write text whose lines are to be copied or read by programs: they are not folded."""
+        return self._write(as_typed_here(text))
+
+    def _write(self, text: str) -> int:
+        return int(self._stream.write(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def print_verbatim(text: str) -> None:
+    """Write text whose lines are to be copied or read by programs: a script, CSV, a sample of a model."""
+    getattr(sys.stdout, "write_verbatim", sys.stdout.write)(text)
 
 
 def print_as_typed_here() -> None:

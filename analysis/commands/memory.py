@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json({"version": 1, "study": study.path, "sizes": [_plain(size) for size in sizes]})
         return DONE
-    titles = ("size", "runs", "peak", "estimate", "limit", "unused", "ask", "highest in")
+    titles = ("size", "runs", "needs", "estimate", "limit", "unused", "ask", "highest in")
     print("\n".join(table(titles, [_row(size) for size in sizes], right=range(1, 7))))
     for note in study.notes():
         print(f"note: {note}")

@@ -22,7 +22,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how each run of a study ended, the best one, what to do next; draws pictures of each",
         description="The page of a study: how each run ended, its losses, the best one.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "study", metavar="STUDY", help="folder of a study or of several, or name below runs_dir"

@@ -16,6 +16,7 @@ from analysis.reading.study import Study, read_study
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import parse_count
+from experiment_utils.typed_here import print_verbatim
 
 
 def new_parser(
@@ -27,7 +28,6 @@ def new_parser(
         help=what,
         description=f"{what[0].upper()}{what[1:]}.",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "study", nargs="+", metavar="STUDY",
@@ -92,13 +92,16 @@ def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:
     return ["run", *facts, *asked] if asked else []
 
 
-def write(text: str | bytes, output: str | None) -> None:
-    """To the file, whole or not at all, or to standard output."""
+def write(text: str | bytes, output: str | None, *, is_for_programs: bool = False) -> None:
+    """To the file, whole or not at all, or to standard output.
+
+    is_for_programs: a terminal gets it as it is too, in lines of any length.
+    """
     data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     if output is None:
         sys.stdout.flush()
         if isinstance(text, str):
-            sys.stdout.write(text)
+            print_verbatim(text) if is_for_programs else sys.stdout.write(text)
         else:
             sys.stdout.buffer.write(data)
         return

@@ -38,7 +38,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="The runs of a study that were made by other code than that of this checkout, the files "
         "that changed since, and the commands that make the runs again.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "study", metavar="STUDY", help="folder of a study or of several, or name below runs_dir"

@@ -67,13 +67,19 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json(as_json(study, runs, columns), options.output)
     elif options.csv:
-        write(as_csv(runs, columns), options.output)
+        write(as_csv(runs, columns), options.output, is_for_programs=True)
     elif options.md:
-        write(as_markdown(runs, columns), options.output)
+        write(as_markdown(runs, columns), options.output, is_for_programs=True)
     elif options.parquet:
         write(as_parquet(runs, columns), options.output)
     else:
-        told = [summary(study), "", *lines(runs, columns), "", *notes_and_failures(study, failures(runs))]
+        told = [
+            summary(study),
+            "",
+            *lines(runs, columns, is_cut=options.output is None),
+            "",
+            *notes_and_failures(study, failures(runs)),
+        ]
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
         damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
         told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]

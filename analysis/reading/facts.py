@@ -15,9 +15,10 @@ from conf.sizes import size_name
 from experiment_utils.json_values import csv_number, leaves
 from experiment_utils.metrics_file import read_columns
 from experiment_utils.run_folder import RunFolder
+from memory.measure.host import run_memory
 from training.attempt.made_by import codes_of
 
-VERSION = 5
+VERSION = 6
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -126,7 +127,9 @@ def _of_memory(run: RunFolder) -> dict[str, Any]:
     said = run.outcome
     limit, parts = said.get("peak_limit_bytes"), run.fact("memory.host_parts")
     return {
-        "peak_bytes": said.get("peak_unreclaimable_bytes"),
+        "peak_bytes": run_memory(
+            said.get("peak_unreclaimable_bytes"), said.get("peak_own_bytes"), said.get("limit_at")
+        ),
         "limit_bytes": said.get("limit_bytes") if limit is None else limit,
         "limit_at": said.get("limit_at"),
         "estimate_bytes": run.fact("memory.host_bytes"),

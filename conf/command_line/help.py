@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import textwrap
+import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from conf.parts_table import Part
 from conf.schema_key import Key
 from conf.suggestions import nearest
 from conf.values import describe
+from experiment_utils.display import columns_of, fold
 from experiment_utils.errors import Problem, UserError
 
 WIDTH = 110
+"""Columns of a page that is not for a terminal."""
 
 EXAMPLES = (
     ("model=32d", "the smallest size, embedded corpus"),
@@ -182,16 +184,15 @@ def _where_data_lie(name: str, lines: list[str]) -> str:
     return f"Tokenizer {tokenizer.group(1) if tokenizer else 'bytes'}; {where}"
 
 
+def _width() -> int:
+    return min(WIDTH, columns_of(sys.stdout) or WIDTH)
+
+
 def _table(rows: Any) -> list[str]:
     """Two columns; the second one wraps."""
     rows = list(rows)
     left = max(len(first) for first, _ in rows) + 2
-    lines = []
-    for first, second in rows:
-        wrapped = textwrap.wrap(second, max(WIDTH - left - 2, 36), break_long_words=False) or [""]
-        lines += [f"  {first:<{left}}{wrapped[0]}".rstrip()]
-        lines += [f"  {'':<{left}}{line}" for line in wrapped[1:]]
-    return lines
+    return [line for first, second in rows for line in fold(f"  {first:<{left}}{second}".rstrip(), _width())]
 
 
 def shown(value: Any) -> str:

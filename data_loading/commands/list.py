@@ -25,7 +25,6 @@ def add_parser(subparsers: Any) -> None:
         help="datasets known by name, and the token sets below Datasets/",
         description="List the datasets known by name, and the token sets below Datasets/.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run)

@@ -25,7 +25,6 @@ def add_parser(subparsers: Any) -> None:
         help="tokenize a dataset of the hub once",
         description="Tokenize a dataset of the hub once, into a token set below Datasets/.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="NAME", help="a known name, or hf://ORG/NAME[:CONFIG][@REVISION]")
     parser.add_argument("--tokenizer", default="gpt2", metavar="NAME_OR_FOLDER", help="default: gpt2")

@@ -38,7 +38,6 @@ def add_parser(subparsers: Any) -> None:
         help=_HELP,
         description=_HELP[0].upper() + _HELP[1:] + ".",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", metavar="SOURCE", help="the set to copy")
     parser.add_argument("target", metavar="TARGET", help="where to copy it")

@@ -11,6 +11,7 @@ from data_loading.commands import task_commands
 from data_loading.tokens.set_files import MANIFEST, SetFiles
 from experiment_utils.display import table
 from experiment_utils.errors import UserError
+from experiment_utils.room_command import Parser
 
 COMMANDS = ("verify", "inspect", "merge")
 
@@ -52,11 +53,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog=f"pretokenize_dataset.py {command}",
         description=_DESCRIPTIONS[command],
         epilog=EXAMPLES[command],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     export = "; or the folder of an export" if command == "verify" else ""
     result.add_argument("set", metavar="SET", help=f"FILE.npy, its name without .npy, or a folder{export}")

@@ -33,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
         help="splits, lengths and a decoded batch of a dataset",
         description="Show what a run reads of a dataset, and print a batch of it as text.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "source", metavar="SET", help="as dataset.path: a token set, or a text with one; hf://ORG/NAME"

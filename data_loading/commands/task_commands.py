@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_loading.export_formats import FORMATS, formats_of
 from experiment_utils.errors import UserError
+from experiment_utils.room_command import Parser
 
 if TYPE_CHECKING:
     from data_loading.export_formats.export import Exported
@@ -216,11 +217,10 @@ def _summary(result: Result) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="pretokenize_dataset.py merge",
         description="Make one set from the shards of the tasks of --block-range. Nothing is copied.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("set", metavar="SET", help="the folder that the tasks were given as --output")
     result.add_argument("--overwrite", action="store_true", help=argparse.SUPPRESS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 
 from conf import schema
-from data_loading.find.locate import DatasetFiles
+from data_loading.find.locate import DatasetFiles, places_at
 from data_loading.tokenizers.load import load_tokenizer
 from data_loading.tokenizers.read_files import holds_tokenizer, read_tokenizer
 from data_loading.tokenizers.tiktoken_names import PREFIX as TIKTOKEN
 from data_loading.tokenizers.tokenizer import Tokenizer, TokenizerNotFound
 from data_loading.tokens.read_manifest import read_manifest
 from data_loading.tokens.set_files import SetFiles
+from experiment_utils.errors import UserError
 
 _log = logging.getLogger("data_loading")
 
@@ -35,6 +36,28 @@ def tokenizer_for(spec: schema.Tokenizer, place: DatasetFiles) -> Tokenizer:
             raise
         _log.info("tokenizer %s: taken from %s, found nowhere else", copy.name, place.tokens)
         return copy
+
+
+def tokenizer_of_set(path: str) -> list[str]:
+    """Overrides for the tokenizer of the token set that `dataset.path` means, if it is one set.
+
+    Empty if nothing is tokenized there, or with GPT-2's tokenizer, the default of `dataset=text`.
+    """
+    try:
+        places = places_at(path)
+        if len(places) != 1 or not places[0].is_tokenized:
+            return []
+        files = SetFiles(places[0].tokens)
+        manifest = read_manifest(files.tokens)
+    except UserError:  # the run reports it
+        return []
+    name = manifest["tokenizer"]["name"] if manifest else "gpt2"
+    if name in ("gpt2", "openai-community/gpt2"):
+        return []
+    if name in ("bytes", "ids"):
+        return [f"tokenizer={name}"]
+    is_kept = holds_tokenizer(files.tokenizer)
+    return ["tokenizer=custom", f"tokenizer.path={files.tokenizer}"] if is_kept else []
 
 
 def _copy_in_set(spec: schema.Tokenizer, place: DatasetFiles) -> Tokenizer | None:

@@ -35,7 +35,6 @@ def add_parser(subparsers: Any) -> None:
         description="Who held the memory of a run: tensors by use and module, NumPy arrays, large objects, "
         "and how much is left. Lines of code that hold the rest: memray run (pip install memray).",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "run_folder", metavar="RUN", help="path of a run, its name, or its identity's beginning"

@@ -25,7 +25,6 @@ def add_parser(subparsers: Any) -> None:
         help="two runs stage by stage, with what differs in their configs",
         description="Memory of the last attempts of two runs, stage by stage, by part and by process.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "run_a", metavar="RUN_A", help="folder, name under the runs, or beginning of the identity"

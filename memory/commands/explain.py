@@ -43,7 +43,6 @@ def add_parser(subparsers: Any) -> None:
         help="why a run died, or how close it was; what to change",
         description="Why a run died, or how close it was: the verdict, its evidence, what to type.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run_help = "a run's folder, its name, a beginning of its identity; or a log"
     log_help = "another log of it, or a log alone; - reads it from standard input"

@@ -31,7 +31,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Where the memory is now: the limit that counts, what cannot be given back, and which "
         "processes hold it.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--pid", type=int, metavar="N", help="a process and its descendants")
     parser.add_argument("--json", action="store_true", help="one JSON object")

@@ -28,7 +28,6 @@ def add_parser(subparsers: Any) -> None:
         help="memory of a run by stage, over time, by process; --html for a page, --png for a picture",
         description="Memory of a run, or of a command under `memory run`, whatever state it is in.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "run_name", metavar="RUN", help="folder, name under the runs, or beginning of the identity"

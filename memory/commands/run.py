@@ -39,7 +39,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run any command. Its parent, a small process, samples its memory once a second, faster "
         "if the limit is near, and records how it ended.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python -m memory run --output DIR [--log] [--verbose] -- COMMAND...",
     )
     parser.add_argument(

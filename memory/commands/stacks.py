@@ -32,7 +32,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a running or stalled run is doing: Python stacks of all its processes",
         description="What a running or stalled run is doing: the Python stacks of all its processes.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "run_folder", metavar="RUN", help="path, name below runs_dir, or beginning of an identity"

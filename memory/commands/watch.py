@@ -43,7 +43,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Memory of a run, a process or a job as it is now, until it ends: what cannot be given "
         "back against the limit, its parts, the processes, the stage, how fast it grows.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(

@@ -87,6 +87,20 @@ def read_host_details(root: str = "") -> HostDetails:
     )
 
 
+def run_memory(u_bytes: int | None, own_bytes: int | None, limit_at: str | None) -> int | None:
+    """The number that is called the run's memory, on the screen, in tables and in reports.
+
+    If a cgroup has a limit, a job's say, it is U: all that the limit counts. If only the machine limits, U
+    also counts other runs and programs, so it is the unreclaimable memory of the run's own processes.
+
+    Args:
+        u_bytes: U.
+        own_bytes: anon and shared memory of the run's processes; None if it was not recorded.
+        limit_at: path of the cgroup with the limit, or `host`.
+    """
+    return u_bytes if limit_at != "host" or own_bytes is None else own_bytes
+
+
 def left_bytes(limit: int | None, used: int | None, available: int | None) -> int | None:
     """Bytes that can still be allocated; None if the limit or the use is unknown.
 

@@ -11,7 +11,7 @@ from typing import Any
 from memory.files.procfs import exists
 from memory.measure.cgroup import Cgroup, read_cgroup, unseen_cgroup
 from memory.measure.cuda_allocator import Gpu, read_gpu
-from memory.measure.host import Host, left_bytes, read_host
+from memory.measure.host import Host, left_bytes, read_host, run_memory
 from memory.measure.peaks import PEAKS
 from memory.measure.process import (
     Process,
@@ -52,6 +52,15 @@ class Snapshot:
             return self.job.unreclaimable_bytes
         anon, shmem = self._total("anon_bytes"), self._total("shmem_bytes")
         return None if anon is None else anon + (shmem or 0)
+
+    @property
+    def run_bytes(self) -> int | None:
+        """The run's memory, as `run_memory` defines it; of RSS on a system that does not split it."""
+        if self.unreclaimable_bytes is None:
+            return self.rss_bytes
+        anon, shmem = self.anon_bytes, self._total("shmem_bytes")
+        own = None if anon is None else anon + (shmem or 0)
+        return run_memory(self.unreclaimable_bytes, own, self.limit_at)
 
     @property
     def limit_bytes(self) -> int | None:

@@ -23,6 +23,7 @@ from typing import Any
 from experiment_utils.safe_read import is_copy, plain_only
 from memory.files.reserved_file import allocate
 from memory.measure.gpu_activity import UNKNOWN, GpuActivity
+from memory.measure.host import run_memory
 from memory.record.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
 LATEST, HISTORY = 1024, 1024
@@ -307,6 +308,11 @@ class Peak:
     own_bytes: int | None = None
     limit_at: str | None = None
     rss_bytes: int | None = None
+
+    @property
+    def run_bytes(self) -> int | None:
+        """The run's memory: see `run_memory`."""
+        return run_memory(self.u_bytes, self.own_bytes, self.limit_at)
 
 
 def read_peak(path: str | os.PathLike[str]) -> Peak:

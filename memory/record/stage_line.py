@@ -59,9 +59,9 @@ def stage_line(
     Args:
         label: from `stage_label`; shortened if the line's first part needs the columns.
         after: memory at the end of the stage.
-        change: bytes by name as in `Stage.change`.
+        change: bytes by name as in `Stage.change`, and that of the run's memory: `run_bytes`.
         error: exception that ended the stage, `ValueError: ...`.
-        peak_bytes: highest sample of U within the stage; shown if it is well above both ends.
+        peak_bytes: the run's memory at the highest sample within the stage; shown if well above both ends.
         growth: parts about growth by step, shown instead of the change over the stage.
     """
     first = _used(after)
@@ -87,12 +87,14 @@ def fitted(line: str, columns: int = COLUMNS) -> str:
 
 
 def _used(after: Snapshot) -> str:
-    """U with its limit; RSS on a system that does not split it."""
-    u, limit = after.unreclaimable_bytes, after.limit_bytes
-    if u is None:
-        return "memory unknown" if after.rss_bytes is None else f"rss {format_bytes(after.rss_bytes)}"
-    scope = "job" if after.scope == "job" else f"processes{' up to' if after.workers else ''}"
-    return f"{scope} {_of_limit(u, limit, 'host ' if after.limit_at == 'host' else '')}"
+    """The run's memory with its limit; RSS on a system that does not split it."""
+    held = after.run_bytes
+    if after.unreclaimable_bytes is None or held is None:
+        return "memory unknown" if held is None else f"rss {format_bytes(held)}"
+    if after.scope == "job" and after.limit_at != "host":
+        return f"job {_of_limit(held, after.limit_bytes)}"
+    up_to = " up to" if after.scope != "job" and after.workers else ""
+    return f"run{up_to} {_of_limit(held, after.limit_bytes, 'host ' if after.limit_at == 'host' else '')}"
 
 
 def _of_limit(used_bytes: int, limit_bytes: int | None, whose: str = "") -> str:
@@ -115,14 +117,13 @@ def _gpu_share(after: Snapshot) -> str:
 def _over_stage(
     after: Snapshot, change: Mapping[str, int], seconds: float, peak_bytes: int | None
 ) -> Iterator[str]:
-    name = "rss_bytes" if after.unreclaimable_bytes is None else "unreclaimable_bytes"
-    amount = f"{format_change(change[name])} " if name in change else ""
+    amount = f"{format_change(change['run_bytes'])} " if "run_bytes" in change else ""
     yield f"{amount}in {duration(seconds)}"
-    u = after.unreclaimable_bytes
+    held = after.run_bytes
     if (
         peak_bytes is not None
-        and u is not None
-        and peak_bytes - max(u, u - change.get(name, 0)) >= _NOTABLE_PEAK_BYTES
+        and held is not None
+        and peak_bytes - max(held, held - change.get("run_bytes", 0)) >= _NOTABLE_PEAK_BYTES
     ):
         yield f"peak {format_bytes(peak_bytes)}"
 

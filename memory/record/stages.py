@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from memory.measure.cuda_allocator import Gpu
+from memory.measure.host import run_memory
 from memory.measure.peaks import PEAKS, Open, StagePeak
 from memory.measure.process import Process
 from memory.measure.snapshot import Snapshot, snapshot
@@ -88,7 +89,8 @@ class Stage(ContextDecorator):
         before, after = self.before, _measured()
         assert before is not None
         self.after, recorder = after, self._recorder
-        self.peak = _quietly(lambda: _peak(self._open, before, after, recorder.ring), StagePeak())
+        nothing: tuple[StagePeak, int | None] = StagePeak(), None
+        self.peak, peak_bytes = _quietly(lambda: _peak(self._open, before, after, recorder.ring), nothing)
         amounts = before.amounts
         self.change = {name: now - amounts[name] for name, now in after.amounts.items() if name in amounts}
         ended = {} if error is None else {"error": _text(error)}
@@ -97,10 +99,10 @@ class Stage(ContextDecorator):
         line = stage_line(
             stage_label(self.name, self.facts, self._depth, self._thread),
             after,
-            self.change,
+            {**self.change, **_run_change(before, after)},
             self.seconds,
             error=ended.get("error"),
-            peak_bytes=self.peak.sampled_unreclaimable_bytes,
+            peak_bytes=peak_bytes,
             growth=self._parts,
         )
         recorder.print_line(line)
@@ -185,14 +187,27 @@ def _quietly(measure: Callable[[], Result], default: Result) -> Result:
         return default
 
 
-def _peak(mine: Open | None, before: Snapshot, after: Snapshot, ring: str | None) -> StagePeak:
+def _run_change(before: Snapshot, after: Snapshot) -> dict[str, int]:
+    """Change of the run's memory, if it is known."""
+    if before.run_bytes is None or after.run_bytes is None:
+        return {}
+    return {"run_bytes": after.run_bytes - before.run_bytes}
+
+
+def _peak(
+    mine: Open | None, before: Snapshot, after: Snapshot, ring: str | None
+) -> tuple[StagePeak, int | None]:
+    """The peaks of a stage, and the run's memory at the highest sample."""
     peak = StagePeak() if mine is None else PEAKS.end(mine, after.mark_bytes, before.gpu)
+    run_bytes = None
     if before.gpu is None and after.gpu is not None:
         peak.gpu_bytes = after.gpu.peak_bytes  # first used in this stage
     if ring is not None:
         highest, peak.samples = highest_between(ring, before.time_s, after.time_s)
-        peak.sampled_unreclaimable_bytes = None if highest is None else highest.unreclaimable_bytes
-    return peak
+        if highest is not None:
+            peak.sampled_unreclaimable_bytes = highest.unreclaimable_bytes
+            run_bytes = run_memory(highest.unreclaimable_bytes, highest.own_bytes, after.limit_at)
+    return peak, run_bytes
 
 
 def _text(error: BaseException) -> str:

@@ -129,6 +129,10 @@ def _facts(attempt: Attempt) -> list[Fact]:
     track = attempt.fullest
     highest, limit = track.highest, track.limit_bytes
     found: list[Fact] = []
+    if track.limit_at == "host" and attempt.own_bytes is not None:  # else it is the highest U
+        of_host = f", {100 * attempt.own_bytes / limit:.0f}% of {format_bytes(limit)}" if limit else ""
+        note = f"of its own processes{of_host}"
+        found.append(Fact("run's memory", f"at most {format_bytes(attempt.own_bytes)}", note))
     if highest is None or highest.u is None:
         found.append(Fact("highest U", "unknown", "this system reports resident memory only"))
     else:

@@ -40,7 +40,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="end what is queued or running",
         description="End the runs of a study that are queued or running, as jobs or in the background.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="runs of the study (all)")

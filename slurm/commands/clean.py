@@ -35,7 +35,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="disk usage by kind; removes old checkpoints and snapshots, after a question",
         description="Disk usage of a study; removes what is not needed any more, after a question.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", metavar="STUDY", help="path, or name below runs_dir")
     parser.add_argument(

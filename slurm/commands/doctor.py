@@ -42,7 +42,6 @@ def add_parser(subparsers: Any) -> None:
         description="What this cluster has, its limits, what will not work and what to do about it. It asks "
         "sinfo, scontrol, sacctmgr and sacct, and changes nothing on the cluster.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--runs-dir", type=Path, help="where runs are to go (default: HIGHWATER_RUNS_DIR, else runs)"

@@ -12,6 +12,7 @@ from experiment_utils.errors import UserError
 from slurm.arguments import find_run
 from slurm.commands.status_table import Next
 from slurm.commands.why import look_at_task
+from slurm.records.submissions import typed_study
 from slurm.status.attempts import read_attempts
 from slurm.status.log_files import LogFile, Sieve, lines_of, log_files
 from slurm.status.study_status import RunState, state_of_run
@@ -39,7 +40,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a run and its jobs wrote: every attempt and rank",
         description="What a run and its jobs wrote: every attempt and rank, joined.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("given", metavar="RUN", help="path, name, beginning of an identity, or job id")
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run has ended")
@@ -86,6 +86,8 @@ def _next(entry: RunState) -> Next:
     run = shlex.quote(str(entry.folder))
     if entry.state == "running":
         return Next(f"python -m slurm logs {run} -f", "follow it")
+    if entry.state == "done" and look_at_task(str(entry.folder)) is None:
+        return Next(f"python -m analysis {typed_study(entry.folder.parent)}", "what its study came to")
     return Next(f"python -m slurm why {run}", "the cause, what to change")
 
 

@@ -38,7 +38,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="submit again what is not done",
         description="Submit again the runs of a study that have ended and are not done.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
     parser.add_argument("rest", nargs="*", metavar="RUN|KEY=VALUE", help="runs (all), and keys to change")

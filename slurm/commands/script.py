@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_utils.modules import IMPORT_ROOT, module_name
+from experiment_utils.typed_here import print_verbatim
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "submit_job.sh"
 _EXAMPLES = """\
@@ -31,7 +32,6 @@ def add_parser(subparsers: Any) -> None:
         help="a plain sbatch script for a site, to be kept",
         description="Print a plain sbatch script with a site's options in it. Redirect it to a file.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="as for experiments.py")
     parser.add_argument("--json", action="store_true", help="options, setup lines and the text as JSON")
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"options": asked.options, "setup": list(asked.setup), "script": text}, indent=2))
     else:
-        print(text, end="")
+        print_verbatim(text)
         print("# Keep it: > my_job.sh. Then: sbatch my_job.sh OVERRIDES", file=sys.stderr)
     return 0
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiment_utils.errors import UserError
-from experiment_utils.typed_here import wrap
 from slurm.arguments import (
     all_studies,
     all_token_jobs,
@@ -57,7 +54,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="every run of a study: state, progress, memory, reason",
         description="Every run of a study: its state and the reason, its progress, its memory.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "study", nargs="?", metavar="STUDY", help="path, name below runs_dir, or token set; none: all"
@@ -79,19 +75,15 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--watch is a command: python -m slurm watch {options.study or ''}".rstrip())
     if options.study is None and wanted:
         raise UserError("--state: expected a STUDY, whose runs are to be listed")
-    columns = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else None
-    plain, lines, step = _of_all() if options.study is None else _of_study(options.study, wanted, columns)
+    plain, lines, step = _of_all() if options.study is None else _of_study(options.study, wanted)
     if options.json:
         print(json.dumps(plain, indent=2, ensure_ascii=False))
         return 0
-    print(*lines, "", sep="\n")
-    print(*(wrap(step.line(), columns, subsequent_indent="  ") if columns else [step.line()]), sep="\n")
+    print(*lines, "", step.line(), sep="\n")
     return 0
 
 
-def _of_study(
-    given: str, wanted: Sequence[str], columns: int | None
-) -> tuple[dict[str, Any], list[str], Next]:
+def _of_study(given: str, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str], Next]:
     """JSON values, lines and the next command of a study or of a token set."""
     jobs = find_token_jobs(given)
     if jobs is None:
@@ -108,11 +100,9 @@ def _of_study(
     shown = [entry for entry in found if not wanted or entry.state in wanted]
     plain = study_json(study, found, shown) | more
     head = [f"{name}: {summary(found, what)}", *(f"note: {note}" for note in plain["notes"])]
-    if columns:
-        head = [line for text in head for line in wrap(text, columns, subsequent_indent="  ")]
     none = f"no {what} is {' or '.join(wanted)}"
-    rows = table(shown, columns, versions_of(found)) if shown else [none]
-    return plain, [*head, "", *rows, *efficiency_lines(shown, columns)], step
+    rows = table(shown, versions=versions_of(found)) if shown else [none]
+    return plain, [*head, "", *rows, *efficiency_lines(shown)], step
 
 
 def _of_all() -> tuple[dict[str, Any], list[str], Next]:

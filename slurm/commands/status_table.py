@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ from typing import Any
 
 from experiment_utils import display
 from experiment_utils.quantities import counted, format_count, format_duration
-from experiment_utils.typed_here import wrap
 from memory import format_bytes
 from memory.estimate.efficiency import efficiency_line
 from slurm.records.submissions import end_errors, typed_study
@@ -31,11 +32,13 @@ _BAD = (
 """The state to look at first."""
 COLUMNS = ("run", "state", "step", "ETA", "memory", "GPU", "tokens/s", "attempt", "job", "code", "reason")
 _ALWAYS = ("run", "state", "step")
+_BRIEF = ("step", "memory")
+_WHOLE = re.compile(r"^[\d,]+/[\d,]+ |/\S+ \S+ ")
+"""Parts of these that a narrow terminal leaves out: steps, and the limit of memory; the percentage stays."""
 _RIGHT = ("step", "ETA", "memory", "GPU", "tokens/s", "attempt")
 _LEAST_IMPORTANT = ("attempt", "tokens/s", "code", "job", "GPU", "ETA", "memory")
 """Columns that go until a table fits a terminal, in order."""
-_ENOUGH_REASON, _LEAST_REASON, _LEAST_RUN = 40, 24, 12
-"""Characters of a reason for which columns go, of one for which names are cut, and of such a name."""
+_ANY_WIDTH = 10_000
 _SLOW = 0.7
 """Below this share of the median speed of its peers a run is slow."""
 assert set(_ORDER) == set(STATES)
@@ -88,41 +91,30 @@ def versions_of(entries: Iterable[RunState]) -> Versions:
 def table(
     entries: Sequence[RunState], columns: int | None = None, versions: Versions | None = None
 ) -> list[str]:
-    """A header, and a row for each run.
+    """A header, and a row for each run, fitted to a terminal.
 
     Args:
         entries: the runs that are shown.
-        columns: width of the terminal: the least important columns go, then reasons are cut; None: all of it.
+        columns: width of a screen whose rows are a line each; None: that of the terminal.
         versions: of the code that made the runs of the study; shown if there are several.
     """
     rows = [_row(entry, versions) for entry in entries]
     shown = [name for name in COLUMNS if name in _ALWAYS or any(row[name] for row in rows)]
-    if columns is not None:
-        _fit(rows, shown, columns)
     right = [place for place, name in enumerate(shown) if name in _RIGHT]
-    return display.table(shown, [[row[name] for name in shown] for row in rows], right=right)
 
+    def lines(columns: int | None) -> list[str]:
+        cells = [[row[name] for name in shown] for row in rows]
+        return display.table(
+            shown, cells, right=right, least=_LEAST_IMPORTANT, columns=columns, is_folded=is_folded
+        )
 
-def _fit(rows: list[dict[str, str]], shown: list[str], columns: int) -> None:
-    """Keep only percentages, remove columns and cut reasons, until the rows fit."""
-
-    def room(*without: str) -> int:
-        others = [name for name in shown if name not in without]
-        return columns - sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in others)
-
-    longest = max(len(row["reason"]) for row in rows)
-    enough, least = min(_ENOUGH_REASON, longest), min(_LEAST_REASON, longest)
-    for row in rows if room("reason") < enough else ():
-        row |= {name: row[name].rpartition(" ")[2] for name in ("step", "memory") if "%" in row[name]}
-    for name in _LEAST_IMPORTANT:
-        if name in shown and room("reason") < enough:
-            shown.remove(name)
-    run = max(_LEAST_RUN, room("run", "reason") - (least + 2 if least else 0))
-    for row in rows:  # the end of a name is its identity
-        row["run"] = row["run"] if len(row["run"]) <= run else f"...{row['run'][3 - run :]}"
-    left = max(_LEAST_REASON, room("reason"))
+    is_folded, room = columns is None, columns or display.columns_of(sys.stdout)
+    whole = lines(_ANY_WIDTH)
+    if room is None or max(map(len, whole)) <= room:
+        return whole
     for row in rows:
-        row["reason"] = row["reason"] if len(row["reason"]) <= left else f"{row['reason'][: left - 3]}..."
+        row |= {name: _WHOLE.sub(" ", row[name]).strip() for name in _BRIEF}
+    return lines(room)
 
 
 def _row(entry: RunState, versions: Versions | None) -> dict[str, str]:
@@ -146,13 +138,10 @@ def _row(entry: RunState, versions: Versions | None) -> dict[str, str]:
     return dict(zip(COLUMNS, cells, strict=True))
 
 
-def efficiency_lines(entries: Iterable[RunState], columns: int | None = None) -> list[str]:
+def efficiency_lines(entries: Iterable[RunState]) -> list[str]:
     """`efficiency: asked 4.0 GB, used 512 MB; ...` of the runs that have ended; empty without one."""
     line = efficiency_line([found for entry in entries if (found := entry.efficiency) is not None])
-    if line is None:
-        return []
-    text = f"efficiency: {line}"
-    return wrap(text, columns, subsequent_indent="  ") if columns else [text]
+    return [] if line is None else [f"efficiency: {line}"]
 
 
 def pace_lines(entry: RunState, others: Sequence[RunState]) -> list[str]:

@@ -55,7 +55,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the runs of a study, live: why, logs, cancel, resubmit by a key",
         description="The runs of a study in a terminal, live; keys explain, cancel and resubmit them.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", nargs="?", metavar="STUDY", help="path, name below runs_dir, or token set")
     parser.add_argument(

@@ -22,7 +22,7 @@ from memory.record.process_stacks import ask_all
 from memory.show.find_live import find_live
 from slurm.arguments import find_run, find_task, find_token_jobs, set_of
 from slurm.commands.status_table import Next, efficiency_lines, pace_lines, whole_duration
-from slurm.records.submissions import SLURM, run_folders
+from slurm.records.submissions import SLURM, run_folders, typed_study
 from slurm.status.attempts import read_attempts
 from slurm.status.last_words import job_files, tail
 from slurm.status.slurm_answers import WITHOUT_END_S, ask_in_unix_time
@@ -49,7 +49,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="why a run waits, died or is slow; what to change",
         description="Why a run waits, died or is slow, on one screen, and what to change.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("given", metavar="RUN", help="path, name, beginning of an identity, or job id")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -286,7 +285,7 @@ def _next(look: Look, *, is_task: bool) -> Next:
         if is_task:
             return Next(f"python -m slurm status {study}", "all tasks of the set")
         if entry.state == "done":
-            return Next(f"python -m memory report {run}", "its memory, stage by stage")
+            return Next(f"python -m analysis {typed_study(parent)}", "what its study came to")
         return Next(f"python -m slurm logs {run} -f", "what it writes, as it comes")
     if entry.state in ("stalled", "blocked"):
         together: list[str] = []

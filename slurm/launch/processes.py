@@ -29,7 +29,9 @@ CORE = entry_words("core")
 POLL_S = 0.05
 
 
-def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> list[str]:
+def run_command(
+    folder: Path, *, quiet: bool, is_brief: bool = False, members: Sequence[Path] = ()
+) -> list[str]:
     """Command of a run's process, or of its supervisor, which exits as the run does (`exit_status`).
 
     The run checkpoints and stops when this process is gone. It has no supervisor with memory.supervise=false.
@@ -38,9 +40,10 @@ def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> l
         folder: of the run. One of several ranks runs if the environment says so
             (`training.distributed.place`).
         quiet: log.txt alone gets its lines.
+        is_brief: the terminal gets the few that a run of a sweep needs.
         members: runs of an ensemble, which one process trains; its supervisor writes into `folder`.
     """
-    flags = ["--quiet"] if quiet else []
+    flags = ["--quiet"] if quiet else ["--brief"] if is_brief else []
     folders = [str(member) for member in members] or [str(folder)]
     if is_supervised(folder):
         run = [sys.executable, *CORE, *folders, *flags]

@@ -44,6 +44,7 @@ def work_through(
     submissions: Sequence[Submission] = (),
     *,
     quiet: bool,
+    is_brief: bool = False,
     note: Callable[[Outcome], None],
 ) -> int | None:
     """Run units of run folders, `jobs` in parallel, in their order.
@@ -53,6 +54,7 @@ def work_through(
         jobs: number of units in parallel.
         submissions: what these runs are in, with this process as launcher.
         quiet: the runs get no terminal.
+        is_brief: a run shows only that it began, and what is wrong with it.
         note: called with each outcome, as it comes.
 
     Returns:
@@ -73,7 +75,9 @@ def work_through(
                 unit = waiting.pop(0)
                 before = [read_status(folder) for folder in unit]
                 members = unit if len(unit) > 1 else ()
-                child = children.start(run_command(unit[0], quiet=quiet, members=members), quiet=quiet)
+                brief = is_brief and not members
+                command = run_command(unit[0], quiet=quiet, is_brief=brief, members=members)
+                child = children.start(command, quiet=quiet)
                 running[child.process.pid] = unit, before
             child = children.wait()
             unit, before = running.pop(child.process.pid)

@@ -270,6 +270,10 @@ def _different(plans: Sequence[Plan]) -> list[Plan]:
     return list({plan.folder or id(plan): plan for plan in plans}.values())
 
 
+_LEAST_IMPORTANT = ("FLOPs", "steps", "parameters")
+"""Columns that go until the table fits a terminal, in order."""
+
+
 def render_plans(plans: Sequence[Plan]) -> str:
     """One plan as a page, several as a table with their sum."""
     if len(plans) == 1:
@@ -290,7 +294,10 @@ def render_plans(plans: Sequence[Plan]) -> str:
     numbers = range(len(columns) - 6, len(columns) - 1)
     rows = list(zip(*columns.values(), strict=True))
     advice = dict.fromkeys(f"advice: {line}" for plan in plans for line in plan.memory.advice)
-    return "\n".join([*table(list(columns), rows, right=numbers), _total(plans), *advice])
+    advice |= dict.fromkeys(line for plan in plans for line in plan.warnings)
+    return "\n".join(
+        [*table(list(columns), rows, right=numbers, least=_LEAST_IMPORTANT), _total(plans), *advice]
+    )
 
 
 def _total(plans: Sequence[Plan]) -> str:

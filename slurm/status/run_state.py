@@ -27,7 +27,7 @@ class Progress:
     """Mean of the last rows of metrics.csv."""
     seconds_per_step: float | None = None
     peak_bytes: int | None = None
-    """Highest U; the run's own memory if only the machine limits it."""
+    """The run's memory at its highest."""
     limit_bytes: int | None = None
     """None without a limit."""
     gpu_percent: float | None = None
@@ -131,12 +131,9 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any],
     gpu = (None, None) if efficiency is None else (efficiency.gpu_percent, efficiency.gpu_watts)
     if highest.u_bytes is None:
         highest, gpu = read_peak(folder / "memory.ring"), _gpu_now(folder)
-    # U of a machine includes other runs and programs there
-    own = highest.own_bytes if highest.limit_at == "host" else None
-    peak, limit = highest.u_bytes if own is None else own, highest.limit_bytes
     return Progress(
         integer(status.get("step")), integer(status.get("total_steps")), tokens_per_s, seconds_per_step,
-        peak, limit, *gpu, None if efficiency is None else vars(efficiency),
+        highest.run_bytes, highest.limit_bytes, *gpu, None if efficiency is None else vars(efficiency),
     )  # fmt: skip
 
 

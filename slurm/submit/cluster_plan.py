@@ -45,6 +45,8 @@ ID, SNAPSHOT = "SUBMISSION", "SNAPSHOT"
 """Placeholders of the submission's name and of the folder of the code."""
 ROOT = Path(__file__).resolve().parents[2]
 _MOST_SOURCES = 8
+_LEAST_IMPORTANT = ("GPU h", "CPU h", "tokens")
+"""Columns that go until the table fits a terminal, in order."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,7 @@ def _table(runs: Sequence[PlannedRun]) -> list[str]:
     titles = ("run", *settings, "tokens", "--mem", "time", "GPU h", "CPU h", "state")
     values = zip(*settings.values(), strict=True) if settings else [()] * len(runs)
     rows = [_row(run, cells) for run, cells in zip(runs, values, strict=True)]
-    return table(titles, rows, right=range(len(titles) - 6, len(titles) - 1))
+    return table(titles, rows, right=range(len(titles) - 6, len(titles) - 1), least=_LEAST_IMPORTANT)
 
 
 def _row(run: PlannedRun, settings: Sequence[str]) -> tuple[str, ...]:

@@ -73,7 +73,9 @@ def run_in_foreground(
     if sum(map(len, units)) > 1:
         _log_start(units, jobs)
     submissions = [one.submission for one in submitted if one.submission is not None]
-    stopped = work_through(units, jobs, submissions, quiet=runs.quiet or jobs > 1, note=runs.note)
+    stopped = work_through(
+        units, jobs, submissions, quiet=runs.quiet or jobs > 1, is_brief=True, note=runs.note
+    )
     if stopped is not None:
         raise Interrupted(stopped)
 

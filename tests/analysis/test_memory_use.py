@@ -69,7 +69,7 @@ def test_what_others_held_is_not_asked_for(study: Path, capsys: pytest.CaptureFi
 def test_the_page(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", str(study)]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0].split()[:4] == ["size", "runs", "peak", "estimate"]
+    assert rows[0].split()[:4] == ["size", "runs", "needs", "estimate"]
     assert any("3.0 GB" in row and "13.0 GB" in row for row in rows), rows
 
 

@@ -93,4 +93,4 @@ def test_what_stdout_can_show(
 def test_text_is_not_taken_for_markup_and_paths_are_not_broken() -> None:
     path = "runs/" + "a-very-long-name/" * 12
     printed = Terminal().print(indented("[bold] [/nothing]"), facts([("path", path)]))
-    assert printed.splitlines() == ["  [bold] [/nothing]", f"  path           {path}"]
+    assert printed.splitlines() == ["  [bold] [/nothing]", f"  path        {path}"]

@@ -45,7 +45,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="loss, perplexity and bits a byte of a trained model",
         description="Loss, perplexity and bits a byte of a trained model, in fp32, over windows in order.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run(parser)
     parser.add_argument(

@@ -29,7 +29,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write a trained model as one of transformers' own (llama, mistral, qwen2, qwen3, gpt2), "
         "read it back and compare its logits. An architecture that none of them computes is refused.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_checkpoint(parser)
     parser.add_argument("--to", choices=("hf",), default="hf", help="hf: a folder for transformers")

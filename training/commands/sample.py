@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
 
 from experiment_utils.errors import UserError
+from experiment_utils.typed_here import print_verbatim
 from training.commands.arguments import add_run, opened
 
 TOKENS = 200
@@ -28,7 +30,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="text from a trained model",
         description="Draw text from a trained model, token by token, up to its end of text.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_run(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="text to continue")
@@ -80,7 +81,8 @@ def run(options: argparse.Namespace) -> int:
     ids = islice(sample(model, prompt, choice, generator), options.tokens)
     pieces = text_of(_noted(until_end(ids, tokenizer), drawn), tokenizer, prompt)
     if not options.json:
-        print(options.prompt, end="", flush=True)
+        print_verbatim(options.prompt)
+        sys.stdout.flush()
         for piece in pieces:
             print(piece, end="", flush=True)
         print()

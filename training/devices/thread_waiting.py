@@ -76,4 +76,5 @@ def log_shared_cores(device: Device) -> None:
             _used_by_others,
             counted(len(cores_of_process()), "core"),
             counted(device.threads, "thread"),
+            extra={"screen": "alone"},  # as training.report.log.ALONE
         )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from conf import Config
 from conf.between_keys.restore_rules import milestone_tokens
 from conf.budget import Budget
-from conf.schema import Optimizer
+from conf.schema import Optimizer, Training
 from conf.step_range import parse_steps
 from experiment_utils.quantities import counted, format_count, format_duration, parse_duration
 from models.options.family_keys import RECURRENT
 from training.step.schedules import course_of
+
+_FORWARD = 1 / 3
+"""Cost of a token in an evaluation, which has no backward pass, as a share of its cost in training."""
+_MOST_EVALUATION = 0.2
+"""Share of the cost of training from which a plan warns of evaluations."""
 
 
 def model_words(config: Config) -> str:
@@ -67,3 +72,27 @@ def besides(config: Config, budget: Budget) -> Iterator[str]:
     limit_s = None if training.max_time is None else parse_duration(training.max_time)
     if limit_s is not None:
         yield f"stops after {format_duration(limit_s)} of training"
+
+
+def evaluation_words(budget: Budget, evaluations: Sequence[int], eval_tokens: int) -> str:
+    """`10 evaluations of 100,096 tokens, the first after step 49: 50% of what training reads`."""
+    if not evaluations:
+        return "nothing is held out, no evaluations"
+    read = len(evaluations) * eval_tokens / budget.tokens
+    return (
+        f"{counted(len(evaluations), 'evaluation')} of {counted(eval_tokens, 'token')}, the first after step "
+        f"{evaluations[0]:,}: {read:.0%} of what training reads"
+    )
+
+
+def dear_evaluations(budget: Budget, evaluations: int, eval_tokens: int, training: Training) -> list[str]:
+    """A warning if evaluation costs more than a fifth of training, with the override for a fifth."""
+    share = _FORWARD * evaluations * eval_tokens / budget.tokens
+    if share <= _MOST_EVALUATION:
+        return []
+    windows = int(_MOST_EVALUATION / share * eval_tokens) // training.seq_len
+    if windows:
+        less = f"training.eval_tokens={windows * training.seq_len}"
+    else:
+        less = f"training.evals={max(1, int(_MOST_EVALUATION / share * evaluations))}"
+    return [f"warning: evaluation costs about {share:.0%} of training; for {_MOST_EVALUATION:.0%}: {less}"]

@@ -39,7 +39,13 @@ from training.own_parts.facts import facts_of, make_own_data
 from training.own_parts.model_counts import flop_counts, parameter_counts
 from training.own_parts.own_data import with_own_data
 from training.plan.data_facts import count_train_windows, describe, problems_with_data
-from training.plan.describe import besides, learning_words, model_words
+from training.plan.describe import (
+    besides,
+    dear_evaluations,
+    evaluation_words,
+    learning_words,
+    model_words,
+)
 from training.plan.memory_parts import expected_device
 from training.plan.memory_plan import ALL_THE_SAME, DOES_NOT_FIT, MemoryNeeds, MemoryPlan
 from training.plan.mixture import (
@@ -203,14 +209,8 @@ class Plan(RunCost):
                 f"{self.head_share:.0%} of it the head)",
             ),
             *([("", self.smaller_vocabulary.line())] if self.smaller_vocabulary else []),
-            (
-                "val",
-                f"{counted(len(self.evaluations), 'evaluation')} of "
-                f"{counted(self.eval_tokens, 'token')}, the first after step {self.evaluations[0]:,}: "
-                f"{len(self.evaluations) * self.eval_tokens / budget.tokens:.0%} of what training reads"
-                if self.evaluations
-                else "nothing is held out, no evaluations",
-            ),
+            ("val", evaluation_words(self.budget, self.evaluations, self.eval_tokens)),
+            *(("", line) for line in self.warnings),
             (
                 "disk",
                 f"{format_bytes(self.checkpoint_bytes)} a checkpoint, up to {self.most_checkpoints} kept",
@@ -218,6 +218,11 @@ class Plan(RunCost):
             *self.memory.rows(),
         ]
         return "\n".join(f"{label:<8}{text}" for label, text in rows)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Lines that name a cost which an override saves."""
+        return dear_evaluations(self.budget, len(self.evaluations), self.eval_tokens, self.config.training)
 
     def source_lines(self) -> list[str]:
         """A line for each source of a mixture, and one of its milestones."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiment_utils.quantities import counted, format_count
 from memory import format_bytes
+from training.report.log import ALONE, IN_FILE
 
 if TYPE_CHECKING:
     from data_loading import HubStream, StreamingDataset, StreamingMixture
@@ -31,10 +32,12 @@ def tell_data(
             facts["tokenizer"],
             counted(sum(len(val.dataset) for val in val_sets), "sequence"),
             train_set.seq_len,
+            extra=ALONE,
         )
         return
     full = train_set.packing_efficiency
-    log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
+    on_disk = format_bytes(facts["file_bytes"])
+    log.info("%s: %s on disk, %s", facts["path"], on_disk, train_set.reader, extra=IN_FILE)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
         format_count(facts["tokens"]),
@@ -43,11 +46,12 @@ def tell_data(
         counted(len(train_set), "sequence"),
         train_set.seq_len if full is None else f"{train_set.seq_len}, {full:.1%} full of documents",
         format_count(facts["val_tokens"]),
-        counted(sum(len(val.dataset) for val in val_sets), "sequence"),
+        format_count(sum(len(val.dataset) for val in val_sets)),
         f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",
+        extra=ALONE,
     )
     for line in plan.source_lines():
-        log.info("%s", line)
+        log.info("%s", line, extra=ALONE)
     floor = facts["floor_loss"]
     if floor is not None:
-        log.info("floor %.4f nats a token: no model's expected val loss is below it", floor)
+        log.info("floor %.4f nats a token: no model's expected val loss is below it", floor, extra=ALONE)

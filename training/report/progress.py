@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from experiment_utils.quantities import format_count, format_duration, format_share
 from memory import format_bytes
 from memory.measure.cuda_allocator import read_gpu
-from memory.measure.process import read_process
+from memory.measure.snapshot import snapshot
 from training.devices.step_clock import StepTime
 from training.plan.run_plan import Plan
 from training.report.metrics import MetricsFile, Row, SourceRow, SourcesFile
@@ -124,6 +123,7 @@ class Progress:
         self._told_at = self._moved_at = -math.inf
         self._warm: Row | None = None
         self._overflows_in_a_row = 0
+        self._val_loss: float | None = None
         self.last: Row | None = None
 
     def add(self, step: int, result: StepResult, lr: float, ended: StepTime) -> None:
@@ -154,6 +154,7 @@ class Progress:
         if not rows:
             return
         rows[-1] = replace(rows[-1], val_loss=val_loss)
+        self._val_loss = self._val_loss if val_loss is None else val_loss
         self._metrics.append(rows)
         if self._sources is not None:
             self._sources.append(of_sources)
@@ -216,6 +217,7 @@ class Progress:
         parts = [
             f"step {row.step:>6,}/{budget.steps:,}",
             f"loss {row.train_loss:.4f}",
+            *([] if self._val_loss is None else [f"val {self._val_loss:.4f}"]),
             f"lr {row.lr:.2e}",
             f"grad {row.grad_norm:.2f}",
             f"{format_count(round(speed))} tok/s",
@@ -262,8 +264,7 @@ def read_pending(progresses: Sequence[Progress]) -> None:
 
 
 def memory_words() -> list[str]:
-    """`process 345 MB`: unreclaimable memory of this process; `GPU 1.2 GB`: what torch reserved."""
-    process, gpu, words = read_process(os.getpid()), read_gpu(), []
-    if process is not None and process.anon_bytes is not None:
-        words.append(f"process {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))}")
+    """`memory 345 MB`: the run's memory; `GPU 1.2 GB`: what torch reserved."""
+    held, gpu = snapshot().run_bytes, read_gpu()
+    words = [] if held is None else [f"memory {format_bytes(held)}"]
     return [*words, *([] if gpu is None else [f"GPU {format_bytes(gpu.reserved_bytes)}"])]

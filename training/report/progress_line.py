@@ -18,7 +18,7 @@ MOVING = logging.getLogger("training.moving")
 MOVING.propagate = False
 MOVING.setLevel(logging.INFO)
 
-_LEAST_NEEDED = ("grad ", "lr ", "process ", " tok/s")
+_LEAST_NEEDED = ("grad ", "lr ", "memory ", " tok/s", "val ")
 """How parts begin or end."""
 
 

@@ -20,6 +20,7 @@ from training.devices.step_clock import StepClock, marker_of
 from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan.run_plan import Plan
+from training.report.log import SELDOM
 from training.report.memory_attribution import Attributions
 from training.report.profiling import Profiler
 from training.run.company import ALONE, Company
@@ -360,15 +361,16 @@ def evaluate_run(
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
-        "val loss %s (perplexity %.4g%s) after %s tokens%s",
+        "val loss %s after %s tokens, perplexity %.4g%s%s",
         _in_words({source: of_source.loss for source, of_source in all_found}),
+        format_count(tokens),
         found.perplexity,
         "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits a byte",
-        format_count(tokens),
-        ", the best so far" if is_best else "",
+        ", best" if is_best else "",
+        extra=SELDOM,
     )
     if words(dead):
-        log.info("%s", words(dead))
+        log.info("%s", words(dead), extra=SELDOM)
     return found.loss
 
 

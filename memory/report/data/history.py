@@ -93,6 +93,8 @@ class Attempt:
     """From 1."""
     tracks: list[Track] = field(default_factory=list)
     """By rank. On one machine U of each is that of the same job."""
+    own_bytes: int | None = None
+    """The most that the run's own processes held, as its supervisor saw it."""
 
     @property
     def main(self) -> Track:
@@ -299,6 +301,7 @@ def _note_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | No
     time_s, number = finite(outcome.get("ended_s")), integer(outcome.get("attempt"))
     if time_s is not None and number is not None and number in numbers:
         attempt.main.ended_s = attempt.main.at(time_s)
+        attempt.own_bytes = integer(outcome.get("peak_own_bytes"))
 
 
 def _raise_highest(track: Track, seen: list[Moment]) -> None:

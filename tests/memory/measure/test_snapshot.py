@@ -11,6 +11,7 @@ from fake_gpus import FakeCuda
 
 from memory import Gpu, snapshot
 from memory.measure.cuda_allocator import read_gpu
+from memory.measure.host import run_memory
 from tests.golden_text import Golden
 
 MB, GB = 1 << 20, 1 << 30
@@ -99,3 +100,24 @@ def test_no_gpu_where_torch_is_absent_half_imported_idle_or_broken(monkeypatch: 
     cuda.initialized = True
     monkeypatch.setattr(cuda, "memory_stats", fail)
     assert read_gpu() is None
+
+
+@pytest.mark.parametrize(
+    ("own", "limit_at", "expected"),
+    [(GB, "/job", 3 * GB), (GB, "host", GB), (None, "host", 3 * GB), (GB, None, 3 * GB)],
+)
+def test_memory_of_a_run_is_its_own_if_only_the_machine_limits_it(
+    own: int | None, limit_at: str | None, expected: int
+) -> None:
+    assert run_memory(3 * GB, own, limit_at) == expected
+
+
+def test_memory_of_a_run_in_the_session_of_others_is_that_of_its_processes(tree) -> None:
+    tree.membership("0::/session\n", "/ /sys/fs/cgroup cgroup2 rw")
+    tree.v2(
+        "sys/fs/cgroup/session", limit=None, anon_mb=900, shmem_mb=30, file_mb=90, kernel=f"kernel {MB}\n"
+    )
+    tree.process(anon_mb=100, file_mb=20, shmem_mb=30)
+    found = snapshot(PID, tree.root)
+    assert (found.limit_at, found.unreclaimable_bytes) == ("host", 931 * MB)
+    assert found.run_bytes == 130 * MB

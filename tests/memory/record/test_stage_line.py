@@ -41,7 +41,7 @@ ALONE = Snapshot(0.0, process(2 * GB, GB), (), None, HOST)
 NO_LIMIT = Snapshot(0.0, process(GB), (), job(2 * GB, 0, 0, limit=None), HOST)
 NO_SPLIT = Snapshot(0.0, Process(1, rss_bytes=300 * MB), (), None, HOST, notes=("no /proc here: so",))
 CHANGES = {
-    "unreclaimable_bytes": 2 * GB, "anon_bytes": -1, "shmem_bytes": 2 * GB,
+    "run_bytes": 2 * GB, "anon_bytes": -1, "shmem_bytes": 2 * GB,
     "file_bytes": 1000,  # less than a megabyte is shown of anon alone
     "gpu_bytes": -3 * MB, "rss_bytes": GB,
 }  # fmt: skip
@@ -51,13 +51,13 @@ LINES = {
     ),
     "a leak": stage_line("train 1,200", replace(BIG, gpu=None), {}, 34.04, growth=LEAK),
     "a leak, the limit of the host": stage_line("train 1,200,000", NO_LIMIT, {}, 34.04, growth=LEAK),
-    "small": stage_line("open", SMALL, {"unreclaimable_bytes": 300_000, "file_bytes": 250 * MB}, 0.42),
+    "small": stage_line("open", SMALL, {"run_bytes": 300_000, "file_bytes": 250 * MB}, 0.42),
     "limit of the host": stage_line("x", NO_LIMIT, {}, 1.0),
     "no limit known": stage_line("x", Snapshot(0.0, process(2 * GB), (), NO_LIMIT.job), {}, 1.0),
     "no cgroup": stage_line("x", ALONE, {}, 1.0),
     # pages shared since the fork count twice
     "no cgroup, forked": stage_line("x", replace(ALONE, workers=(process(2 * GB),)), {}, 1.0),
-    "rss alone": stage_line("x", NO_SPLIT, {"rss_bytes": 5}, 1.0),
+    "rss alone": stage_line("x", NO_SPLIT, {"run_bytes": 5, "rss_bytes": 5}, 1.0),
     "nothing known": stage_line("x", Snapshot(0.0, Process(1)), {}, 1.0),
     "changes": stage_line("x", SMALL, CHANGES, 7300.0),
     "went higher": stage_line("x", SMALL, {}, 1.0, peak_bytes=900 * GB),
@@ -93,14 +93,14 @@ def test_no_line_is_wider_and_the_first_number_is_always_there(
     )
     line = stage_line(stage_label(name, {"step": anon}, depth, "loader-1"), at, {}, 1.0, growth=growth)
     assert len(fitted(line)) <= COLUMNS
-    assert f"job {format_bytes(anon + shmem).split()[0]}" in fitted(line)
+    label = "job" if at.limit_at != "host" else "run"
+    assert f"{label} {format_bytes(at.run_bytes or 0).split()[0]}" in fitted(line)
 
 
 @pytest.mark.parametrize(("above", "is_shown"), [(15 * MB, False), (16 * MB, True)])
 def test_a_peak_is_shown_if_it_is_well_above_both_ends(above: int, is_shown: bool) -> None:
-    u = SMALL.unreclaimable_bytes or 0
-    change = {"unreclaimable_bytes": -50 * MB}  # it began 50 MB higher
-    line = stage_line("x", SMALL, change, 1.0, peak_bytes=u + 50 * MB + above)
+    change = {"run_bytes": -50 * MB}  # it began 50 MB higher
+    line = stage_line("x", SMALL, change, 1.0, peak_bytes=(SMALL.run_bytes or 0) + 50 * MB + above)
     assert ("  peak " in line) == is_shown
 
 

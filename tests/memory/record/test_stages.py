@@ -138,7 +138,7 @@ def test_nested_stages_record_their_depth(path: Path) -> None:
         ("b", "outer", 0), ("b", "inner", 1), ("b", "innermost", 2), ("e", "innermost", 2), ("e", "inner", 1),
         ("b", "second", 1), ("e", "second", 1), ("e", "outer", 0),
     ]  # fmt: skip
-    labels = [line.removeprefix("[mem] ").partition("  job")[0].partition("  proc")[0] for line in lines]
+    labels = [line.removeprefix("[mem] ").partition("  job")[0].partition("  run")[0] for line in lines]
     assert labels == ["    innermost", "  inner", "  second", "outer"]
 
 

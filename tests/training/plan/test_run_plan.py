@@ -11,12 +11,14 @@ import pytest
 from tiny_run import ROOT, tiny_config
 
 from conf import Config
+from conf.budget import Budget
 from conf.schema import Dataset, Schedule, Study, Training
 from conf.seeding import seeds as seeds_of
 from data_loading import open_held_out, open_train, prepare_data
 from experiment_utils.errors import UserError
 from tests.golden_text import Golden
 from training.attempt.run_files import run_folder
+from training.plan.describe import dear_evaluations
 from training.plan.run_plan import make_plan, resolve
 
 
@@ -240,3 +242,28 @@ def test_what_must_be_done_before_is_told(
 
 def test_default_training_fits_the_default_dataset_budget() -> None:
     assert Training().max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "eval_tokens", "override"),
+    [
+        (10, 6_000, None),  # a third of 60,000 of 100,000 tokens: a fifth
+        (10, 12_000, "training.eval_tokens=5888"),
+        (10, 600_000, "training.eval_tokens=5888"),
+        (1000, 128, "training.evals=468"),
+    ],
+)
+def test_evaluations_that_cost_more_than_a_fifth_of_training_are_warned_of(
+    evaluations: int, eval_tokens: int, override: str | None
+) -> None:
+    budget = Budget(
+        tokens=100_000,
+        steps=100,
+        epochs=0.1,
+        effective_batch=8,
+        micro_batch=8,
+        batch_tokens=1_000,
+        accumulation=1,
+    )
+    found = dear_evaluations(budget, evaluations, eval_tokens, Training(seq_len=128))
+    assert [line.rpartition(" ")[2] for line in found] == ([] if override is None else [override])

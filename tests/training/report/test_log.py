@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.report.log import log_to
+from training.report.log import ALONE, IN_FILE, SELDOM, log_to
 from training.report.progress_line import MOVES, MOVING, is_moving
 
 STEP, ERROR, EVALUATION, LAST = "step 1", "error: room", "val loss 3", "step 4 | 1 s to go"
@@ -81,7 +81,7 @@ def test_stdout_gets_80_columns_or_fewer_of_a_stage_line_and_the_file_all(
 def lines_of_a_run() -> None:
     log, line = (
         logging.getLogger("training"),
-        "step 1 | loss 2 | lr 1 | grad 3 | 5 tok/s | process 7 MB | 3 s to go",
+        "step 1 | loss 2 | lr 1 | grad 3 | 5 tok/s | memory 7 MB | 3 s to go",
     )
     log.info(line, extra=MOVES)
     MOVING.info(line.replace("step 1", "step 2"), extra=MOVES)
@@ -104,7 +104,7 @@ def test_on_a_terminal_progress_is_one_line_that_moves(
         MOVING.info(LAST, extra=MOVES)
     assert not is_moving()
     *shown, last = screen.getvalue().split("\r\x1b[K")
-    short = "loss 2 | 5 tok/s | process 7 MB | 3 s to go"
+    short = "loss 2 | 5 tok/s | memory 7 MB | 3 s to go"
     steps = [f"step {step} | {short}" for step in (1, 2, 3)]
     assert shown == ["", *steps[:2], f"{EVALUATION}\n", steps[2], ""]
     assert last == f"{LAST}\n", "the last one stays"
@@ -136,3 +136,29 @@ def test_attempts_are_appended_and_quiet_is_quiet(tmp_path: Path, capsys: pytest
     assert capsys.readouterr() == ("", "")
     logging.getLogger("training").info("outside")
     assert "outside" not in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("is_brief", [False, True])
+def test_a_run_of_a_sweep_shows_less_and_its_file_has_all(
+    is_brief: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, mem = logging.getLogger("training"), logging.getLogger("memory")
+    with log_to(tmp_path / "log.txt", terminal=True, is_brief=is_brief):
+        log.info("the run begins")
+        log.info("details", extra=IN_FILE)
+        log.info("data", extra=ALONE)
+        log.info("first loss", extra=SELDOM)
+        log.info("second loss", extra=SELDOM)
+        log.info("step 1", extra=MOVES)
+        mem.info("[mem] start  job 1.0/8.0 GB (12%)")
+        mem.info("[mem] train 1  job 2.0/8.0 GB (25%)")
+        mem.info("[mem] train 2  job 4.0/8.0 GB (50%)")
+        mem.info("[mem] train 3  job 4.0/8.0 GB (50%)  +1.1 MB/step, LEAK")
+        log.warning("a warning")
+    shown = capsys.readouterr().out.splitlines()
+    first = ["the run begins", "data", "first loss", "step 1"]
+    alone = [*first, "[mem] start  job 1.0/8.0 GB (12%)", "[mem] train 1  job 2.0/8.0 GB (25%)"]
+    much = ["[mem] train 2  job 4.0/8.0 GB (50%)"]
+    last = ["[mem] train 3  job 4.0/8.0 GB (50%)  +1.1 MB/step, LEAK", "a warning"]
+    assert shown == ([first[0], *much, *last] if is_brief else [*alone, *last])
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 11

@@ -55,8 +55,8 @@ def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
     assert (first["step"], first["tokens"], first["train_loss"], first["val_loss"]) == ("3", "300", "2.5", "")
     assert (last["step"], last["val_loss"], last["lr"], last["flops"]) == ("4", "2.25", "0.2", "2400.0")
     assert (last["tokens_per_s"], last["mfu"]) == ("200.0", "0.2")
-    assert "step      4/10 | loss 2.0000 | lr 2.00e-01" in progress.line()
-    assert re.search(r" \| 200 tok/s \| MFU 20% \| process [\d.]+ [MG]B \| 3\.0 s .*$", progress.line())
+    assert "step      4/10 | loss 2.0000 | val 2.2500 | lr 2.00e-01" in progress.line()
+    assert re.search(r" \| 200 tok/s \| MFU 20% \| memory [\d.]+ [MG]B \| 3\.0 s .*$", progress.line())
 
 
 def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_lines_are_logged_seldom_and_move_on_a_terminal_alone(
 
 
 def test_a_narrow_terminal_gets_whole_parts_of_a_line() -> None:
-    line = "step    157/500 | loss 2.3755 | lr 1e-03 | grad 0.34 | 160,064 tok/s | process 283 MB | 2.2 s"
+    line = "step    157/500 | loss 2.3755 | lr 1e-03 | grad 0.34 | 160,064 tok/s | memory 283 MB | 2.2 s"
     assert narrowed(line, 200) == line
     assert narrowed(line, 54) == "step    157/500 | loss 2.3755 | 160,064 tok/s | 2.2 s"
     assert narrowed(line, 39) == "step    157/500 | loss 2.3755 | 2.2 s"
