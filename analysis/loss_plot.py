@@ -1,94 +1,100 @@
-"""Training and validation loss over tokens."""
+"""The chart of a run's training and validation loss over tokens."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from analysis.figures import count_unit, smoothed
+from analysis.figures import smoothed
+from analysis.panels import panels_figure
+from experiment_utils.json_values import integer, is_number
+from experiment_utils.quantities import format_count
 from experiment_utils.run_folder import RunFolder
-from memory.report.colors import BLUE, LIGHT_GREY, VERMILLION
-from memory.report.drawing import new_figure
+from memory.report.chart import Axis, Chart, LimitLine, Mark, Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MEANS = 50
-"""The smoothed curve is a mean over one in so many parts of the steps."""
+"""The smoothed curve is a mean over one in this many parts of the steps."""
 
 
 def loss_figure(run: RunFolder) -> Figure | None:
     """The figure, or None when the run has no finite loss yet."""
+    chart = loss_chart(run)
+    if chart is None:
+        return None
+    evals = [record for record in run.evals if math.isfinite(record["loss"])]
+    caption = f"Mean of a batch of {format_count(_batch_tokens(run))} tokens at each step."
+    if chart.y_axis.top is not None:
+        caption += f" Cut off at {chart.y_axis.top:.3g}: the loss exploded."
+    if evals and integer(evals[-1].get("eval_tokens")):
+        caption += f" Validation: mean over {format_count(evals[-1]['eval_tokens'])} tokens."
+    return panels_figure([("", chart)], run.name, caption)
+
+
+def loss_chart(run: RunFolder) -> Chart | None:
+    """Training loss of each step and its running mean, validation loss, and what both compare with.
+
+    Returns:
+        None when the run has no finite loss yet.
+    """
     import numpy as np
 
     tokens, losses = np.asarray(run.column("tokens")), np.asarray(run.column("train_loss"))
     if not (len(tokens) and np.isfinite(losses).any()):
         return None
-    figure = new_figure()
-    axes = figure.subplots()
-    unit, of_unit = count_unit(tokens[-1])
-    tokens = tokens / unit
-    window = max(1, len(losses) // _MEANS)
+    x, window = tokens.tolist(), max(1, len(losses) // _MEANS)
+    mean = "train" if window == 1 else f"train, mean of {window} steps"
+    series = [Series(mean, smoothed(losses, window).tolist(), x=x, group=mean)]
     if window > 1:
-        axes.plot(tokens, losses, color=LIGHT_GREY, linewidth=0.8, label="train, each step", gid="steps")
-    mean = smoothed(losses, window)
-    axes.plot(
-        tokens,
-        mean,
-        color=BLUE,
-        linewidth=1.8,
-        label=f"train, mean of {window} steps" if window > 1 else "train",
-    )
-    evaluated = [
-        (record["tokens"] / unit, record["loss"]) for record in run.evals if math.isfinite(record["loss"])
+        series.insert(
+            0,
+            Series("train, each step", losses.tolist(), "grey", x=x, group="train, each step", is_thin=True),
+        )
+    evals = [record for record in run.evals if math.isfinite(record["loss"])]
+    if evals:
+        at, found = [record["tokens"] for record in evals], [record["loss"] for record in evals]
+        series += [
+            Series("val", found, "red", dash=(1.5, 2), x=at, group="val"),
+            Series("val", found, "red", "points", x=at, group="val"),
+        ]
+    lines = {"results.bigram_val_loss": "val of a bigram count model", "results.floor_loss": "floor"}
+    limits = [
+        LimitLine(value, f"{name} {value:.3f}", "soft")
+        for path, name in lines.items()
+        if (value := run.number(path)) is not None
     ]
-    if evaluated:
-        axes.plot(
-            *zip(*evaluated, strict=True), color=VERMILLION, linewidth=1.0, linestyle=":", marker="o",
-            markersize=5, markeredgecolor="black", markeredgewidth=0.6, label="val", gid="val",
-        )  # fmt: skip
-    bigram = run.number("results.bigram_val_loss")
-    if bigram is not None:
-        axes.axhline(
-            bigram,
-            color="black",
-            linewidth=1.0,
-            linestyle=(0, (6, 3)),
-            label="val of a bigram count model",
-            gid="bigram",
-        )
-    floor = run.number("results.floor_loss")
-    if floor is not None:
-        axes.axhline(floor, color="black", linewidth=1.0, label="floor: entropy of the tokens")
-    lost = np.flatnonzero(~np.isfinite(losses))
-    if len(lost):
-        axes.axvline(
-            tokens[lost[0]],
-            color="black",
-            linewidth=1.2,
-            linestyle=(0, (1, 1)),
-            label="not finite from here",
-            gid="not-finite",
-        )
+    lost = tokens[~np.isfinite(losses)][:1].tolist()
+    marks = [Mark(at, "not finite from here", is_bad=True) for at in lost]
     known = losses[np.isfinite(losses)].tolist()
-    highest = _highest_worth_showing(run, known)
-    if highest is not None:
-        others = [loss for _, loss in evaluated] + [line for line in (bigram, floor) if line is not None]
-        lowest = min([*known, *others])
-        axes.set_ylim(lowest - 0.05 * (highest - lowest), highest)
-    axes.set_xlim(0, tokens[-1] * 1.02)
-    axes.set_xlabel(f"tokens{of_unit}")
-    axes.set_ylabel("loss (nats a token)")
-    if len(lost) or highest is not None:  # the curve rises into the corner that is free in others
-        figure.legend(loc="outside lower center", ncols=2)
-    else:
-        axes.legend(loc="upper right")
-    axes.set_title(run.name)
-    return figure
+    return Chart(
+        "loss over tokens", (), series, Axis("tokens", "count", end=x[-1]),
+        Axis("loss (nats per token)", "loss", scale="fit", top=_highest_worth_showing(run, known)), limits,
+        marks=[*marks, *_undone(run)],
+    )  # fmt: skip
+
+
+def _undone(run: RunFolder) -> list[Mark]:
+    """Steps that a rollback undid."""
+    tokens_at = dict(zip(run.column("step"), run.column("tokens"), strict=False))
+    found = []
+    for record in run.json_lines("rollbacks.jsonl"):
+        steps = record.get("undone")
+        ends = [tokens_at.get(step) for step in steps if is_number(step)] if isinstance(steps, list) else []
+        known = [at for at in ends if at is not None]
+        if known:
+            found.append(Mark(min(known), "undone by a rollback", until=max(known)))
+    return found
+
+
+def _batch_tokens(run: RunFolder) -> float:
+    steps, tokens = run.column("step"), run.column("tokens")
+    return tokens[-1] / steps[-1] if steps and steps[-1] else tokens[-1]
 
 
 def _highest_worth_showing(run: RunFolder, losses: list[float]) -> float | None:
-    """A limit for a loss that exploded: what it was before would be a flat line; None when none is needed."""
+    """The limit for a loss that exploded, so that the rest is no flat line; None if none is needed."""
     guessing = math.log(max(1, run.number("vocab_size") or 1))
     reasonable = 1.5 * max(losses[0], guessing)
     return reasonable if max(losses) > 1.5 * reasonable else None

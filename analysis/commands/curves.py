@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
         UserError: no run has such a curve, or the file cannot be written.
     """
     from analysis.columns import y_column
-    from analysis.curve_plot import bundles_of, curves_figure
+    from analysis.curve_plot import bundles_of, curve_panels
+    from analysis.panels import panels_figure
 
     study = study_of(options, with_curves=True)
     x = study.column(options.x) if options.x else "tokens"
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
     bundles, left_out = bundles_of(study.once(), x, y, by, options.smooth, study.named_facts)
     if not bundles:
         raise UserError(f"{study.path}: no run has two points of {y} over {x}: {'; '.join(left_out[:3])}")
-    save_picture(output, lambda: curves_figure(bundles, x, y, by, title=study.path, log_x=options.log_x))
+    panels, caption = curve_panels(bundles, x, y, by, facts=study.named_facts, log_x=options.log_x)
+    save_picture(output, lambda: panels_figure(panels, f"{study.path}: {y} over {x}", caption))
     count = sum(len(bundle.lines) for bundle in bundles)
     if options.json:
         drawn = [

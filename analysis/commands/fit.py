@@ -19,10 +19,9 @@ from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from analysis.fits.isoflop import IsoFlop
     from analysis.fits.points import Points
+    from analysis.panels import Panels
     from analysis.reading.study import Study
 
 LAWS = ("power", "chinchilla", "isoflop", "envelope")
@@ -44,7 +43,7 @@ examples:
   python -m analysis fit scaling --law isoflop                   the best size at each compute
   python -m analysis fit scaling --law envelope                  of curves: the lowest loss at each compute
   python -m analysis fit scaling --x flops -o fit.svg            and a picture of it
-  python -m analysis fit scaling --x flops --at 1e18,1e19        what the law foretells there
+  python -m analysis fit scaling --x flops --at 1e18,1e19        what the law predicts there
   python -m analysis fit curves/ --x theoretical_flops --y validation_loss       CSVs of other programs
 
 Runs of one x are seeds of one size and count as their mean. Intervals: 95%, from a bootstrap over sizes.
@@ -64,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fix", metavar="E=VALUE", help="the loss that no size goes below, where it is known"
     )
     parser.add_argument(
-        "--at", metavar="X,X", help="foretell the loss there (default: at 10 times the largest)"
+        "--at", metavar="X,X", help="predict the loss there (default: at 10 times the largest)"
     )
     parser.add_argument(
         "--size", metavar="COLUMN", help="N of chinchilla and isoflop (default: non_embedding)"
@@ -95,7 +94,11 @@ def run(options: argparse.Namespace) -> int:
         "power": _power, "chinchilla": _chinchilla, "isoflop": _isoflop, "envelope": _envelope,
     }[options.law](study, options, asked)  # fmt: skip
     if picture is not None:
-        save_picture(picture, drawn)
+        from analysis.panels import panels_figure
+
+        panels, caption = drawn()
+        title = f"{study.path}: {options.law} law of {y_column(study, options.y)}"
+        save_picture(picture, lambda: panels_figure(panels, title, caption, is_stacked=True))
         print(picture, file=sys.stderr)
     if options.json:
         say_json(told)
@@ -112,14 +115,14 @@ class Asked:
     at: list[float]
 
 
-Answer = tuple[dict[str, Any], list[str], Callable[[], "Figure"]]
-"""(what --json tells, lines of the page, its picture)."""
+Answer = tuple[dict[str, Any], list[str], Callable[[], "tuple[Panels, str]"]]
+"""(the JSON object, the lines of the page, the panels of the picture and their caption)."""
 
 
 def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
-    from analysis.fit_plot import power_figure
+    from analysis.fit_plot import power_panels
     from analysis.fits.points import check_enough, points_of, x_column
     from analysis.fits.result import fit_power
 
@@ -130,15 +133,15 @@ def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     method = options.method or "least-squares"
     fit = fit_power(points, method=method, fixed_e=fixed, draws=options.draws)
     at = asked.at or [10 * float(points.x.max())]
-    foretold = [fit.foretell(np.array([one]), points.x) for one in at]
+    predictions = [fit.predict(np.array([one]), points.x) for one in at]
     formula = "L = E + A x^-alpha"
-    told = as_json(study, points, fit, foretold, {"law": "power", "method": method, "formula": formula})
-    lines = as_lines(study, points, fit, foretold, f"{formula}, {_how(method, fixed)}", options)
+    told = as_json(study, points, fit, predictions, {"law": "power", "method": method, "formula": formula})
+    lines = as_lines(study, points, fit, predictions, f"{formula}, {_how(method, fixed)}", options)
     doubt = _doubt_of_fixed(points, fixed)
     told["doubt"] = doubt
     if doubt:
         lines.insert(2, f"warning: {doubt}")
-    return told, lines, lambda: power_figure(points, fit, foretold, title=study.path)
+    return told, lines, lambda: power_panels(points, fit, predictions)
 
 
 def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
@@ -161,7 +164,7 @@ def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
 def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
-    from analysis.fit_plot import chinchilla_figure
+    from analysis.fit_plot import chinchilla_panels
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
     from analysis.fits.points import Points, best_settings, check_enough, codes_of_points, unit_of, usable
     from analysis.fits.result import check_fixed, fit_law
@@ -200,12 +203,12 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
     return (
         as_json(study, points, fit, [], told),
         lines,
-        lambda: chinchilla_figure(law, fit, x, losses, names, y, title=study.path),
+        lambda: chinchilla_panels(law, fit, x, losses, names, y),
     )
 
 
 def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
-    from analysis.fit_plot import isoflop_figure
+    from analysis.fit_plot import isoflop_panels
     from analysis.fits.isoflop import isoflop
     from analysis.fits.points import best_settings, others_note, usable, x_column
     from analysis.reading.study import versions_of
@@ -237,7 +240,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
         rows.append((f"{budget.flops:.3g}", counted(len(budget.sizes), "size"), budget.why_not or best))
     lines += table((), rows, right=(0, 1), indent="  ")
     lines += ["", _split_of_compute(found, size, x), *told_below(notes, left_out)]
-    return told, lines, lambda: isoflop_figure(found, size, x, y, title=study.path)
+    return told, lines, lambda: isoflop_panels(found, size, x, y)
 
 
 def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
@@ -252,7 +255,7 @@ def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
 
 
 def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
-    from analysis.fit_plot import power_figure
+    from analysis.fit_plot import power_panels
     from analysis.fits.envelope import Curve, bootstrap_runs, envelope
     from analysis.fits.points import Points, codes_of_points, unit_of, usable, x_column
     from analysis.fits.result import fit_law, power_law
@@ -283,7 +286,7 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
         count=f"{counted(len(names), 'point')} of {counted(len(curves), 'run')}",
         more=[f"on the envelope: {', '.join(on_it)}"],
     )  # fmt: skip
-    return told, lines, lambda: power_figure(points, fit, [], title=study.path)
+    return told, lines, lambda: power_panels(points, fit, [])
 
 
 def _fixed(text: str | None) -> float | None:

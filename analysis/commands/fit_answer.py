@@ -14,7 +14,7 @@ from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.fits.points import Points
-    from analysis.fits.result import Fit, Foretold
+    from analysis.fits.result import Fit, Prediction
     from analysis.fits.trust import Interval
     from analysis.reading.study import Study
 
@@ -23,7 +23,7 @@ def as_json(
     study: Study,
     points: Points,
     fit: Fit,
-    foretold: list[Foretold],
+    predictions: list[Prediction],
     more: dict[str, Any],
 ) -> dict[str, Any]:
     values = {name: found.to_json() for name, found in fit.values.items()}
@@ -44,7 +44,7 @@ def as_json(
         "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
         "foretold": [
             {"x": one.x, **one.loss.to_json(), "times_beyond_data": one.times, "far": one.is_far}
-            for one in foretold
+            for one in predictions
         ],
         "seed_deviation": points.seed_deviation, "left_out": points.left_out,
         "other_settings": [*points.others], "notes": [*study.notes(), *points.notes],
@@ -67,7 +67,7 @@ def as_lines(
     study: Study,
     points: Points,
     fit: Fit,
-    foretold: list[Foretold],
+    predictions: list[Prediction],
     formula: str,
     options: argparse.Namespace,
     *,
@@ -116,7 +116,7 @@ def as_lines(
             else ""
         )
     )
-    for one in foretold:
+    for one in predictions:
         between = f"{_loss(one.loss.low)} to {_loss(one.loss.high)}"
         lines.append(f"at x = {one.x:.4g}: {_loss(one.loss.value)} ({between})")
         if one.is_far:

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     asked = [f"--{name} {shlex.quote(told)}" for name in ("x", "y") if (told := getattr(options, name))]
     command = " ".join(["python -m analysis report", given, *asked])
     report = report_of(study, command=command, given=given, x=x, y=y)
-    write(report.html, output)
+    write(report.page.html(), output)
     if options.json:
         say_json(
             {

@@ -27,11 +27,11 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 _STEEPEST = 10.0
 """An alpha beyond that is a step from the first size to all others, which are alike."""
 FAR = 10.0
-"""Beyond so many times the data a foretelling is a guess."""
+"""Beyond so many times the data a prediction is a guess."""
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Prediction:
     """Of the curve at x, with its band. times: how far x is beyond the nearest end of the data; 1: within."""
 
     x: float
@@ -72,12 +72,12 @@ class Fit:
             return f"{told['E']} + {told['A']} N^-{told['alpha']} + {told['B']} D^-{told['beta']}"
         return f"{told['E']} + {told['A']} x^-{told['alpha']}"
 
-    def foretell(self, x: Array, data: Array) -> Foretold:
+    def predict(self, x: Array, data: Array) -> Prediction:
         """x: (1,) or (1, 2). data: those that it was fitted to."""
         curve = [float(self.law.predict(theta, x)[0]) for theta in self.drawn]
         loss = interval(float(self.law.predict(self.theta, x)[0]), curve)
         times = float(np.max(np.maximum(x[0] / data.max(axis=0), data.min(axis=0) / x[0])))
-        return Foretold(float(np.ravel(x)[0]), loss, max(1.0, times))
+        return Prediction(float(np.ravel(x)[0]), loss, max(1.0, times))
 
     def band(self, x: Array) -> tuple[Array, Array]:
         """95% of the curve at each x."""

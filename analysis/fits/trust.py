@@ -59,7 +59,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Left:
-    """The fit without one point. error: of its loss, as the others foretell it."""
+    """The fit without one point. error: of its loss, as the others predict it."""
 
     name: str
     values: dict[str, float]

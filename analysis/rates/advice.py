@@ -210,7 +210,7 @@ def _more_seeds(study: Study, best: Best) -> str | None:
 
 
 def _larger(study: Study, found: Sequence[Best], law: RateLaw) -> list[Advice]:
-    """The next size, at the rate that the law foretells and one on each side."""
+    """The next size, at the rate that the law predicts and one on each side."""
     if not study.is_ours:
         return []
     widest = max(found, key=lambda best: best.size.width or 0.0)

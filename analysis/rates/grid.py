@@ -162,7 +162,7 @@ def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
 
 
 def _without_cliff(rates: Sequence[Rate]) -> tuple[Rate, ...]:
-    """Marks rates above the best whose runs ended far above what the parabola of those below foretells."""
+    """Marks rates above the best whose runs ended far above what the parabola of those below predicts."""
     good = [rate for rate in rates if rate.losses]
     marked: set[float] = set()
     while len(good) > 3:
@@ -173,9 +173,9 @@ def _without_cliff(rates: Sequence[Rate]) -> tuple[Rate, ...]:
         near = round_minimum(y[below], 2)
         if vertex(x[near], y[near]) is None:
             break
-        foretold = float(np.polyval(np.polyfit(x[near], y[near], 2), x[-1]))
-        rise, expected = y[-1] - y.min(), foretold - y.min()
-        if not (rise > _CLIFF_FACTOR * expected and y[-1] - foretold > _CLIFF_LEAST):
+        predicted = float(np.polyval(np.polyfit(x[near], y[near], 2), x[-1]))
+        rise, expected = y[-1] - y.min(), predicted - y.min()
+        if not (rise > _CLIFF_FACTOR * expected and y[-1] - predicted > _CLIFF_LEAST):
             break
         marked.add(good.pop().lr)
     return tuple(Rate(rate.lr, rate.losses, rate.lost, half=rate.lr in marked) for rate in rates)

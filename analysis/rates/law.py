@@ -32,7 +32,7 @@ class RateLaw:
         return f"{formula}, R^2 {self.r2:.3f} over {self.sizes} sizes"
 
     def at(self, width: float) -> float:
-        """The rate that it foretells."""
+        """The rate that it predicts."""
         return self.factor * width ** (self.exponent.value or 0.0)
 
 

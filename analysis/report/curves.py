@@ -1,67 +1,86 @@
-"""The figure of all runs' curves: over tokens, FLOPs or time, coloured by what varies."""
+"""The figure of all runs' curves, whose x, loss, colours and panels the reader of the page chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from analysis.columns import cell, varying_columns
+from analysis.columns import varying_columns
+from analysis.curve_plot import MOST_TOGETHER, panel_column, settings
+from analysis.figures import looks, natural_order, value_key
 from analysis.reading import Run, Study
-from analysis.report.plot import rounded
 from analysis.report.thin import TRAIN, VAL, thin_curves
 from experiment_utils.errors import UserError
-from experiment_utils.json_values import is_number
+from memory.report.chart import rounded
 from memory.report.page import Page
 
 HOW_TO_READ = (
-    "The filter of the table says which runs are drawn, the dot before a run switches it off. Point at a "
-    "curve to read it, drag to look closer, 0 or a double click shows all again; arrow keys step along it."
+    "One line a run; training losses are means of stretches of steps. All panels have the same axes. The "
+    "filter of the table decides which runs are drawn, and the dot before a run switches it off. Point at a "
+    "curve to read it. Drag to zoom; 0 or a double click shows all again. Arrow keys step along a curve."
 )
-NOT_SAID = "Of CSVs of other programs --x COLUMN and --y COLUMN say what is drawn."
+NOT_CHOSEN = "CSVs of other programs: --x COLUMN and --y COLUMN choose what is drawn."
 _POINTS_IN_ALL = 60_000
 _FEWEST, _MOST = 40, 160
 _ROWS_IN_ALL = 400_000
 _FEWEST_ROWS = 300
 _COLUMNS = 6
-_FORMATS = {"tokens": "count", "parameters": "count", "lr": "rate"}
+Known = MutableMapping[str, tuple[tuple[int, int], dict[str, Any] | None]]
+"""Path of a file of curves -> (its size and time of change, what was read from it)."""
 
 
-def add_curves(page: Page, study: Study, *, x: str | None = None, y: str | None = None) -> list[str]:
-    """Returns a line for each run whose curve cannot be read."""
-    runs, notes = read_curves(study, x=x, y=y)
+def add_curves(
+    page: Page, study: Study, *, x: str | None = None, y: str | None = None, known: Known | None = None
+) -> list[str]:
+    """Add the figure. Returns a line for each run whose curve cannot be read. known: curves read before."""
+    runs, notes = read_curves(study, x=x, y=y, known=known)
     if not study.is_ours and x is None:
         page.heading("Curves")
-        page.text(NOT_SAID)
+        page.text(NOT_CHOSEN)
     if not runs:
         return notes
-    by = coloring([study.runs[run["row"]] for run in runs])
-    figure = figure_of(runs, by, is_ours=study.is_ours, x=x, y=y)
-    page.heading("Curves", "training loss: means of stretches, so that noise does not hide them")
+    page.heading("Curves")
+    figure = figure_of(runs, [study.runs[run["row"]] for run in runs], study, x=x, y=y)
     page.drawn("curves", figure, caption=HOW_TO_READ)
     return notes
 
 
 def read_curves(
-    study: Study, *, x: str | None = None, y: str | None = None
+    study: Study, *, x: str | None = None, y: str | None = None, known: Known | None = None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """(what curves.js draws of each run, a line for each that cannot be read)."""
+    """(curves of each run as curves.js reads them, a line for each run that cannot be read)."""
     found, notes = [], []
     for row, run in enumerate(study.runs):
         try:
-            told = curve_of(run, row, of=len(study.runs), x=x, y=y)
+            one = _known_curve(run, len(study.runs), x, y, {} if known is None else known)
         except UserError as error:
             if run.state == "unreadable" or run.curve_file.exists():
                 notes.append(str(error))
             continue
-        if told is not None:
-            found.append(told)
+        if one is not None:
+            note = "" if run.counts or not run.is_ours else run.why_not
+            found.append({"row": row, "name": run.name, "note": note} | one)
     return found, notes
 
 
-def curve_of(
-    run: Run, row: int, *, of: int, x: str | None = None, y: str | None = None
-) -> dict[str, Any] | None:
-    """What curves.js draws of it; None without a row. of: how many runs there are, which share the points.
+def _known_curve(run: Run, of: int, x: str | None, y: str | None, known: Known) -> dict[str, Any] | None:
+    """The curve of a run, read again only if its file has changed."""
+    path = str(run.curve_file)
+    try:
+        status = run.curve_file.stat()
+        stamp = (status.st_mtime_ns, status.st_size)
+    except OSError:
+        stamp = (0, 0)
+    if path not in known or known[path][0] != stamp:
+        known[path] = stamp, curve_of(run, of=of, x=x, y=y)
+    return known[path][1]
+
+
+def curve_of(run: Run, *, of: int, x: str | None = None, y: str | None = None) -> dict[str, Any] | None:
+    """`curves` of each loss and `scale`, FLOPs per token; None without a row.
+
+    Args:
+        of: Number of runs on the page, which share its points.
 
     Raises:
         UserError: its file cannot be read.
@@ -74,56 +93,61 @@ def curve_of(
         loss: {**{name: rounded(values) for name, values in one.x.items()}, "y": rounded(one.y)}
         for loss, one in thin.items()
     }
-    per_token = run.number("flops_per_token")
-    note = "" if run.counts or not run.is_ours else run.why_not
-    return {"row": row, "name": run.name, "note": note, "scale": {"flops": per_token}, "curves": curves}
+    return {"scale": {"flops": run.number("flops_per_token")}, "curves": curves}
 
 
 def figure_of(
-    runs: Sequence[Mapping[str, Any]], by: Sequence[dict[str, Any]], *, is_ours: bool, x: str | None = None,
+    curves: Sequence[dict[str, Any]], runs: Sequence[Run], study: Study, *, x: str | None = None,
     y: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What curves.js reads; `runs` as `read_curves` has them, `by` as `coloring`."""
-    if is_ours:
+    """The figure as curves.js reads it. curves: as `read_curves` returns them. runs: the run of each."""
+    if study.is_ours:
         xs = [
             {"key": "tokens", "name": "tokens", "format": "count"},
             {"key": "flops", "name": "training FLOPs", "format": "power", "of": "tokens"},
-            {"key": "seconds", "name": "seconds of training", "format": "seconds"},
+            {"key": "seconds", "name": "time in training", "format": "seconds"},
         ]
         ys = [
-            {"key": TRAIN, "name": "train loss, nats a token"},
-            {"key": VAL, "name": "val loss, nats a token"},
+            {"key": key, "name": f"{name} loss (nats per token)"}
+            for key, name in ((TRAIN, "train"), (VAL, "val"))
+            if any(key in one["curves"] for one in curves)
         ]
-        if runs:
-            ys = [one for one in ys if any(one["key"] in run["curves"] for run in runs)]
-            xs = xs if any(run["scale"]["flops"] for run in runs) else [xs[0], xs[2]]
+        xs = xs if any(one["scale"]["flops"] for one in curves) else [xs[0], xs[2]]
     else:
         xs, ys = [{"key": str(x), "name": str(x), "format": "power"}], [{"key": str(y), "name": str(y)}]
+    names = settings(runs, study.named_facts)
+    facet = panel_column(runs, names, None)
+    columns = [name for name in names if 2 <= len({value_key(run.value(name)) for run in runs}) <= 24]
+    ordered = [facet, *(name for name in columns if name != facet)] if facet else columns
     return {
-        "label": f"{ys[0]['name']} of {len(runs)} runs", "xs": xs, "ys": ys, "runs": list(runs),
-        "by": list(by), "x_log": True, "y_log": True,
+        "label": f"{ys[0]['name']} of {len(runs)} runs", "xs": xs, "ys": ys, "runs": list(curves),
+        "by": [_groups(name, runs) for name in _color_columns(runs, facet)],
+        "panels": [_groups(name, runs, with_looks=False) for name in ordered[:_COLUMNS]],
+        "has_panels": facet is not None and len(runs) > MOST_TOGETHER, "x_log": True, "y_log": True,
     }  # fmt: skip
 
 
-def coloring(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Columns that curves are coloured by, the learning rate first, then sizes."""
+def _color_columns(runs: Sequence[Run], facet: str | None) -> list[str]:
+    """Columns for colours: the learning rate, sizes, other settings, states; names of few runs."""
     if all(run.is_ours for run in runs):
         names = varying_columns(runs)
     else:
         names = [name for name in ("lr", "model") if any(run.value(name) is not None for run in runs)]
     first = [name for name in ("lr", "model") if name in names]
     names = [*first, *(name for name in names if name not in first)][:_COLUMNS]
-    states = {run.state for run in runs}
-    names += ["state"] if len(states) > 1 else []
-    names += ["run"] if not names or len(runs) <= 9 else []
-    return [_column(name, runs) for name in names]
+    names = [name for name in names if name != facet] + [name for name in names if name == facet]
+    names += ["state"] if len({run.state for run in runs}) > 1 else []
+    return names + (["run"] if not names or len(runs) <= 9 else [])
 
 
-def _column(name: str, runs: Sequence[Run]) -> dict[str, Any]:
+def _groups(name: str, runs: Sequence[Run], *, with_looks: bool = True) -> dict[str, Any]:
+    """Groups of runs by a column, and the group of each run. with_looks: with their colours."""
     values = [run.value(name) for run in runs]
-    if all(map(is_number, values)):
-        return {"name": name, "format": _FORMATS.get(name, "rate"), "values": rounded(values)}
-    return {
-        "name": name,
-        "values": [None if value is None else cell(name, value) for value in values],
-    }
+    found = looks(name, values)
+    ordered = sorted(range(len(runs)), key=lambda at: (values[at] is None, natural_order(values[at])))
+    place = {look: at for at, look in enumerate(dict.fromkeys(found[at] for at in ordered))}
+    prefix = "" if name == "model" else f"{name} "
+    groups = [
+        [look.group, look.color, list(look.dash)] if with_looks else f"{prefix}{look.group}" for look in place
+    ]
+    return {"name": name, "groups": groups, "of": [place[look] for look in found]}
