@@ -190,7 +190,9 @@ def test_a_run_that_dies_is_shown_with_its_reason(server: Server, study: Path) -
 
 def test_a_running_run_shows_how_far_it_is(server: Server, study: Path) -> None:
     folder = sorted(study.iterdir())[0]
-    status = {"version": 1, "state": "running", "stage": "train", "step": 20, "total_steps": 80, "host": "n1"}
+    status = {"version": 1, "state": "running", "stage": "train", "step": 40, "host": "n1"}
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"steps": 80}))
     (folder / "outcome.json").unlink()
     (folder / "status.json").write_text(json.dumps(status | {"heartbeat_s": time.time()}))
     runs = section(state(server), "Runs") or ""
