@@ -216,7 +216,7 @@ def _line(run: Run, x: str, y: str, smooth: int | None) -> Line | None:
 
 
 def _top(bundles: Sequence[Bundle]) -> float | None:
-    """Where to cut off runs that exploded, so that they do not flatten the others; None if none did."""
+    """The loss at which runs that exploded are cut off, so that others are not flat; None if none did."""
     import numpy as np
 
     starts = [float(line.mean[0]) for bundle in bundles for line in bundle.lines]

@@ -25,7 +25,7 @@ _COUNTED = ("tokens", "budget_tokens", "parameters", "non_embedding")
 
 @dataclass(frozen=True)
 class Look:
-    """How runs with one value of a column are drawn, and their entry in the legend."""
+    """Colour, line style and legend entry of the runs with one value of a column."""
 
     group: str
     color: str
@@ -75,7 +75,7 @@ def _number_looks(column: str, ordered: Sequence[float]) -> dict[str, Look]:
     members: dict[int, list[float]] = {}
     for place, value in enumerate(ordered):
         members.setdefault(place * bins // len(ordered), []).append(value)
-    found = {}
+    found: dict[str, Look] = {}
     for place, inside in members.items():
         ends = dict.fromkeys(shown_number(column, value) for value in (inside[0], inside[-1]))
         look = Look(" to ".join(ends), ramp(place, bins))

@@ -72,7 +72,7 @@ def _outcome_section(run: RunFolder, outcome: Outcome, terminal: Terminal) -> li
 
 
 def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """What was computed, and how fast."""
+    """The computation and its speed."""
     parameters, steps, tokens = run.number("parameters"), run.number("steps"), run.number("tokens")
     if parameters is not None and steps is not None and tokens is not None:
         size = size_name(check(run.config, rules=())[0].model)
@@ -138,7 +138,7 @@ def _milestones(run: RunFolder) -> list[tuple[float, float, float | None]]:
 
 
 def _verdict(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """Whether it learned: the final loss beside that of counting pairs of tokens."""
+    """Whether it learned: the final loss and that of a model that counts pairs of tokens."""
     val_loss, bigram = run.number("results.val_loss"), run.number("results.bigram_val_loss")
     best, best_step = run.number("results.best.val_loss"), run.number("results.best.step")
     if val_loss is None:
@@ -161,7 +161,7 @@ def _verdict(run: RunFolder) -> Iterator[tuple[str, str]]:
 
 
 def _data_section(run: RunFolder) -> list[RenderableType]:
-    """What users of systems that load their data want to be sure of."""
+    """Facts about the data that the run read."""
     tokens, size = run.number("data.tokens"), run.number("data.file_bytes")
     if tokens is None or size is None:
         return []
@@ -179,7 +179,7 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
 
 
 def _sources_section(run: RunFolder) -> list[RenderableType]:
-    """What was read of each source of a mixture, and what the model makes of it."""
+    """Tokens read of each source of a mixture, and the loss on it."""
     sources = mappings(run.fact("data.sources"))
     if not sources:
         return []
@@ -267,7 +267,7 @@ def _how_it_ended(row: StageRow) -> str:
 
 
 def _memory_words(run: RunFolder, records: list[dict[str, Any]]) -> str:
-    """What the columns mean, and how far the limit is: by records of stages and samples between."""
+    """The meaning of the columns and the distance to the limit, from stages and samples."""
     snapshot = records[-1]["snapshot"]
     used = [found for record in records if (found := amount(record, "unreclaimable_bytes")) is not None]
     limit = amount(records[-1], "limit_bytes")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from analysis.commands.pictures import picture_file, save_picture
-from analysis.commands.shared import new_parser, say_json, study_of, told_below
+from analysis.commands.shared import new_parser, notes_below, say_json, study_of
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
@@ -24,7 +24,7 @@ Runs that differ in their seed alone are a band, from the lowest to the highest,
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "curves", "losses of many runs in one picture, seeds as bands", EXAMPLES)
     parser.add_argument("--color", metavar="COLUMN", help="what colours tell (default: what varies)")
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         )
         return DONE
     print(f"{output}: {y} over {x} of {counted(count, 'run')}, {counted(len(bundles), 'curve')}")
-    print("".join(f"{line}\n" for line in told_below(study.notes(), left_out)), end="")
+    print("".join(f"{line}\n" for line in notes_below(study.notes(), left_out)), end="")
     return DONE
 
 

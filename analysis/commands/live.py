@@ -24,7 +24,7 @@ _LEAST_S, _MOST_S = 1.0, 3600.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(
         subparsers,
         "live",

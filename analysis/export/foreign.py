@@ -17,8 +17,8 @@ _TOKENS = "tokens"
 
 def facts_of_csv(run: Run, label: str, named: frozenset[str]) -> RunFacts:
     """named: columns that the file names tell."""
-    told = {name: run.values.get(name) for name in sorted(named)}
-    return RunFacts(label, run.folder, columns=told, config=told)
+    facts = {name: run.values.get(name) for name in sorted(named)}
+    return RunFacts(label, run.folder, columns=facts, config=facts)
 
 
 def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:

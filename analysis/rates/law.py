@@ -17,7 +17,7 @@ LEAST_SIZES = 3
 
 @dataclass(frozen=True)
 class RateLaw:
-    """eta*(d) = factor d^exponent. r2: in logs. sizes: how many it stands on."""
+    """eta*(d) = factor d^exponent. r2: in logs. sizes: number of sizes."""
 
     factor: float
     exponent: Interval

@@ -1,4 +1,4 @@
-"""How the loss scales: the power law through the best runs of each size, its band and its residuals."""
+"""Scaling of the loss: the power law through the best runs of each size, its band and its residuals."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Report:
     """(command, its purpose)."""
     best: Run | None
     notes: list[str]
-    """What could not be read."""
+    """Files that could not be read."""
 
 
 def report_of(

@@ -31,7 +31,7 @@ def add_runs(page: Page, study: Study, best: Run | None) -> None:
 
 
 def _columns(study: Study) -> list[str]:
-    """Those of `table`, the time left while runs are going on, tags and notes if there are any."""
+    """Columns of `table`, the time left if runs are going on, tags and notes if there are any."""
     columns = shown_columns(study)
     if study.is_ours and any(run.state in GOING_ON for run in study.runs):
         columns.insert(columns.index("step") + 1 if "step" in columns else len(columns), LEFT)

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.figures import smoothed
-from analysis.loss_plot import loss_chart, loss_figure
-from analysis.plots import draw_run, memory_figure
+from analysis.plots import draw_run, loss_chart, loss_figure, memory_figure
 from experiment_utils.run_folder import RunFolder
 from memory.report.colors import BLUE, GREEN, ON_PAGE, ORANGE, PURPLE, VERMILLION
 from memory.report.drawing import DPI
