@@ -29,7 +29,7 @@ _GRID = 400
 
 
 @dataclass(frozen=True)
-class Line:
+class RunCurve:
     """The curve of one run."""
 
     run: Run
@@ -47,7 +47,7 @@ class Bundle:
     label: str
     value: Any
     """The value that decides the colour."""
-    lines: tuple[Line, ...]
+    lines: tuple[RunCurve, ...]
 
     def band(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(x, lowest, mean, highest) of the smoothed curves, at each x of those that reach it."""
@@ -105,7 +105,7 @@ def bundles_of(
     """
     names = settings(runs, facts)
     is_apart = all(run.is_ours for run in runs) or "seed" in facts
-    groups: dict[tuple[str, ...], list[Line]] = {}
+    groups: dict[tuple[str, ...], list[RunCurve]] = {}
     left_out = []
     for run in runs:
         try:
@@ -202,7 +202,7 @@ def _series(bundle: Bundle, look: Any, *, shows_raw: bool, is_named: bool) -> li
     ]
 
 
-def _line(run: Run, x: str, y: str, smooth: int | None) -> Line | None:
+def _line(run: Run, x: str, y: str, smooth: int | None) -> RunCurve | None:
     import numpy as np
 
     found = curve(run, [x, y])
@@ -212,7 +212,7 @@ def _line(run: Run, x: str, y: str, smooth: int | None) -> Line | None:
     here, raw = found[x][known], found[y][known]
     chosen = max(1, len(raw) // _MEANS) if "train" in y else 1  # an evaluation is a mean already
     window = smooth if smooth is not None else chosen
-    return Line(run, here, raw, smoothed(raw, window) if window > 1 else raw)
+    return RunCurve(run, here, raw, smoothed(raw, window) if window > 1 else raw)
 
 
 def _top(bundles: Sequence[Bundle]) -> float | None:
@@ -225,7 +225,7 @@ def _top(bundles: Sequence[Bundle]) -> float | None:
     return top if highest > 1.3 * top else None
 
 
-def _label(lines: Sequence[Line], names: Sequence[str]) -> str:
+def _label(lines: Sequence[RunCurve], names: Sequence[str]) -> str:
     run = lines[0].run
     named = ", ".join(cell(name, run.value(name)) for name in names) or run.name
     return named + (f" ({len(lines)} seeds)" if len(lines) > 1 else "")

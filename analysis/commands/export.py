@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.commands.shared import new_parser, say_json, study_of
-from analysis.export.facts import RunFacts, ending_of, facts_of_run
+from analysis.export.run_facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Point, Series
-from analysis.export.targets import TARGETS, check_installed
+from analysis.export.writers import TARGETS, check_installed
 from analysis.reading.study import Run, Study
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
@@ -146,7 +146,7 @@ def _to_wandb(
 def _facts(study: Study, one: Run, label: str) -> RunFacts:
     if one.is_ours:
         return facts_of_run(one.folder, label)
-    from analysis.export.foreign import facts_of_csv
+    from analysis.export.foreign_series import facts_of_csv
 
     return facts_of_csv(one, label, study.named_facts)
 
@@ -154,7 +154,7 @@ def _facts(study: Study, one: Run, label: str) -> RunFacts:
 def _points(one: Run, facts: RunFacts, options: argparse.Namespace) -> Iterator[Point]:
     if one.is_ours:
         return Series(one.folder, facts.attempts, every=options.every).new(is_over=True)
-    from analysis.export.foreign import points_of_csv
+    from analysis.export.foreign_series import points_of_csv
 
     return points_of_csv(one.folder, options.x)
 
@@ -192,7 +192,7 @@ def _why_not(one: Run, options: argparse.Namespace) -> str | None:
 
 def _follow(options: argparse.Namespace) -> int:
     from analysis.export.follow import NoParent, Parent, follow
-    from analysis.export.targets import open_live
+    from analysis.export.writers import open_live
     from data_loading.remote.address import redacted
 
     if options.parent is not None:  # started by a run, which names its own folders

@@ -149,7 +149,7 @@ def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
     from dataclasses import replace
 
     from analysis.fits.power import PowerLaw
-    from analysis.fits.trust import profile_of_e
+    from analysis.fits.uncertainty import profile_of_e
 
     if fixed is None or len(points.x) < 5:
         return None

@@ -15,7 +15,7 @@ from experiment_utils.quantities import counted
 if TYPE_CHECKING:
     from analysis.fits.points import Points
     from analysis.fits.result import Fit, Prediction
-    from analysis.fits.trust import Interval
+    from analysis.fits.uncertainty import Interval
     from analysis.reading.study import Study
 
 

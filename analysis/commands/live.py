@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such study, or the port cannot be had.
     """
-    from analysis.live.follow import Follower
+    from analysis.live.follower import Follower
     from analysis.live.server import Server
 
     if not _LEAST_S <= options.every <= _MOST_S:

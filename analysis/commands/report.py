@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no run, or the file cannot be written.
     """
-    from analysis.report.page import report_of
+    from analysis.report.study_page import report_of
 
     study = study_of(options)
     x, y = _columns(study, options)

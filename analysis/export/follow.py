@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts, ending_of, facts_of_run
+from analysis.export.run_facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Series
-from analysis.export.targets import Writer
+from analysis.export.writers import Writer
 from training.attempt.run_files import state_of
 
 Open = Callable[[RunFacts], Writer]

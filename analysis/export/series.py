@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.export.clock import WallClock
-from analysis.export.growing import GrowingCsv, GrowingRecords
+from analysis.export.tail_file import GrowingCsv, GrowingRecords
 from experiment_utils.json_values import at_path, csv_number, finite, integer, is_number
 from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import changed_s

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from experiment_utils import atomic_files
 from experiment_utils.json_values import at_path, is_number, seconds

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from experiment_utils import atomic_files
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.export.facts import RunFacts, nested
+from analysis.export.run_facts import RunFacts, nested
 from analysis.export.series import Point
 from experiment_utils.errors import UserError
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.optimize import lowest
 from analysis.fits.power import huber_of_logs
-from analysis.fits.search import lowest
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 MOST_CORRELATION = 0.98

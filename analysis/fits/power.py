@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.line import line_through
-from analysis.fits.search import lowest
+from analysis.fits.optimize import lowest
 
 HUBER_DELTA = 1e-3
 """In log loss, as in Hoffmann et al. 2022 (Chinchilla), appendix D.2."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.fits.points import Points
 from analysis.fits.power import LineInLogs, PowerLaw, r_squared
-from analysis.fits.trust import (
+from analysis.fits.uncertainty import (
     DRAWS,
     Interval,
     Law,

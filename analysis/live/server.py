@@ -15,7 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from analysis.live.follow import Follower
+from analysis.live.follower import Follower
 from experiment_utils.errors import UserError
 
 HOST = "127.0.0.1"

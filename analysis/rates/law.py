@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.line import line_through
-from analysis.fits.trust import Interval
+from analysis.fits.uncertainty import Interval
 from analysis.rates.best import Best
 
 LEAST_SIZES = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.reading import Run, Study
-from analysis.report.setups import Families, Family
+from analysis.report.families import Families, Family
 from experiment_utils.errors import UserError
 from memory.report.page import Page
 
@@ -24,7 +24,7 @@ _TITLES = ("The law, to ten times the data", "Residuals")
 
 
 @dataclass(frozen=True)
-class Law:
+class StudyLaw:
     """A fit and its points."""
 
     points: Points
@@ -54,7 +54,7 @@ class Law:
         return lines
 
 
-def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[Law | None, str | None]:
+def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[StudyLaw | None, str | None]:
     """(the law, None), or (None, why) if there are enough sizes but no law describes them."""
     over = x or ("flops" if study.is_ours else None)
     if over is None:
@@ -72,7 +72,7 @@ def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[Law | 
         fit = fit_power(points, draws=DRAWS)
     except UserError as error:
         return None, f"No law: {str(error).removeprefix(f'{study.path}: ')}"
-    return Law(points, fit, _open(found.each)), None
+    return StudyLaw(points, fit, _open(found.each)), None
 
 
 def _open(found: Sequence[Family]) -> list[str]:
@@ -99,7 +99,7 @@ def best_of_each(found: Sequence[Family]) -> list[Run]:
     return [run for _, runs in lowest.values() for run in runs]
 
 
-def add_law(page: Page, law: Law | None, given: str) -> None:
+def add_law(page: Page, law: StudyLaw | None, given: str) -> None:
     """Add the section; nothing without a law. given: the study's runs as typed."""
     if law is None:
         return

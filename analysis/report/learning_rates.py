@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.figures import ramp
-from analysis.report.setups import Families, Family
+from analysis.report.families import Families, Family
 from experiment_utils.quantities import counted
 from memory.report.chart import Axis, Chart, Series
 from memory.report.page import Cell, Column, Page

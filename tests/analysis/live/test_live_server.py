@@ -24,7 +24,7 @@ from made_pages import HOSTILE
 from made_sweeps import BATCH_TOKENS, killed_for_memory, make_one, make_sweep, say
 
 from analysis.__main__ import main
-from analysis.live.follow import Follower
+from analysis.live.follower import Follower
 from analysis.live.server import Server
 from analysis.reading import read_study
 from experiment_utils.errors import UserError

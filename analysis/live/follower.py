@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.reading import Study
-from analysis.report.curves import Known
-from analysis.report.page import report_of
+from analysis.report.curve_figure import Known
+from analysis.report.study_page import report_of
 from experiment_utils.errors import UserError
 from memory.report.page import Page
 

@@ -9,7 +9,7 @@ from analysis.columns import varying_columns
 from analysis.curve_plot import MOST_TOGETHER, panel_column, settings
 from analysis.figures import looks, natural_order, value_key
 from analysis.reading import Run, Study
-from analysis.report.thin import TRAIN, VAL, thin_curves
+from analysis.report.downsample import TRAIN, VAL, thin_curves
 from experiment_utils.errors import UserError
 from memory.report.chart import rounded
 from memory.report.page import Page

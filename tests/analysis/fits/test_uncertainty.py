@@ -9,7 +9,7 @@ from analysis.fits.isoflop import isoflop
 from analysis.fits.parabola import vertex
 from analysis.fits.power import LineInLogs, PowerLaw
 from analysis.fits.result import fit_law
-from analysis.fits.trust import Interval, bootstrap, interval, profile_of_e
+from analysis.fits.uncertainty import Interval, bootstrap, interval, profile_of_e
 from analysis.reading.study import Run
 from tests.golden_text import Golden
 

@@ -12,9 +12,9 @@ from analysis.memory_use import Use
 from analysis.reading import Run, Study
 from analysis.reading.fair import budgets_note
 from analysis.report.failures import Failure, going_on
+from analysis.report.families import Families, Family
 from analysis.report.learning_rates import edge_words
-from analysis.report.memory_use import highest
-from analysis.report.setups import Families, Family
+from analysis.report.memory_section import highest
 from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from conf.between_keys.logging_rules import PACKAGES, install_words, is_missing
 from experiment_utils.errors import UserError

@@ -11,17 +11,17 @@ from typing import Any
 from analysis.memory_use import uses
 from analysis.reading import Run, Study
 from analysis.report.configs import add_configs
-from analysis.report.curves import Known, add_curves
+from analysis.report.curve_figure import Known, add_curves
 from analysis.report.details import details_of
 from analysis.report.failures import add_failures, failures
+from analysis.report.families import families
 from analysis.report.laws import add_law, law_of
 from analysis.report.learning_rates import add_learning_rates
-from analysis.report.memory_use import add_memory, highest
+from analysis.report.memory_section import add_memory, highest
 from analysis.report.origins import add_origins
 from analysis.report.parallel import add_parallel
 from analysis.report.runs import add_runs
-from analysis.report.setups import families
-from analysis.report.words import Found, best_run, budgets_of_best, kinds_of_data, states, words
+from analysis.report.summary_text import Found, best_run, budgets_of_best, kinds_of_data, states, words
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 from memory.report.page import Fact, Page

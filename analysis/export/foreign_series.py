@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from analysis.reading.dialect import dialect_of
 from analysis.reading.study import Run
