@@ -161,8 +161,20 @@ def curve_panels(
         )
         panels.append((name, Chart(f"{y} over {x}", (), series, x_axis, y_axis, legend_title=title)))
     caption = _caption(bundles, top, shows_raw=shows_raw)
-    hidden = [name for name in names if name not in (facet, *shown)]
+    hidden = _hidden(runs, names, [*([facet] if facet else []), *shown])
     return panels, caption + (f" Lines of one colour differ in {', '.join(hidden)}." if hidden else "")
+
+
+def _hidden(runs: Sequence[Run], names: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Columns in which runs differ that are alike in all that is shown."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(value_key(run.value(name)) for name in shown), []).append(run)
+    return [
+        name
+        for name in names
+        if shown and any(len({value_key(run.value(name)) for run in group}) > 1 for group in groups.values())
+    ]
 
 
 def _caption(bundles: Sequence[Bundle], top: float | None, *, shows_raw: bool) -> str:

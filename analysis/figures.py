@@ -35,15 +35,23 @@ class Look:
 def looks(column: str, values: Sequence[Any]) -> list[Look]:
     """The look of each value of a column.
 
-    Numbers get a ramp that rises in lightness, in up to 12 groups. Words get Okabe and Ito's colours with
+    Numbers, and words that begin with different numbers (`64d`), get a ramp that rises in lightness, in up to
+    12 groups. Other words get Okabe and Ito's colours with
     line styles; those for which neither is left are drawn in grey together.
     """
     unknown = Look("unknown", "grey")
     known = {value_key(value): value for value in values if value is not None}
     if known and all(is_number(value) and finite(value) is not None for value in known.values()):
-        of_key = _number_looks(column, sorted(known.values()))
+        of_key = _ramp_looks([(value, shown_number(column, value)) for value in sorted(known.values())])
     else:
-        of_key = _word_looks(column, sorted(known.values(), key=natural_order))
+        words = sorted(known.values(), key=natural_order)
+        firsts = {natural_order(word)[:2] for word in words} - {(True, float("inf"))}
+        is_ordered = len(firsts) == len(words)
+        of_key = (
+            _ramp_looks([(word, cell(column, word)) for word in words])
+            if is_ordered
+            else _word_looks(column, words)
+        )
     return [of_key.get(value_key(value), unknown) for value in values]
 
 
@@ -70,16 +78,16 @@ def shown_number(column: str, value: float) -> str:
     return format_count(round(value)) if column in _COUNTED else f"{value:.4g}".replace("e+", "e")
 
 
-def _number_looks(column: str, ordered: Sequence[float]) -> dict[str, Look]:
+def _ramp_looks(ordered: Sequence[tuple[Any, str]]) -> dict[str, Look]:
+    """Looks of ordered (value, text)."""
     bins = min(RAMP, len(ordered))
-    members: dict[int, list[float]] = {}
-    for place, value in enumerate(ordered):
-        members.setdefault(place * bins // len(ordered), []).append(value)
+    members: dict[int, list[tuple[Any, str]]] = {}
+    for place, one in enumerate(ordered):
+        members.setdefault(place * bins // len(ordered), []).append(one)
     found: dict[str, Look] = {}
     for place, inside in members.items():
-        ends = dict.fromkeys(shown_number(column, value) for value in (inside[0], inside[-1]))
-        look = Look(" to ".join(ends), ramp(place, bins))
-        found |= {value_key(value): look for value in inside}
+        look = Look(" to ".join(dict.fromkeys((inside[0][1], inside[-1][1]))), ramp(place, bins))
+        found |= {value_key(value): look for value, _ in inside}
     return found
 
 

@@ -34,8 +34,8 @@ document.querySelectorAll("table")[0].querySelectorAll("tbody tr").forEach((row,
   if (at >= 8) row.style.display = "none";
 });
 let past = false;
-for (const part of [...document.querySelector("h2").parentElement.children]) {
-  past = past || (part.tagName === "H2" && part.textContent.startsWith("Memory"));
+for (const part of document.querySelectorAll("section")) {
+  past = past || part.dataset.title === "Memory";
   if (past) part.style.display = "none";
 }
 """
