@@ -94,6 +94,8 @@ def draw(picture: Path) -> None:
         os.environ["HIGHWATER_RUNS_DIR"] = "runs"
         if main(["report", "runs/lr_sweep", "-o", "page.html"]):
             sys.exit("the report failed")
+        page = Path("page.html").read_text()  # typed elsewhere, commands have the path of this checkout
+        Path("page.html").write_text(page.replace(f"python {HERE.parent}/highwater", "highwater"))
         with Browser(program, Path("browser")) as browser:
             browser.open(Path("page.html"), width=1280)
             browser.eval(CUT)

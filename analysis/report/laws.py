@@ -20,6 +20,7 @@ DRAWS = 100
 """Draws of the bootstrap, fewer than those of `fit`, so that the page is written in seconds."""
 _BEYOND = 10.0
 _LEAST = 4
+_HEIGHT = 320
 _TITLES = ("The law, to ten times the data", "Residuals")
 
 
@@ -113,9 +114,8 @@ def add_law(page: Page, law: StudyLaw | None, given: str) -> None:
     page.heading("Scaling", "the best rate of each size")
     for line in law.words:
         page.text(line)
-    page.drawings(
-        "plotted", [(title, chart.to_json()) for title, (_, chart) in zip(_TITLES, panels, strict=True)]
-    )
+    charts = [replace(chart, height=_HEIGHT).to_json() for _, chart in panels]
+    page.drawings("plotted", list(zip(_TITLES, charts, strict=True)))
     page.text(caption, "note")
     x, y = (shlex.quote(name) for name in (points.x_name, points.y_name))
     page.code(f"python -m analysis fit {given} --x {x} --y {y} -o law.png")
