@@ -1,4 +1,4 @@
-"""What a table of runs shows: which columns, and how each value is written."""
+"""Columns of a table of runs, and how each value is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiment_utils.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
             "tokens_per_s", "peak_bytes", "device")  # fmt: skip
-"""Shown by default, where any run tells them; what varies between runs stands after the state."""
+"""Columns shown by default if any run has them; columns that vary are in front of the state."""
 
 OF_EXPORTS = (
     "run", "folder", "state", "reason", "identity", "model", "d_model", "lr", "seed", "parameters",
@@ -24,7 +24,7 @@ OF_EXPORTS = (
     "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "device", "batch_tokens", "seq_len",
     "tokenizer", "data", "tags", "notes", "code",
 )  # fmt: skip
-"""Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
+"""Columns of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
 
 LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
 """Names of a foreign column that is taken for the loss where --y is not said."""
@@ -51,7 +51,7 @@ def y_column(study: Study, asked: str | None) -> str:
 
 
 def shown_columns(study: Study) -> list[str]:
-    """By default, in a terminal."""
+    """Columns shown in a terminal by default."""
     if not study.is_ours:
         names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
         return ["run", *names]
@@ -63,7 +63,7 @@ def shown_columns(study: Study) -> list[str]:
 
 
 def export_columns(study: Study) -> list[str]:
-    """By default, in a file."""
+    """Columns written into a file by default."""
     if not study.is_ours:
         return shown_columns(study)
     return [*OF_EXPORTS, *(name for name in varying_columns(study.runs) if name not in OF_EXPORTS)]
@@ -80,12 +80,12 @@ def varying_columns(runs: Sequence[Run]) -> list[str]:
         return found
     from conf.composing.run_identity import is_in_identity
 
-    told = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
-    return found + [path for path in paths if path not in told and is_in_identity(path)]
+    named = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
+    return found + [path for path in paths if path not in named and is_in_identity(path)]
 
 
 def differing_paths(configs: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Of those that are not the same in all; of a config that lacks one it is not the same."""
+    """Config paths whose values differ between runs; a missing key counts as different."""
     first = configs[0]
     paths, values = [*first], [*first.values()]
     found: set[str] = set()
@@ -99,7 +99,7 @@ def differing_paths(configs: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def cell(column: str, value: Any) -> str:
-    """As people read it."""
+    """The value as text for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -129,5 +129,5 @@ def is_right(values: Sequence[Any]) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """As JSON and other programs take it: what is not finite has no number there."""
+    """The value for JSON and other programs; None for a number that is not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Pair:
-    """what: of the two runs, what they share (`seed 1`)."""
+    """Two runs and the values that they share (`seed 1`)."""
 
     what: str
     a: float
@@ -70,7 +70,7 @@ class Comparison:
             reach = (self.high - self.low) / 2
             return f"no difference that so few runs can show: it would have to be above {reach:.4f}"
         if self.p > 1 - LEVEL:
-            return "alone this would be a difference; of so many comparisons one may look so by chance"
+            return "alone this would be a difference; with several comparisons, one can look so by chance"
         lower = self.b if self.difference < 0 else self.a
         return f"{lower} is lower"
 
@@ -85,7 +85,7 @@ def differing(groups: Sequence[Group]) -> dict[str, list[str]]:
         values = [_values(group, name) for group in groups]
         if len({frozenset(one) for one in values}) > 1 and not (name in SEEDS and max(map(len, values)) > 1):
             found[name] = [", ".join(one) for one in values]
-    return {name: told for name, told in found.items() if name not in BUDGETS}
+    return {name: values for name, values in found.items() if name not in BUDGETS}
 
 
 def _values(group: Group, name: str) -> list[str]:
@@ -97,7 +97,7 @@ def _rank(value: Any) -> tuple[bool, float, str]:
     return not is_number(value), float(value) if is_number(value) else 0.0, str(value)
 
 
-def _what_tells_apart(groups: Sequence[Group]) -> set[str]:
+def _differing_names(groups: Sequence[Group]) -> set[str]:
     """Columns of one value in each group that are not the same in all: what is compared."""
     names = varying_columns([run for group in groups for run in group.runs])
     values = {name: [{repr(run.value(name)) for run in group.runs} for group in groups] for name in names}
@@ -119,7 +119,7 @@ def check_budgets(groups: Sequence[Group], *, is_common: bool = False) -> None:
     }
     every = [count for counts in tokens.values() for count in counts if count]
     if every and max(every) > min(every) * (1 + SAME_TOKENS):
-        told = "; ".join(
+        tokens_text = "; ".join(
             f"{name}: {', '.join(f'{count:,.0f}' for count in sorted(c for c in counts if c))}"
             for name, counts in tokens.items()
         )
@@ -127,7 +127,7 @@ def check_budgets(groups: Sequence[Group], *, is_common: bool = False) -> None:
         if is_common:
             instead = "They were evaluated at no common number of tokens. Go"
         raise UserError(
-            f"these runs did not read the same tokens ({told}): a longer run is lower for that alone. "
+            f"these runs did not read the same tokens ({tokens_text}): a longer run is lower for that alone. "
             f"{instead} on all the same with --any-data"
         )
 
@@ -135,7 +135,7 @@ def check_budgets(groups: Sequence[Group], *, is_common: bool = False) -> None:
 def compare(groups: Sequence[Group], y: str) -> list[Comparison]:
     """Each group but the first with the first."""
     first, *others = groups
-    apart = _what_tells_apart(groups)
+    apart = _differing_names(groups)
     return _corrected([_compare(first, other, y, apart) for other in others])
 
 

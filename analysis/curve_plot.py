@@ -1,88 +1,111 @@
-"""Curves of many runs in one picture: raw and smoothed, seeds as bands, colours by what varies.
-
-Colours of numbers are of viridis, which rises in lightness and which the colour-blind read; of words those of
-Okabe and Ito, with a line style each, so that the picture reads in grey too.
-"""
+"""Curves of many runs as charts: raw and smoothed, seeds as bands, colours by what varies, a panel a size."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.figures import count_unit, smoothed
+from analysis.columns import cell, varying_columns
+from analysis.figures import looks, natural_order, smoothed, value_key
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
 from analysis.setups import SEEDS
 from experiment_utils.errors import UserError
-from experiment_utils.json_values import is_number
-from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, duration_unit
-from memory.report.drawing import new_figure
+from experiment_utils.quantities import counted
+from memory.report.chart import Axis, Chart, Series, Unit
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 5)))
+    from analysis.panels import Panels
+
 _MEANS = 50
-"""The smoothed curve of losses of single steps is a mean over one in so many parts of them."""
-_MOST_RAW = 12
-"""Of more runs the raw curves would cover everything."""
+"""The smoothed curve of losses of single steps is a mean over one in this many parts of them."""
+MOST_TOGETHER = 12
+"""More runs than this are drawn in panels by size, and without their raw curves."""
+_MOST_PANELS = 24
 _GRID = 400
-_LEGEND = 12
 
 
 @dataclass(frozen=True)
-class Line:
-    """Of one run. x ascending; raw and mean of one length."""
+class RunCurve:
+    """The curve of one run."""
 
     run: Run
     x: np.ndarray
+    """Ascending."""
     raw: np.ndarray
     mean: np.ndarray
+    """The running mean, as long as `raw`."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that are alike but for their seed. label: what sets them apart; value: what its colour tells."""
+    """Runs that are alike except for their seed."""
 
     label: str
     value: Any
-    lines: tuple[Line, ...]
+    """The value that decides the colour."""
+    lines: tuple[RunCurve, ...]
 
     def band(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(x, lowest, mean, highest) of the smoothed curves, at each x of those that come so far."""
+        """(x, lowest, mean, highest) of the smoothed curves, at each x of those that reach it."""
         import numpy as np
 
         low = min(float(line.x[0]) for line in self.lines)
         high = max(float(line.x[-1]) for line in self.lines)
         x = np.linspace(low, high, _GRID)
         table = np.array([np.interp(x, line.x, line.mean, left=np.nan, right=np.nan) for line in self.lines])
-        known = np.isfinite(table).any(axis=0)  # none is between two that have no x in common
+        known = np.isfinite(table).any(axis=0)  # between two curves without a common x there are none
         x, table = x[known], table[:, known]
         return x, np.nanmin(table, axis=0), np.nanmean(table, axis=0), np.nanmax(table, axis=0)
+
+
+def settings(runs: Sequence[Run], facts: Collection[str] = ()) -> list[str]:
+    """Columns in which runs differ, seeds left out. facts: columns of the names of foreign files."""
+    names = varying_columns(runs) if all(run.is_ours for run in runs) else _varying_facts(runs, facts)
+    return [name for name in names if name not in SEEDS]
+
+
+def _varying_facts(runs: Sequence[Run], facts: Collection[str]) -> list[str]:
+    return [name for name in sorted(facts) if len({value_key(run.value(name)) for run in runs}) > 1]
+
+
+def panel_column(runs: Sequence[Run], names: Sequence[str], by: str | None) -> str | None:
+    """The column whose values get a panel each: the size, else the setting with the fewest values.
+
+    None for a dozen runs or fewer, or if no column has 2 to 24 values. by: the column of the colours.
+    """
+    if len(runs) <= MOST_TOGETHER:
+        return None
+    counts = {name: len({value_key(run.value(name)) for run in runs}) for name in names if name != by}
+    fitting = {name: count for name, count in counts.items() if 2 <= count <= _MOST_PANELS}
+    return "model" if "model" in fitting else min(fitting, key=lambda name: fitting[name], default=None)
+
+
+def named_by(runs: Sequence[Run], names: Sequence[str], by: str | None) -> list[str]:
+    """The columns that colours and the legend show: two for a dozen runs, one in panels."""
+    if by:
+        return [by]
+    facet = panel_column(runs, names, None)
+    return [name for name in names if name != facet][: 1 if facet else 2]
 
 
 def bundles_of(
     runs: Sequence[Run], x: str, y: str, by: str | None, smooth: int | None = None,
     facts: Collection[str] = (),
 ) -> tuple[list[Bundle], list[str]]:  # fmt: skip
-    """(bundles in order of their value, a line for each run that has no curve).
+    """(bundles ordered by their value, a line for each run without a curve).
 
-    smooth: points of the running mean; None: chosen by length. facts: columns that the names of foreign files
-    tell; without a seed among them each file is a curve of its own.
+    Args:
+        by: The column of the colours; None: runs are named by what varies.
+        smooth: Points of the running mean; None: chosen by length.
+        facts: Columns of the names of foreign files. Without a seed among them each file is a curve.
     """
-    from analysis.columns import varying_columns
-
-    names = [name for name in varying_columns(runs) if not name.startswith("seed")]
-    apart = names if all(run.is_ours for run in runs) else None
-    if apart is None and "seed" in facts:
-        apart = sorted({*facts} - {*SEEDS})
-    groups: dict[tuple[str, ...], list[Line]] = {}
+    names = settings(runs, facts)
+    is_apart = all(run.is_ours for run in runs) or "seed" in facts
+    groups: dict[tuple[str, ...], list[RunCurve]] = {}
     left_out = []
     for run in runs:
         try:
@@ -93,48 +116,105 @@ def bundles_of(
         if line is None:
             left_out.append(f"{run.name}: it has fewer than two points of {y} over {x}")
             continue
-        key = tuple(repr(run.value(name)) for name in apart) if apart is not None else (run.name,)
+        key = tuple(value_key(run.value(name)) for name in names) if is_apart else (run.name,)
         groups.setdefault(key, []).append(line)
-    told = [by] if by else names[:2]
+    shown = named_by(runs, names, by)
     made = [
-        Bundle(_label(lines, told), lines[0].run.value(by) if by else None, tuple(lines))
-        for lines in groups.values()
+        Bundle(_label(lines, shown), _value(lines[0].run, shown), tuple(lines)) for lines in groups.values()
     ]
-    return sorted(made, key=lambda one: _rank(one.value if by else one.label)), left_out
+    return sorted(made, key=lambda one: natural_order(one.value)), left_out
 
 
-def curves_figure(
-    bundles: Sequence[Bundle], x: str, y: str, by: str | None, *, title: str, log_x: bool = False
-) -> Figure:
-    """The figure of at least one bundle."""
-    figure = new_figure()
-    axes = figure.subplots()
-    scale, unit = _unit(x, max(float(line.x[-1]) for bundle in bundles for line in bundle.lines))
-    numbers = [bundle.value for bundle in bundles if is_number(bundle.value)]
-    is_numeric = len(numbers) == len(bundles) and len(set(numbers)) > 2
-    looks = _numeric_looks(bundles) if is_numeric else _named_looks(bundles)
-    shows_raw = sum(len(bundle.lines) for bundle in bundles) <= _MOST_RAW
-    told: set[str] = set()
-    for bundle, (color, style) in zip(bundles, looks, strict=True):
-        label = None if bundle.label in told or len(told) >= _LEGEND else bundle.label
-        told.add(bundle.label)
-        _draw(axes, bundle, scale, color, style, label, shows_raw)
-    _limit(axes, bundles)
-    axes.set_xlabel(f"{_words(x)}{unit}")
-    axes.set_ylabel(f"{y}" + (" (nats a token)" if y in ("train_loss", "val_loss") else ""))
-    if log_x:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_plain_number)
-    if is_numeric:
-        _color_bar(figure, axes, bundles, by or "")
-    elif any(told):
-        more = len({bundle.label for bundle in bundles}) - _LEGEND
-        axes.legend(loc="upper right", title=f"and {more} more" if more > 0 else None)
-    axes.set_title(title)
-    return figure
+def curve_panels(
+    bundles: Sequence[Bundle], x: str, y: str, by: str | None, *, facts: Collection[str] = (),
+    log_x: bool = False,
+) -> tuple[Panels, str]:  # fmt: skip
+    """(panels of at least one bundle, a caption); more than a dozen runs get a panel for each size."""
+    runs = [line.run for bundle in bundles for line in bundle.lines]
+    names = settings(runs, facts)
+    facet = panel_column(runs, names, by)
+    shown = named_by(runs, names, by)
+    title = ", ".join(shown)
+    of_bundle = dict(
+        zip(map(id, bundles), looks(title or "run", [one.value for one in bundles]), strict=True)
+    )
+    shows_raw = len(runs) <= MOST_TOGETHER
+    top = _top(bundles)
+    is_loss = y in ("train_loss", "val_loss")
+    x_axis = Axis(_named(x), _unit(x), scale="log" if log_x else "fit")
+    y_axis = Axis(f"{y} (nats per token)" if is_loss else y, "loss", scale="fit", top=top)
+    values = {value_key(run.value(facet)): run.value(facet) for run in runs} if facet else {"": None}
+    panels = []
+    for key, value in sorted(values.items(), key=lambda item: natural_order(item[1])):
+        inside = [one for one in bundles if facet is None or value_key(one.lines[0].run.value(facet)) == key]
+        series = [
+            part
+            for one in inside
+            for part in _series(one, of_bundle[id(one)], shows_raw=shows_raw, is_named=len(bundles) > 1)
+        ]
+        name = (
+            ""
+            if facet is None
+            else cell(facet, value)
+            if facet == "model"
+            else f"{facet} {cell(facet, value)}"
+        )
+        panels.append((name, Chart(f"{y} over {x}", (), series, x_axis, y_axis, legend_title=title)))
+    caption = _caption(bundles, top, shows_raw=shows_raw)
+    hidden = _hidden(runs, names, [*([facet] if facet else []), *shown])
+    return panels, caption + (f" Lines of one colour differ in {', '.join(hidden)}." if hidden else "")
 
 
-def _line(run: Run, x: str, y: str, smooth: int | None) -> Line | None:
+def _hidden(runs: Sequence[Run], names: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """Columns in which runs differ that are alike in all that is shown."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(value_key(run.value(name)) for name in shown), []).append(run)
+    return [
+        name
+        for name in names
+        if shown and any(len({value_key(run.value(name)) for run in group}) > 1 for group in groups.values())
+    ]
+
+
+def _caption(bundles: Sequence[Bundle], top: float | None, *, shows_raw: bool) -> str:
+    lines = [line for bundle in bundles for line in bundle.lines]
+    sentences = [f"n = {counted(len(lines), 'run')}."]
+    if any(len(bundle.lines) > 1 for bundle in bundles):
+        seeds = sorted({len(bundle.lines) for bundle in bundles})
+        count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        sentences.append(f"Lines: means of {count} seeds; bands: from the lowest to the highest seed.")
+    if any((line.raw != line.mean).any() for line in lines):
+        raw = "; thin lines: every step" if shows_raw else ""
+        sentences.append(f"Losses of single steps are running means{raw}.")
+    if top is not None:
+        above = sum(float(line.mean.max()) > top for line in lines)
+        sentences.append(f"Cut off at {top:.3g}: {counted(above, 'run')} above it.")
+    return " ".join(sentences)
+
+
+def _series(bundle: Bundle, look: Any, *, shows_raw: bool, is_named: bool) -> list[Series]:
+    group = look.group if is_named else ""
+    found = [
+        Series(line.run.name, line.raw.tolist(), look.color, x=line.x.tolist(), is_thin=True)
+        for line in bundle.lines
+        if shows_raw and (line.raw != line.mean).any()
+    ]
+    if len(bundle.lines) == 1:
+        line = bundle.lines[0]
+        mean = Series(
+            bundle.label, line.mean.tolist(), look.color, dash=look.dash, x=line.x.tolist(), group=group
+        )
+        return [*found, mean]
+    x, low, mean, high = (values.tolist() for values in bundle.band())
+    return [
+        *found,
+        Series(f"{bundle.label}, band", (), look.color, "area", x=x, low=low, high=high, group=group),
+        Series(bundle.label, mean, look.color, dash=look.dash, x=x, group=group),
+    ]
+
+
+def _line(run: Run, x: str, y: str, smooth: int | None) -> RunCurve | None:
     import numpy as np
 
     found = curve(run, [x, y])
@@ -144,109 +224,35 @@ def _line(run: Run, x: str, y: str, smooth: int | None) -> Line | None:
     here, raw = found[x][known], found[y][known]
     chosen = max(1, len(raw) // _MEANS) if "train" in y else 1  # an evaluation is a mean already
     window = smooth if smooth is not None else chosen
-    return Line(run, here, raw, smoothed(raw, window) if window > 1 else raw)
+    return RunCurve(run, here, raw, smoothed(raw, window) if window > 1 else raw)
 
 
-def _draw(
-    axes: Axes, bundle: Bundle, scale: float, color: Any, style: Any, label: str | None, shows_raw: bool
-) -> None:
-    if shows_raw:
-        for line in bundle.lines:
-            if (line.raw != line.mean).any():
-                axes.plot(line.x / scale, line.raw, color=color, linewidth=0.5, alpha=0.3, zorder=1)
-    if len(bundle.lines) == 1:
-        line = bundle.lines[0]
-        axes.plot(
-            line.x / scale, line.mean, color=color, linestyle=style, linewidth=1.6, label=label, zorder=3
-        )
-        return
-    x, low, mean, high = bundle.band()
-    axes.fill_between(x / scale, low, high, color=color, alpha=0.25, linewidth=0, zorder=2)
-    axes.plot(x / scale, mean, color=color, linestyle=style, linewidth=1.6, label=label, zorder=3)
-
-
-def _limit(axes: Axes, bundles: Sequence[Bundle]) -> None:
-    """Runs that exploded do not flatten the others."""
+def _top(bundles: Sequence[Bundle]) -> float | None:
+    """The loss at which runs that exploded are cut off, so that others are not flat; None if none did."""
     import numpy as np
 
     starts = [float(line.mean[0]) for bundle in bundles for line in bundle.lines]
-    values = np.concatenate([line.mean for bundle in bundles for line in bundle.lines])
-    top, low = float(np.median(starts)) * 1.1, float(values.min())
-    if float(values.max()) > 1.3 * top:
-        axes.set_ylim(low - 0.05 * (top - low), top)
+    highest = max(float(line.mean.max()) for bundle in bundles for line in bundle.lines)
+    top = float(np.median(starts)) * 1.1
+    return top if highest > 1.3 * top else None
 
 
-def _numeric_looks(bundles: Sequence[Bundle]) -> list[tuple[Any, Any]]:
-    from matplotlib import colormaps
-
-    palette, place = colormaps["viridis"], _places(bundles)
-    return [(palette(0.92 * one), "-") for one in place]
-
-
-def _places(bundles: Sequence[Bundle]) -> list[float]:
-    """0 to 1, by log where values span a decade or more."""
-    values = [float(bundle.value) for bundle in bundles]
-    if min(values) > 0 and max(values) >= 10 * min(values):
-        values = [math.log10(value) for value in values]
-    low, reach = min(values), (max(values) - min(values)) or 1.0
-    return [(value - low) / reach for value in values]
-
-
-def _named_looks(bundles: Sequence[Bundle]) -> list[tuple[Any, Any]]:
-    labels = list(dict.fromkeys(bundle.label for bundle in bundles))
-    place = {label: number for number, label in enumerate(labels)}
-    return [
-        (COLORS[place[one.label] % len(COLORS)], STYLES[place[one.label] // len(COLORS) % len(STYLES)])
-        if len(labels) > len(STYLES)
-        else (COLORS[place[one.label]], STYLES[place[one.label]])
-        for one in bundles
-    ]
-
-
-def _color_bar(figure: Figure, axes: Axes, bundles: Sequence[Bundle], by: str) -> None:
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize
-
-    values = [float(bundle.value) for bundle in bundles]
-    is_log = min(values) > 0 and max(values) >= 10 * min(values)
-    norm = (LogNorm if is_log else Normalize)(min(values), max(values))
-    palette: Colormap = ListedColormap([colormaps["viridis"](0.92 * step / 255) for step in range(256)])
-    bar = figure.colorbar(ScalarMappable(norm, palette), ax=axes, label=by)
-    bar.ax.yaxis.set_major_formatter(_plain_number)
-
-
-def _label(lines: Sequence[Line], names: Sequence[str]) -> str:
+def _label(lines: Sequence[RunCurve], names: Sequence[str]) -> str:
     run = lines[0].run
-    told = ", ".join(_shown(run.value(name)) for name in names) or run.name
-    return told + (f" ({len(lines)} seeds)" if len(lines) > 1 else "")
+    named = ", ".join(cell(name, run.value(name)) for name in names) or run.name
+    return named + (f" ({len(lines)} seeds)" if len(lines) > 1 else "")
 
 
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _value(run: Run, names: Sequence[str]) -> Any:
+    """The value of the only column that names runs, else its words."""
+    if len(names) == 1:
+        return run.value(names[0])
+    return ", ".join(cell(name, run.value(name)) for name in names) or run.name
 
 
-def _plain_number(value: float, _: float) -> str:
-    """`0.001`, `1e+15`: without the mathematics that names with a $ must not become."""
-    return f"{value:g}"
+def _unit(x: str) -> Unit:
+    return "seconds" if x in ("time", "seconds") else "power" if "flops" in x else "count"
 
 
-def _rank(value: Any) -> tuple[bool, float, str]:
-    """Numbers before words; `64d` as 64, so that 112d does not come first."""
-    if is_number(value):
-        return False, float(value), ""
-    first = re.match(r"\d+", str(value))
-    return True, float(first[0]) if first else math.inf, str(value)
-
-
-def _unit(x: str, largest: float) -> tuple[float, str]:
-    if x in ("time", "seconds"):
-        scale, unit = duration_unit(largest)
-        return scale, f" ({unit})"
-    if "flops" in x:
-        return 1.0, ""
-    return count_unit(largest)
-
-
-def _words(x: str) -> str:
+def _named(x: str) -> str:
     return {"time": "time in training", "seconds": "time in training", "flops": "training FLOPs"}.get(x, x)

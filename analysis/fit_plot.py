@@ -1,7 +1,7 @@
-"""Pictures of fitted laws: what was measured, the law with its band, and below what it leaves.
+"""Charts of fitted laws: the measured points, the law with its band, and the residuals below.
 
-x is logarithmic, and so are losses, written in plain numbers. Solid lines are of the data; dashed is what the
-law says beyond them, and hatched where that is more than ten times beyond.
+Lines are solid where there are data and dashed beyond them. Stretches more than ten times beyond the data are
+shaded.
 """
 
 from __future__ import annotations
@@ -11,181 +11,180 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.figures import ramp, shown_number
 from analysis.fits.parabola import round_minimum
 from analysis.fits.result import FAR
-from memory.report.colors import BLUE, LIGHT_GREY, VERMILLION
-from memory.report.drawing import new_figure
+from memory.report.chart import Axis, Chart, LimitLine, Mark, Series, Unit
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from analysis.fits.chinchilla import Chinchilla
     from analysis.fits.isoflop import Budget, IsoFlop
     from analysis.fits.points import Points
-    from analysis.fits.result import Fit, Foretold
+    from analysis.fits.result import Fit, Prediction
+    from analysis.panels import Panels
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-_SIZE_INCHES = (6.4, 5.2)
-_MANY = 30
-"""Of more points marks are small: those of an envelope are nearly a line."""
-_GRID = 200
+_GRID = 120
 _MARKS = "os^Dv<>ph*"
-_TICKS = 7
 _SAME_SIZE = 0.02
-_TWO_DECADES = 100.0
+_DASH = (4, 3)
+_HEIGHT, _RESIDUAL_HEIGHT = 330, 140
+SOLID_AND_DASHED = "Solid: within the data; dashed: beyond."
 
 
-def power_figure(points: Points, fit: Fit, foretold: Sequence[Foretold], *, title: str) -> Figure:
-    """L over x: a power law of runs, or of the envelope of their curves."""
-    figure, axes, below = _two_panels()
+def power_panels(points: Points, fit: Fit, predictions: Sequence[Prediction]) -> tuple[Panels, str]:
+    """(panels, caption) of L over x: a power law of runs, or of the envelope of their curves."""
     low, high = float(points.x.min()), float(points.x.max())
-    at = [one.x for one in foretold]
+    at = [one.x for one in predictions]
     x = np.geomspace(min([low, *at]) / 1.15, max([high, *at]) * 1.15, _GRID)
     bottom, top = fit.band(x)
-    axes.fill_between(
-        x, bottom, top, color=BLUE, alpha=0.22, linewidth=0, label="95% of the curve", gid="band", zorder=1
-    )
-    _curve(axes, x, fit.law.predict(fit.theta, x), low, high, BLUE, fit.formula)
-    _measured(axes, points.x, points.y, VERMILLION, "o", "measured" + _seeds(points))
-    for number, one in enumerate(foretold):
-        value = one.loss.value or 0.0
-        sides = [[max(0.0, value - one.loss.low)], [max(0.0, one.loss.high - value)]]
-        axes.errorbar(
-            [one.x], [value], sides, fmt="D", markersize=5, color="black", markerfacecolor="white",
-            capsize=3, linewidth=1, zorder=4, label="foretold" if number == 0 else None,
+    measured = "measured" + (", means over seeds" if max(points.seeds) > 1 else "")
+    notes = [
+        name if seeds == 1 else f"{name}: mean of {seeds} seeds"
+        for name, seeds in zip(points.names, points.seeds, strict=True)
+    ]
+    series = [
+        Series("95% band", (), "blue", "area", x=x.tolist(), low=bottom.tolist(), high=top.tolist(),
+               group="95% band"),
+        *_law_series(x, fit.law.predict(fit.theta, x), low, high, "blue", fit.formula),
+        Series(measured, points.y.tolist(), "red", "points", x=points.x.tolist(), notes=notes,
+               group=measured),
+    ]  # fmt: skip
+    if predictions:
+        losses = [one.loss for one in predictions]
+        series.append(
+            Series("predicted", [loss.value for loss in losses], "ink", "points", x=at, group="predicted",
+                   low=[loss.low for loss in losses], high=[loss.high for loss in losses], mark="D")
         )  # fmt: skip
-    _hatch_far(axes, x, low, high)
-    _residuals(below, points.x, points.y - fit.fitted, VERMILLION, "o")
-    _name(axes, below, title, points.y_name, f"{points.x_name} ({points.x_unit})", x)
-    _log_losses(axes, [*points.y.tolist(), *bottom.tolist(), *top.tolist()])
-    axes.legend(loc="upper right", frameon=True, framealpha=1, edgecolor="none")  # readable on hatching
-    return figure
-
-
-def chinchilla_figure(
-    law: Chinchilla, fit: Fit, x: Array, y: Array, names: Sequence[str], y_name: str, *, title: str
-) -> Figure:
-    """L over D, a curve a size. x: (runs, 2), N and D. names: of N and D."""
-    figure, axes, below = _two_panels()
-    groups = _sizes(x[:, 0])
-    shown: list[float] = y.tolist()
-    for place, members in enumerate(groups):
-        color, mark = _color(place, len(groups)), _MARKS[place % len(_MARKS)]
-        n, d, here = float(x[members, 0].mean()), x[members, 1], y[members]
-        grid = np.geomspace(x[:, 1].min() / 1.15, x[:, 1].max() * 1.15, _GRID)
-        both = np.column_stack([np.full(_GRID, n), grid])
-        bottom, top = fit.band(both)
-        axes.fill_between(grid, bottom, top, color=color, alpha=0.18, linewidth=0, zorder=1)
-        curve = law.predict(fit.theta, both)
-        _curve(axes, grid, curve, float(d.min()), float(d.max()), color, None)
-        _measured(axes, d, here, color, mark, f"{names[0]} {n:.3g}" if len(groups) <= len(_MARKS) else None)
-        _residuals(below, d, here - fit.fitted[members], color, mark)
-        shown += [*bottom.tolist(), *top.tolist()]
-    _name(axes, below, f"{title}: {fit.formula}", y_name, names[1], x[:, 1])
-    _log_losses(axes, shown)
-    if len(groups) <= len(_MARKS):
-        axes.legend(loc="upper right", ncols=2)
-    return figure
-
-
-def isoflop_figure(found: IsoFlop, size: str, x_name: str, y_name: str, *, title: str) -> Figure:
-    """L over N, a parabola a budget, and below how its lowest point moves with compute."""
-    known = [budget for budget in found.budgets if budget.best is not None]
-    figure = new_figure(_SIZE_INCHES)
-    panels = figure.subplots(2, 1, height_ratios=(2, 1)) if len(known) > 1 else [figure.subplots()]
-    axes = panels[0]
-    for place, budget in enumerate(found.budgets):
-        color, mark = _color(place, len(found.budgets)), _MARKS[place % len(_MARKS)]
-        _parabola(axes, budget, color, mark, f"{x_name} {budget.flops:.3g}")
-    axes.set_xscale("log")
-    _plain_ticks(axes.xaxis, np.array([n for budget in found.budgets for n, _, _ in budget.sizes]))
-    _log_losses(axes, [loss for budget in found.budgets for _, loss, _ in budget.sizes])
-    axes.set(title=title, xlabel=size, ylabel=y_name)
-    axes.legend(
-        loc="center left", bbox_to_anchor=(1.0, 0.5), title="a star: the\nlowest point", title_fontsize=8.5
+    marks = [
+        Mark(begin, f"> {FAR:g} times beyond the data", until=end)
+        for begin, end in ((FAR * high, float(x[-1])), (float(x[0]), low / FAR))
+        if begin * (1 + 1e-9) * 1.15 < end
+    ]
+    axis = Axis(_x_label(points.x_name, points.x_unit), _unit(points.x_name), scale="log")
+    law = Chart(
+        "the law", (), series, axis, Axis(_y_label(points.y_name), "loss", scale="log"), marks=marks,
+        height=_HEIGHT,
+    )  # fmt: skip
+    residuals = [
+        Series(
+            "residual", (points.y - fit.fitted).tolist(), "red", "points", x=points.x.tolist(), notes=notes
+        )
+    ]
+    caption = (
+        f"n = {len(points.x)} points. {SOLID_AND_DASHED} Band: 95% of {len(fit.drawn):,} bootstrap draws of "
+        "the curve, not of one more run. Below: measured loss minus law."
     )
+    return [("", law), ("", _residuals(residuals, axis))], caption
+
+
+def chinchilla_panels(
+    law: Chinchilla, fit: Fit, x: Array, y: Array, names: Sequence[str], y_name: str
+) -> tuple[Panels, str]:
+    """(panels, caption) of L over D, a curve a size.
+
+    Args:
+        x: (runs, 2), N and D.
+        y: Losses of the runs.
+        names: Names of N and D.
+    """
+    groups = _sizes(x[:, 0])
+    series, residuals = [], []
+    grid = np.geomspace(x[:, 1].min() / 1.15, x[:, 1].max() * 1.15, _GRID)
+    for place, members in enumerate(groups):
+        look: dict[str, Any] = {
+            "color": ramp(place, len(groups)),
+            "group": shown_number("parameters", x[members, 0].mean()),
+        }
+        n, d = float(x[members, 0].mean()), x[members, 1]
+        curve = law.predict(fit.theta, np.column_stack([np.full_like(grid, n), grid]))
+        series += _law_series(grid, curve, float(d.min()), float(d.max()), look["color"], look["group"])
+        points: dict[str, Any] = look | {
+            "kind": "points", "x": d.tolist(), "mark": _MARKS[place % len(_MARKS)],
+            "name": f"N = {look['group']}",
+        }  # fmt: skip
+        series.append(Series(y=y[members].tolist(), **points))
+        residuals.append(Series(y=(y[members] - fit.fitted[members]).tolist(), **points))
+    axis = Axis(names[1], "count", scale="log")
+    chart = Chart(
+        "the law", (), series, axis, Axis(_y_label(y_name), "loss", scale="log"), height=_HEIGHT,
+        legend_title=names[0],
+    )  # fmt: skip
+    caption = f"n = {len(y)} runs. {SOLID_AND_DASHED} L = {fit.formula}. Below: measured loss minus law."
+    return [("", chart), ("", _residuals(residuals, axis))], caption
+
+
+def isoflop_panels(found: IsoFlop, size: str, x_name: str, y_name: str) -> tuple[Panels, str]:
+    """(panels, caption) of L over N, a parabola a budget, and below the best size over compute."""
+    known = [budget for budget in found.budgets if budget.best is not None]
+    series: list[Series] = []
+    for place, budget in enumerate(found.budgets):
+        series += _parabola(budget, ramp(place, len(found.budgets)), _MARKS[place % len(_MARKS)])
+    if known:
+        bests = [budget.best for budget in known if budget.best is not None]
+        series.append(
+            Series("lowest point", [loss for _, loss in bests], "ink", "points", x=[n for n, _ in bests],
+                   mark="*", group="lowest point")
+        )  # fmt: skip
+    panels = [
+        (
+            "",
+            Chart(
+                "losses over sizes", (), series, Axis(size, "count", scale="log"),
+                Axis(_y_label(y_name), "loss", scale="log"), height=280, legend_title=x_name,
+            ),
+        )
+    ]  # fmt: skip
     if len(known) > 1:
-        _best_sizes(panels[1], found, known, size, x_name)
-    return figure
+        panels.append(("", _best_sizes(found, known, size, x_name)))
+    count = sum(len(budget.sizes) for budget in found.budgets)
+    return panels, f"n = {count} runs. Lines: parabolas of the loss in log {size} around the lowest loss."
 
 
-def _two_panels() -> tuple[Figure, Axes, Axes]:
-    figure = new_figure(_SIZE_INCHES)
-    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    return figure, axes, below
-
-
-def _curve(axes: Axes, x: Array, y: Array, low: float, high: float, color: Any, label: str | None) -> None:
+def _law_series(x: Array, y: Array, low: float, high: float, color: str, group: str) -> list[Series]:
     """Solid from low to high, dashed where there are no data."""
     within = (x >= low) & (x <= high)
-    axes.plot(x, np.where(within, y, np.nan), color=color, linewidth=1.6, label=label, zorder=2)
     outside = ~(within & np.roll(within, 1) & np.roll(within, -1))  # up to the solid part
-    axes.plot(x, np.where(outside, y, np.nan), color=color, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
+    return [
+        Series("law", np.where(within, y, np.nan).tolist(), color, x=x.tolist(), group=group),
+        Series("law, beyond the data", np.where(outside, y, np.nan).tolist(), color, dash=_DASH, x=x.tolist(),
+               group=group),
+    ]  # fmt: skip
 
 
-def _measured(axes: Axes, x: Array, y: Array, color: Any, mark: str, label: str | None) -> None:
-    small = len(x) > _MANY
-    axes.plot(
-        x, y, mark, color=color, markersize=3 if small else 6, markeredgecolor="black",
-        markeredgewidth=0.3 if small else 0.7, label=label, zorder=3,
+def _residuals(series: Sequence[Series], axis: Axis) -> Chart:
+    return Chart(
+        "residuals", (), series, axis, Axis("measured - law", "number", scale="fit"),
+        [LimitLine(0.0, "", "soft")], height=_RESIDUAL_HEIGHT,
     )  # fmt: skip
 
 
-def _residuals(below: Axes, x: Array, left: Array, color: Any, mark: str) -> None:
-    below.axhline(0, color="black", linewidth=0.8)
-    if len(x) <= _MANY:
-        below.vlines(x, 0, left, color=color, linewidth=1)
-    _measured(below, x, left, color, mark, None)
-    reach = 1.25 * max(float(np.abs(left).max()), abs(below.get_ylim()[1]) / 1.25, 1e-9)
-    below.set_ylim(-reach, reach)
+def _parabola(budget: Budget, color: str, mark: str) -> list[Series]:
+    n = np.array([one[0] for one in budget.sizes])
+    losses = np.array([one[1] for one in budget.sizes])
+    group = shown_number("flops", budget.flops) + ("" if budget.best else " (no lowest point inside)")
+    points = Series(group, losses.tolist(), color, "points", x=n.tolist(), group=group, mark=mark)
+    if budget.best is None:
+        return [Series(group, losses.tolist(), color, dash=(1.5, 2), x=n.tolist(), group=group), points]
+    near = round_minimum(losses, 2)
+    grid = np.geomspace(n[near][0], n[near][-1], _GRID)
+    curve = np.polyval(np.polyfit(np.log(n[near]), losses[near], 2), np.log(grid))
+    return [Series(group, curve.tolist(), color, x=grid.tolist(), group=group), points]
 
 
-def _hatch_far(axes: Axes, x: Array, low: float, high: float) -> None:
-    """Where the law may not hold: more than ten times beyond the data, on either side."""
-    for begin, end in ((FAR * high, float(x[-1])), (float(x[0]), low / FAR)):
-        if begin * (1 + 1e-9) * 1.15 < end:
-            axes.axvspan(
-                begin, end, facecolor="none", edgecolor=LIGHT_GREY, hatch="///", linewidth=0, zorder=0,
-                label=f"more than {FAR:g} times beyond the data",
-            )  # fmt: skip
-
-
-def _name(axes: Axes, below: Axes, title: str, y_name: str, x_name: str, x: Array) -> None:
-    axes.set(title=title, ylabel=y_name)
-    below.set(xlabel=x_name, ylabel="measured - law")
-    below.set_xscale("log")
-    _plain_ticks(below.xaxis, x)
-
-
-def _log_losses(axes: Axes, values: Sequence[float]) -> None:
-    """By their logs, with ticks at round numbers: a decade of a loss has one power of ten, or none."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
-    known = [value for value in values if np.isfinite(value) and value > 0]
-    low, high = min(known), max(known)
-    axes.set_yscale("log")
-    axes.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
-    ticks = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if tick > 0]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    _plain_ticks(axes.yaxis)
-
-
-def _plain_ticks(axis: Any, values: Array | None = None) -> None:
-    """Plain numbers. values: of a logarithmic axis that chooses its places; at least some have one."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    if values is not None:
-        is_short = float(values.max()) < _TWO_DECADES * float(values.min())
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if is_short else (1.0,)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _seeds(points: Points) -> str:
-    return ", means over seeds" if max(points.seeds) > 1 else ""
+def _best_sizes(found: IsoFlop, known: Sequence[Budget], size: str, x_name: str) -> Chart:
+    flops = [budget.flops for budget in known]
+    best = [budget.best[0] for budget in known if budget.best is not None]
+    series = [Series("lowest point", best, "ink", "points", x=flops, mark="*")]
+    if found.exponent is not None and found.exponent.value is not None:
+        ends = [min(flops), max(flops)]
+        name = f"{found.factor:.3g} {x_name}^{found.exponent.value:.3f}"
+        series.append(Series(name, [found.best_size(one) for one in ends], x=ends, group=name))
+    return Chart(
+        "best size", (), series, Axis(x_name, "power", scale="log"),
+        Axis(f"best {size}", "count", scale="log"), height=_RESIDUAL_HEIGHT,
+    )  # fmt: skip
 
 
 def _sizes(n: Array) -> list[Array]:
@@ -195,39 +194,13 @@ def _sizes(n: Array) -> list[Array]:
     return list(np.split(order, cuts))
 
 
-def _color(place: int, of: int) -> Any:
-    """Of viridis, which rises in lightness: in grey it does too."""
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](0.92 * place / max(1, of - 1))
+def _unit(name: str) -> Unit:
+    return "power" if "flops" in name else "count"
 
 
-def _parabola(axes: Axes, budget: Budget, color: Any, mark: str, label: str) -> None:
-    n = np.array([one[0] for one in budget.sizes])
-    losses = np.array([one[1] for one in budget.sizes])
-    if budget.best is None:
-        axes.plot(n, losses, color=color, linewidth=0.8, linestyle=":", zorder=2)
-        label += " (no lowest point inside)"
-    else:
-        near = round_minimum(losses, 2)
-        grid = np.geomspace(n[near][0], n[near][-1], _GRID)
-        curve = np.polyval(np.polyfit(np.log(n[near]), losses[near], 2), np.log(grid))
-        axes.plot(grid, curve, color=color, linewidth=1.4, zorder=2)
-        axes.plot(*budget.best, "*", color="black", markersize=9, zorder=4)
-    _measured(axes, n, losses, color, mark, label)
+def _x_label(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
 
 
-def _best_sizes(below: Axes, found: IsoFlop, known: Sequence[Budget], size: str, x_name: str) -> None:
-    flops = np.array([budget.flops for budget in known])
-    best = np.array([budget.best[0] for budget in known if budget.best is not None])
-    below.loglog(flops, best, "*", color="black", markersize=9)
-    grid = np.geomspace(flops.min(), flops.max(), 2)
-    if found.exponent is not None and found.exponent.value is not None:
-        below.loglog(
-            grid, [found.best_size(one) for one in grid.tolist()], color=BLUE, linewidth=1.4,
-            label=f"{found.factor:.3g} {x_name}^{found.exponent.value:.3f}",
-        )  # fmt: skip
-        below.legend(loc="upper left")
-    below.set(xlabel=x_name, ylabel=f"best {size}")
-    _plain_ticks(below.xaxis, flops)
-    _plain_ticks(below.yaxis, best)
+def _y_label(name: str) -> str:
+    return f"{name} (nats per token)" if name in ("train_loss", "val_loss") else name

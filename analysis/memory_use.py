@@ -1,4 +1,4 @@
-"""What runs of each size took of memory: the high-water mark and its stage, against estimate and limit."""
+"""Memory use by size: the peak and its stage, next to estimate and limit."""
 
 from __future__ import annotations
 
@@ -16,34 +16,38 @@ from experiment_utils.run_folder import RunFolder
 from memory.report.data.stage_rows import stage_rows
 
 _MARGIN = 1.15
-"""Of the high-water mark, what the next job should ask for: as plans have it (memory/estimate)."""
+"""Factor of the peak that the next job should request, as in plans (memory/estimate)."""
 _UNIT = 256 << 20
 _STAGES = 3
 
 
 @dataclass(frozen=True)
 class Use:
-    """Bytes of one run. peak: what a job needs for it, the run's memory at its highest. limit: of a job; None
-    if only the host limits: then the launcher, which a job would count, is added.
+    """Memory of one run, in bytes.
+
+    peak: what a job needs for it, the run's memory at its highest. limit: of a job; None if only the host
+    limits: then the launcher, which a job would count, is added.
     """
 
     run: Run
     peak: int
+    """The highest unreclaimable memory that its supervisor saw; without a job only that of the run."""
     limit: int | None
+    """The limit of its job; None if only the host limits it."""
     estimate: int | None
 
     @property
     def share(self) -> float | None:
-        """Of the limit."""
+        """Peak as a share of the limit."""
         return self.peak / self.limit if self.limit else None
 
 
 @dataclass(frozen=True)
 class SizeMemory:
-    """Runs of one size and batch. Amounts in bytes, None where nobody told.
+    """Runs of one size and batch. Amounts in bytes, None if unknown.
 
     name: of the size, with the batch where sizes of one model have several. runs: all; uses: of those whose
-    supervisor told it. limit_bytes: the smallest.
+    supervisor recorded it. limit_bytes: the smallest.
     """
 
     name: str
@@ -64,7 +68,7 @@ class SizeMemory:
 
     @property
     def least_peak_bytes(self) -> int | None:
-        """Of the run with the lowest."""
+        """The lowest peak of its runs."""
         return min((use.peak for use in self.uses), default=None)
 
     @property
@@ -76,7 +80,7 @@ class SizeMemory:
 
     @property
     def is_too_little(self) -> bool:
-        """Whether the run with the peak was killed for it: what it would have needed nobody saw."""
+        """Whether the run with the peak was killed for it, so that its need is unknown."""
         return self.highest is not None and self.highest.run.state == "oom"
 
     @property
@@ -87,14 +91,14 @@ class SizeMemory:
 
     @property
     def unused_bytes(self) -> int | None:
-        """Of the limit, what no run ever needed."""
+        """The part of the limit that no run needed."""
         if self.peak_bytes is None or self.limit_bytes is None:
             return None
         return self.limit_bytes - self.peak_bytes
 
     @property
     def share(self) -> float | None:
-        """Of its limit, of the run that came nearest."""
+        """Share of its limit of the run that came nearest to it."""
         return max((use.share for use in self.uses if use.share is not None), default=None)
 
     @property
@@ -113,7 +117,7 @@ class SizeMemory:
 
 
 def uses(runs: Sequence[Run]) -> list[Use]:
-    """Of the runs whose supervisor told it."""
+    """Memory use of the runs whose supervisor recorded it."""
     found = []
     for run in runs:
         peak, limit = _bytes(run, "peak_bytes"), _limit(run)

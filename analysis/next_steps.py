@@ -40,7 +40,7 @@ _SIZE_IS_NO_MATTER = (_LAUNCHER, "seed", "seed_init", "seed_data", "runs_dir", "
 _SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larger training.max_time"
 _SAME_WITH_CODE = "the same command with code=any, or with again=true"
 _RATES = 3
-"""Of so many a curve tells where its lowest point lies."""
+"""Number of points from which a curve shows its lowest point."""
 _NOT_TYPED_AGAIN = ("plan", "plugins", "tags", "notes", "wait", "then", "notify")
 
 
@@ -85,8 +85,8 @@ def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) 
     return command_of(run, kept | changes, model=model, sweep=sweep)
 
 
-def budgets_beside(run: RunFolder, count: int = 3) -> dict[str, str]:
-    """So many budgets, a third of the run's own and more, of its kind; as `again` takes changes."""
+def budgets_around(run: RunFolder, count: int = 3) -> dict[str, str]:
+    """`count` budgets from a third of the run's own on, of its kind, as changes for `again`."""
     typed = _typed(run)
     key = next((f"training.{name}" for name in BUDGETS if f"training.{name}" in typed), "training.max_steps")
     given = run.setting(key) if key in typed else None
@@ -182,7 +182,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     """The shortest overrides that ask for this run: its options, and the keys they do not settle.
 
     What an option brings with it or the plan fills in is left out, whether it was typed or not. An
-    option that this program does not have (it came from a --config-dir) is told key by key.
+    option that this program does not have (it came from a --config-dir) is written key by key.
     """
     config, _ = check(run.config, rules=(), is_saved=True)
     with suppress(UserError):  # a plugin that is gone: its parts are typed key by key
@@ -264,7 +264,7 @@ def _choices(config: Config) -> dict[str, str]:
 
 
 def _composed(choices: dict[str, str]) -> Config:
-    """What these options ask for, before anything is filled in."""
+    """The configuration of these options, before anything is filled in."""
     return _composed_once(tuple(choices.items()), parts_table.version())
 
 

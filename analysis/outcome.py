@@ -1,7 +1,7 @@
-"""How a run ended, or where it is, in a state and in words.
+"""The end of a run, or its progress, as a state and as text.
 
 states: those of every room (docs/run-folder.md). A run that was killed cannot say so: status.json
-still reads `running`. Its lock then tells whether that process is there.
+still reads `running`. Its lock then shows whether that process exists.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def time_was_over(run: RunFolder) -> bool:
 
 
 def how_to_go_on(run: RunFolder) -> str:
-    """What the same command would do with a run that has ended, but not as `done`."""
+    """The effect of the same command on a run that has ended, but not as `done`."""
     if diverged(run):
         return "Typed again as it is, it would go the same way: change it first"
     if time_was_over(run):

@@ -28,10 +28,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 def summary(study: Study) -> str:
     """`lr_sweep: 12 runs: 10 done, 1 oom, 1 failed`."""
     states = Counter(run.state for run in study.runs if run.state)
-    told = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    counts_text = ", ".join(f"{count} {state}" for state, count in states.most_common())
     lost = sum(run.has_diverged for run in study.runs)
-    told += f"; {lost} diverged" if lost else ""
-    return f"{study.path}: {counted(len(study.runs), study.noun)}" + (f": {told}" if told else "")
+    counts_text += f"; {lost} diverged" if lost else ""
+    return f"{study.path}: {counted(len(study.runs), study.noun)}" + (
+        f": {counts_text}" if counts_text else ""
+    )
 
 
 def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) -> list[Run]:
@@ -96,7 +98,7 @@ def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
-    """One row group; a column is of numbers where all of its values are, else of texts (`auto` beside 8).
+    """One row group; a column is of numbers where all of its values are, else of texts (`auto` and 8).
 
     Raises:
         UserError: pyarrow is not installed.

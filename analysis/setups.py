@@ -1,4 +1,4 @@
-"""What makes a run another way of training, besides its seed, its learning rate and its size."""
+"""Settings in which runs differ besides their seed, learning rate and size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BUDGETS = ("training.max_tokens", "training.max_steps", "training.tokens_per_par
 
 def settings_of(study: Study, runs: Sequence[Run]) -> list[str]:
     """Columns in which these runs differ and that make another run; no seeds."""
-    told = varying_columns(runs) if study.is_ours else _facts(study, runs)
-    return [name for name in told if name not in SEEDS]
+    names = varying_columns(runs) if study.is_ours else _facts(study, runs)
+    return [name for name in names if name not in SEEDS]
 
 
 def setup_columns(study: Study, runs: Sequence[Run], size: str, lr: str) -> list[str]:
-    """Those in which runs of one size differ whatever their rate: the optimizer, say.
+    """Columns in which runs of one size differ at any rate, such as the optimizer.
 
     What goes with the size (a schedule for each), or with the rate (a decay for each), sets no two apart.
     """
@@ -33,13 +33,13 @@ def setup_columns(study: Study, runs: Sequence[Run], size: str, lr: str) -> list
 
 def setup_of(run: Run, columns: Sequence[str]) -> str:
     """In words: `muon, weight_decay 0.1`; nothing where no column sets runs apart."""
-    return ", ".join(_told(name, run) for name in columns)
+    return ", ".join(_shown(name, run) for name in columns)
 
 
 def of_best_setup(
     runs: Iterable[Run], size: Callable[[Run], Hashable], columns: Sequence[str], y: str
 ) -> tuple[list[Run], list[Run]]:
-    """(of each size the runs, all seeds, of the setting with the lowest mean loss, all others).
+    """(runs of the setting with the lowest mean loss of each size, all other runs).
 
     columns: as of `settings_of`; where they are none, all runs of a size are its seeds.
     """
@@ -55,7 +55,7 @@ def of_best_setup(
 
 
 def _facts(study: Study, runs: Sequence[Run]) -> list[str]:
-    """Of names of foreign files."""
+    """Facts of the names of foreign files that vary."""
     return [name for name in sorted(study.named_facts) if len({repr(run.value(name)) for run in runs}) > 1]
 
 
@@ -69,7 +69,7 @@ def _apart(runs: Sequence[Run], name: str, lr: str) -> bool:
     return len(values) > 1 and not goes_with_rate
 
 
-def _told(name: str, run: Run) -> str:
+def _shown(name: str, run: Run) -> str:
     words = cell(name, run.value(name))
     last = name.rpartition(".")[2]
     return words if last == "name" else f"{last} {words}"

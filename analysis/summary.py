@@ -63,7 +63,7 @@ def _outcome_lines(run: RunFolder, outcome: Outcome, terminal: Terminal) -> list
 
 
 def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """What was computed, and how fast."""
+    """The computation and its speed."""
     parameters, steps, tokens = run.number("parameters"), run.number("steps"), run.number("tokens")
     if parameters is not None and steps is not None and tokens is not None:
         size = size_name(check(run.config, rules=())[0].model)
@@ -88,7 +88,7 @@ def _median_of_last_half(values: Sequence[float]) -> float | None:
 
 
 def _losses(run: RunFolder, terminal: Terminal) -> Iterator[tuple[str, str]]:
-    """Losses in nats a token, and whether the model learned: its loss beside that of counting pairs."""
+    """Losses in nats a token, and whether the model learned: its loss and that of counting pairs."""
     losses = run.column("train_loss")
     if not (run.column("step") and losses):
         return
@@ -112,7 +112,7 @@ def _losses(run: RunFolder, terminal: Terminal) -> Iterator[tuple[str, str]]:
 
 
 def _data(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """What users of systems that load their data want to be sure of."""
+    """Facts about the data that the run read."""
     tokens, size = run.number("data.tokens"), run.number("data.file_bytes")
     if tokens is None or size is None:
         return
@@ -126,7 +126,7 @@ def _data(run: RunFolder) -> Iterator[tuple[str, str]]:
 
 
 def _sources(run: RunFolder) -> list[RenderableType]:
-    """What was read of each source of a mixture, and what the model makes of it."""
+    """Tokens read of each source of a mixture, and the loss on it."""
     sources = mappings(run.fact("data.sources"))
     if not sources:
         return []

@@ -41,7 +41,7 @@ KnownStates = Mapping[Path, tuple[str, str | None]]
 
 
 def sweep_row(run: RunFolder, known: KnownStates | None = None) -> SweepRow:
-    """What a sweep's table says of the run."""
+    """The row of a run in the table of a sweep."""
     outcome = outcome_of(run)
     if known and (path := run.path.resolve()) in known:
         state, reason = known[path]
@@ -176,15 +176,15 @@ def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:
 def _failure(row: SweepRow) -> list[RenderableType]:
     outcome = row.outcome
     at = f" at {outcome.steps}" if outcome.step is not None else ""
-    told = f"{row.run.name}: {outcome.state}{at}: {outcome.reason or 'no reason is given'}"
-    parts: list[RenderableType] = [indented(told, style=STATE_STYLES.get(outcome.state, ""))]
+    line = f"{row.run.name}: {outcome.state}{at}: {outcome.reason or 'no reason is given'}"
+    parts: list[RenderableType] = [indented(line, style=STATE_STYLES.get(outcome.state, ""))]
     if diverged(row.run):
         parts.append(indented(how_to_go_on(row.run), style="dim"))
     return parts
 
 
 def _measured_on(run: RunFolder) -> tuple[object, ...]:
-    """What must be the same for two validation losses to compare."""
+    """Values that must be equal for two validation losses to compare."""
     evaluated = run.evals[-1].get("eval_tokens") if run.evals else None
     return run.fact("data.fingerprint"), run.setting("training.seq_len"), evaluated
 

@@ -1,4 +1,4 @@
-"""What a terminal can show, and the small pieces a page is made of."""
+"""Abilities of a terminal, and the small pieces of a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Terminal:
 
     @classmethod
     def of_stdout(cls, color: bool | None = None) -> Terminal:
-        """What stdout can show; colour only on a terminal, and not where NO_COLOR is set.
+        """Abilities of stdout; colour only on a terminal and without NO_COLOR.
 
         color: True or False overrules what is found.
         """

@@ -91,7 +91,7 @@ def fits(method: str, sizes: int, kind: str, count: int) -> dict[str, Any]:
     for _ in range(count):
         y = POWER["E"] + POWER["A"] * x ** -POWER["alpha"] + noise(kind, place, luck)
         fit = fit_law(power_law(x, y, method, None), x, y, names, draws=FIT_DRAWS[method])
-        alpha, loss = fit.values["alpha"], fit.foretell(beyond, x).loss
+        alpha, loss = fit.values["alpha"], fit.predict(beyond, x).loss
         for name in ("E", "alpha"):
             held[name] += fit.values[name].low <= POWER[name] <= fit.values[name].high
         held["loss_at_10x"] += loss.low <= POWER["E"] + POWER["A"] * beyond[0] ** -POWER["alpha"] <= loss.high

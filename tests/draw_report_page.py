@@ -34,8 +34,8 @@ document.querySelectorAll("table")[0].querySelectorAll("tbody tr").forEach((row,
   if (at >= 8) row.style.display = "none";
 });
 let past = false;
-for (const part of [...document.querySelector("h2").parentElement.children]) {
-  past = past || (part.tagName === "H2" && part.textContent.startsWith("Memory"));
+for (const part of document.querySelectorAll("section")) {
+  past = past || part.dataset.title === "Memory";
   if (past) part.style.display = "none";
 }
 """
@@ -94,6 +94,8 @@ def draw(picture: Path) -> None:
         os.environ["HIGHWATER_RUNS_DIR"] = "runs"
         if main(["report", "runs/lr_sweep", "-o", "page.html"]):
             sys.exit("the report failed")
+        page = Path("page.html").read_text()  # typed elsewhere, commands have the path of this checkout
+        Path("page.html").write_text(page.replace(f"python {HERE.parent}/highwater", "highwater"))
         with Browser(program, Path("browser")) as browser:
             browser.open(Path("page.html"), width=1280)
             browser.eval(CUT)

@@ -1,1 +1,1 @@
-"""What `python -m analysis` does, a module a command."""
+"""Commands of `python -m analysis`, a module each."""

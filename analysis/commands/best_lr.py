@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import new_parser, say_json, study_of, tokens_asked, told_below, write
+from analysis.commands.shared import new_parser, notes_below, say_json, study_of, tokens_asked, write
 from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
@@ -31,7 +31,7 @@ interval ends, on each side, at the nearest rate whose loss is higher by more th
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(
         subparsers, "best-lr", "the best learning rate of each size, and what to run next", EXAMPLES
     )
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
-    """Of the rate, the loss and the budget; --x may name the rate or what runs of a size must share."""
+    """Columns of the rate, the loss and the budget. --x can name the rate or the budget of a size."""
     from analysis.columns import y_column
 
     x = study.column(options.x) if options.x else None
@@ -157,7 +157,7 @@ def _json(
     note: str | None,
     y: str,
 ) -> list[dict[str, Any]]:
-    """An object a size; what is of all of them stands in each, the law in those of its setup."""
+    """One object a size. Facts of the study are in each, a law in those of its setup."""
     law_of = {
         setup: {
             "formula": "best_lr = factor * width ** exponent", "factor": law.factor,
@@ -225,7 +225,7 @@ def _page(
             lines.append(
                 f"note: {best.size.name} has half diverged at {', '.join(half)}, where its curve ends"
             )
-    lines += told_below([*study.notes(), *([note] if note else [])], left_out)
+    lines += notes_below([*study.notes(), *([note] if note else [])], left_out)
     for one in todo:
         lines.append(f"{f'{one.size}: ' if one.size else ''}{one.what}")
         if one.command:

@@ -28,7 +28,7 @@ Several groups are each compared with the first, and p is corrected for how many
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "compare", "is one way of training better, or is it chance", EXAMPLES)
     parser.add_argument("--by", metavar="COLUMN", help="groups of one study: runs of one value there")
     parser.add_argument(
@@ -216,5 +216,5 @@ def _page(
                 f"  without a partner and not in the difference: {counted(len(one.alone), 'run')}: "
                 f"{', '.join(one.alone[:4])}" + (", ..." if len(one.alone) > 4 else "")
             )
-    told = [f"note: {line}" for line in notes] + [f"left out: {line}" for line in left_out]
-    return [*lines, "", *told] if told else lines
+    below = [f"note: {line}" for line in notes] + [f"left out: {line}" for line in left_out]
+    return [*lines, "", *below] if below else lines

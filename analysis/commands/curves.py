@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from analysis.commands.pictures import picture_file, save_picture
-from analysis.commands.shared import new_parser, say_json, study_of, told_below
+from analysis.commands.shared import new_parser, notes_below, say_json, study_of
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
@@ -24,7 +24,7 @@ Runs that differ in their seed alone are a band, from the lowest to the highest,
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "curves", "losses of many runs in one picture, seeds as bands", EXAMPLES)
     parser.add_argument("--color", metavar="COLUMN", help="what colours tell (default: what varies)")
     parser.add_argument(
@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
         UserError: no run has such a curve, or the file cannot be written.
     """
     from analysis.columns import y_column
-    from analysis.curve_plot import bundles_of, curves_figure
+    from analysis.curve_plot import bundles_of, curve_panels
+    from analysis.panels import panels_figure
 
     study = study_of(options, with_curves=True)
     x = study.column(options.x) if options.x else "tokens"
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
     bundles, left_out = bundles_of(study.once(), x, y, by, options.smooth, study.named_facts)
     if not bundles:
         raise UserError(f"{study.path}: no run has two points of {y} over {x}: {'; '.join(left_out[:3])}")
-    save_picture(output, lambda: curves_figure(bundles, x, y, by, title=study.path, log_x=options.log_x))
+    panels, caption = curve_panels(bundles, x, y, by, facts=study.named_facts, log_x=options.log_x)
+    save_picture(output, lambda: panels_figure(panels, f"{study.path}: {y} over {x}", caption))
     count = sum(len(bundle.lines) for bundle in bundles)
     if options.json:
         drawn = [
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         )
         return DONE
     print(f"{output}: {y} over {x} of {counted(count, 'run')}, {counted(len(bundles), 'curve')}")
-    print("".join(f"{line}\n" for line in told_below(study.notes(), left_out)), end="")
+    print("".join(f"{line}\n" for line in notes_below(study.notes(), left_out)), end="")
     return DONE
 
 

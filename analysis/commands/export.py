@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.commands.shared import new_parser, say_json, study_of
-from analysis.export.facts import RunFacts, ending_of, facts_of_run
+from analysis.export.run_facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Point, Series
-from analysis.export.targets import TARGETS, check_installed
+from analysis.export.writers import TARGETS, check_installed
 from analysis.reading.study import Run, Study
 from experiment_utils import atomic_files
 from experiment_utils.errors import UserError
@@ -31,13 +31,13 @@ examples:
   python -m analysis export lr_sweep/RUN --to tensorboard --follow   as a run goes on, until it ends
   python -m analysis export curves/ --to csv --pattern '{model}_lr_{log10_lr}.csv' -o long.csv
 
-Exporting again replaces what was exported, or goes on with it: no step is there twice. While training, the
-same comes of logging=csv, tensorboard or wandb. docs/analysis-export.md tells more."""
+Exporting again replaces or continues the earlier export: no step is there twice. logging=csv, tensorboard or
+wandb export the same during training. More: docs/analysis-export.md."""
 _POLL_S = 5.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "export", "series of runs, for W&B, TensorBoard, or as a csv", EXAMPLES)
     parser.add_argument("--to", required=True, choices=TARGETS, help="csv: long, a row for each number")
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--project", metavar="NAME", help="of W&B (default: WANDB_PROJECT, else highwater)")
     parser.add_argument("--follow", action="store_true", help="runs that go on, until they end")
     parser.add_argument("--json", action="store_true", help="what was written, as one JSON object")
-    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)  # the run that this is beside
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)  # process of the run that started this
     parser.set_defaults(run=run)
 
 
@@ -98,12 +98,12 @@ def _to_csv(study: Study, runs: Sequence[tuple[Run, str]], options: argparse.Nam
     from analysis.export.tidy import TidyRows, write_header
 
     output = Path(options.output or study.runs[0].folder.parent / "series.csv").expanduser()
-    told = [(_facts(study, one, label), one) for one, label in runs]
-    columns = list(dict.fromkeys(name for facts, _ in told for name in facts.columns))
+    known = [(_facts(study, one, label), one) for one, label in runs]
+    columns = list(dict.fromkeys(name for facts, _ in known for name in facts.columns))
     written = []
     with atomic_files.atomic_file(output, "w") as file:
         write_header(file, columns)
-        for facts, one in told:
+        for facts, one in known:
             points = TidyRows(file, facts, columns).add(_points(one, facts, options))
             written.append(_Written(one.name, str(output), points))
     return written
@@ -134,19 +134,19 @@ def _to_wandb(
     try:
         writer = WandbRun(facts, place, project)
         count = writer.add(point for point in points if point.step > writer.after)
-        told = writer.told
+        destination = writer.destination
         writer.end(*ending)
     except (UserError, OSError, KeyboardInterrupt):
         raise
     except Exception as error:  # it has many kinds of its own
         raise UserError(f"W&B refuses {one.name}: {redacted(str(error))}") from error
-    return _Written(one.name, told, count)
+    return _Written(one.name, destination, count)
 
 
 def _facts(study: Study, one: Run, label: str) -> RunFacts:
     if one.is_ours:
         return facts_of_run(one.folder, label)
-    from analysis.export.foreign import facts_of_csv
+    from analysis.export.foreign_series import facts_of_csv
 
     return facts_of_csv(one, label, study.named_facts)
 
@@ -154,7 +154,7 @@ def _facts(study: Study, one: Run, label: str) -> RunFacts:
 def _points(one: Run, facts: RunFacts, options: argparse.Namespace) -> Iterator[Point]:
     if one.is_ours:
         return Series(one.folder, facts.attempts, every=options.every).new(is_over=True)
-    from analysis.export.foreign import points_of_csv
+    from analysis.export.foreign_series import points_of_csv
 
     return points_of_csv(one.folder, options.x)
 
@@ -191,8 +191,8 @@ def _why_not(one: Run, options: argparse.Namespace) -> str | None:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    from analysis.export.follow import Nobody, Parent, follow
-    from analysis.export.targets import open_live
+    from analysis.export.follow import NoParent, Parent, follow
+    from analysis.export.writers import open_live
     from data_loading.remote.address import redacted
 
     if options.parent is not None:  # started by a run, which names its own folders
@@ -210,15 +210,15 @@ def _follow(options: argparse.Namespace) -> int:
         return open_live(options.to, facts, at, options.project)
 
     try:
-        parent = Nobody() if options.parent is None else Parent(options.parent)
+        parent = NoParent() if options.parent is None else Parent(options.parent)
         found = follow(folders, opened, parent=parent, every=options.every, poll_s=_POLL_S)
     except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:  # of the disk, the network, or a package: the run that this is beside goes on
+    except Exception as error:  # of the disk, the network, or a package: the run that started this continues
         raise UserError(redacted(f"{type(error).__name__}: {error}")) from error
     if options.parent is None:
-        for folder, (told, points) in found.items():
-            print(f"{folder}: {counted(points, 'point')}" + ("" if told is None else f" in {told}"))
+        for folder, (where, points) in found.items():
+            print(f"{folder}: {counted(points, 'point')}" + ("" if where is None else f" in {where}"))
     return DONE
 
 

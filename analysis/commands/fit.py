@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 from analysis.columns import y_column
 from analysis.commands.fit_answer import as_json, as_lines
 from analysis.commands.pictures import picture_file, save_picture
-from analysis.commands.shared import new_parser, say_json, split, study_of, told_below, write
+from analysis.commands.shared import new_parser, notes_below, say_json, split, study_of, write
 from experiment_utils.display import table
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from analysis.fits.isoflop import IsoFlop
     from analysis.fits.points import Points
+    from analysis.panels import Panels
     from analysis.reading.study import Study
 
 LAWS = ("power", "chinchilla", "isoflop", "envelope")
@@ -44,15 +43,15 @@ examples:
   python -m analysis fit scaling --law isoflop                   the best size at each compute
   python -m analysis fit scaling --law envelope                  of curves: the lowest loss at each compute
   python -m analysis fit scaling --x flops -o fit.svg            and a picture of it
-  python -m analysis fit scaling --x flops --at 1e18,1e19        what the law foretells there
+  python -m analysis fit scaling --x flops --at 1e18,1e19        what the law predicts there
   python -m analysis fit curves/ --x theoretical_flops --y validation_loss       CSVs of other programs
 
 Runs of one x are seeds of one size and count as their mean. Intervals: 95%, from a bootstrap over sizes.
-docs/analysis.md tells how each number is found, and when not to believe it."""
+docs/analysis.md explains how each number is found and when not to trust it."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "fit", "a scaling law of the losses, and how far to trust it", EXAMPLES)
     parser.add_argument("--law", choices=LAWS, default="power", help="default: power")
     parser.add_argument(
@@ -64,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fix", metavar="E=VALUE", help="the loss that no size goes below, where it is known"
     )
     parser.add_argument(
-        "--at", metavar="X,X", help="foretell the loss there (default: at 10 times the largest)"
+        "--at", metavar="X,X", help="predict the loss there (default: at 10 times the largest)"
     )
     parser.add_argument(
         "--size", metavar="COLUMN", help="N of chinchilla and isoflop (default: non_embedding)"
@@ -91,14 +90,18 @@ def run(options: argparse.Namespace) -> int:
     picture = picture_file(options.output) if options.output else None
     asked = Asked(_fixed(options.fix), _numbers(options.at))
     study = study_of(options)
-    told, lines, drawn = {
+    answer, lines, drawn = {
         "power": _power, "chinchilla": _chinchilla, "isoflop": _isoflop, "envelope": _envelope,
     }[options.law](study, options, asked)  # fmt: skip
     if picture is not None:
-        save_picture(picture, drawn)
+        from analysis.panels import panels_figure
+
+        panels, caption = drawn()
+        title = f"{study.path}: {options.law} law of {y_column(study, options.y)}"
+        save_picture(picture, lambda: panels_figure(panels, title, caption, is_stacked=True))
         print(picture, file=sys.stderr)
     if options.json:
-        say_json(told)
+        say_json(answer)
     else:
         write("\n".join(lines) + "\n", None)
     return DONE
@@ -106,20 +109,20 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """fixed: E of --fix. at: x of --at."""
+    """Values of --fix and --at."""
 
     fixed: float | None
     at: list[float]
 
 
-Answer = tuple[dict[str, Any], list[str], Callable[[], "Figure"]]
-"""(what --json tells, lines of the page, its picture)."""
+Answer = tuple[dict[str, Any], list[str], Callable[[], "tuple[Panels, str]"]]
+"""(the JSON object, the lines of the page, the panels of the picture and their caption)."""
 
 
 def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
-    from analysis.fit_plot import power_figure
+    from analysis.fit_plot import power_panels
     from analysis.fits.points import check_enough, points_of, x_column
     from analysis.fits.result import fit_power
 
@@ -130,15 +133,15 @@ def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     method = options.method or "least-squares"
     fit = fit_power(points, method=method, fixed_e=fixed, draws=options.draws)
     at = asked.at or [10 * float(points.x.max())]
-    foretold = [fit.foretell(np.array([one]), points.x) for one in at]
+    predictions = [fit.predict(np.array([one]), points.x) for one in at]
     formula = "L = E + A x^-alpha"
-    told = as_json(study, points, fit, foretold, {"law": "power", "method": method, "formula": formula})
-    lines = as_lines(study, points, fit, foretold, f"{formula}, {_how(method, fixed)}", options)
+    answer = as_json(study, points, fit, predictions, {"law": "power", "method": method, "formula": formula})
+    lines = as_lines(study, points, fit, predictions, f"{formula}, {_how(method, fixed)}", options)
     doubt = _doubt_of_fixed(points, fixed)
-    told["doubt"] = doubt
+    answer["doubt"] = doubt
     if doubt:
         lines.insert(2, f"warning: {doubt}")
-    return told, lines, lambda: power_figure(points, fit, foretold, title=study.path)
+    return answer, lines, lambda: power_panels(points, fit, predictions)
 
 
 def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
@@ -146,7 +149,7 @@ def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
     from dataclasses import replace
 
     from analysis.fits.power import PowerLaw
-    from analysis.fits.trust import profile_of_e
+    from analysis.fits.uncertainty import profile_of_e
 
     if fixed is None or len(points.x) < 5:
         return None
@@ -161,7 +164,7 @@ def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
 def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
-    from analysis.fit_plot import chinchilla_figure
+    from analysis.fit_plot import chinchilla_panels
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
     from analysis.fits.points import Points, best_settings, check_enough, codes_of_points, unit_of, usable
     from analysis.fits.result import check_fixed, fit_law
@@ -184,7 +187,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
     if abs(together) > MOST_CORRELATION:
         raise UserError(
             f"{study.path}: {names[0]} and {names[1]} go together in these runs (correlation of their logs "
-            f"{together:.3f}), so that their terms cannot be told apart: run some sizes on more and on fewer "
+            f"{together:.3f}), so that their terms cannot be separated: run some sizes on more and on fewer "
             "tokens (training.max_steps=200,600,1800), or fit --law power"
         )
     method = options.method or "huber"
@@ -192,20 +195,20 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
     law = Chinchilla.of(x, method, asked.fixed)
     fit = fit_law(law, x, losses, points.names, draws=options.draws)
     formula = f"L = E + A N^-alpha + B D^-beta, N = {names[0]}, D = {names[1]}"
-    told = {"law": "chinchilla", "method": method, "formula": formula}
+    answer = {"law": "chinchilla", "method": method, "formula": formula}
     lines = as_lines(
         study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options,
         count=counted(len(runs), "run"),
     )  # fmt: skip
     return (
-        as_json(study, points, fit, [], told),
+        as_json(study, points, fit, [], answer),
         lines,
-        lambda: chinchilla_figure(law, fit, x, losses, names, y, title=study.path),
+        lambda: chinchilla_panels(law, fit, x, losses, names, y),
     )
 
 
 def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
-    from analysis.fit_plot import isoflop_figure
+    from analysis.fit_plot import isoflop_panels
     from analysis.fits.isoflop import isoflop
     from analysis.fits.points import best_settings, others_note, usable, x_column
     from analysis.reading.study import versions_of
@@ -224,7 +227,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
         }
         for budget in found.budgets
     ]  # fmt: skip
-    told = {
+    answer = {
         "version": 1, "study": study.path, "law": "isoflop", "x": x, "y": y, "size": size, "budgets": budgets,
         "exponent": found.exponent.to_json() if found.exponent else None, "factor": found.factor,
         "left_out": left_out, "other_settings": [run.name for run in others], "notes": notes,
@@ -236,13 +239,13 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
         best = f"best {size} {budget.best[0]:,.0f}, loss {budget.best[1]:.4f}" if budget.best else ""
         rows.append((f"{budget.flops:.3g}", counted(len(budget.sizes), "size"), budget.why_not or best))
     lines += table((), rows, right=(0, 1), indent="  ")
-    lines += ["", _split_of_compute(found, size, x), *told_below(notes, left_out)]
-    return told, lines, lambda: isoflop_figure(found, size, x, y, title=study.path)
+    lines += ["", _split_of_compute(found, size, x), *notes_below(notes, left_out)]
+    return answer, lines, lambda: isoflop_panels(found, size, x, y)
 
 
 def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
     if found.exponent is None:
-        return "one budget with a lowest point: a second one would tell how it moves with compute"
+        return "one budget with a lowest point: a second one would show how it moves with compute"
     sure = (
         f" ({found.exponent.low:.3f} to {found.exponent.high:.3f})"
         if math.isfinite(found.exponent.low)
@@ -252,7 +255,7 @@ def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
 
 
 def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
-    from analysis.fit_plot import power_figure
+    from analysis.fit_plot import power_panels
     from analysis.fits.envelope import Curve, bootstrap_runs, envelope
     from analysis.fits.points import Points, codes_of_points, unit_of, usable, x_column
     from analysis.fits.result import fit_law, power_law
@@ -269,21 +272,21 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
     drawn = bootstrap_runs(curves, law, theta, draws=min(options.draws, 200))
     if not len(drawn):
         raise UserError(f"{study.path}: too few runs are on the envelope to say how sure its law is")
-    fit = fit_law(law, found.x, found.y, (), drawn=drawn)  # to leave one point of a curve out tells nothing
+    fit = fit_law(law, found.x, found.y, (), drawn=drawn)  # leaving out one point of a curve shows nothing
     points = Points(
         names, found.x, found.y, [1] * len(names), x, y, left_out, None, x_unit=unit_of(study, x),
         codes=codes_of_points([[runs[place]] for place in found.who]),
     )  # fmt: skip
     formula = "L = E + A x^-alpha of the lowest loss at each x"
     on_it = list(dict.fromkeys(names))
-    told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})
-    told["runs_on_it"] = on_it
+    answer = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})
+    answer["runs_on_it"] = on_it
     lines = as_lines(
         study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options,
         count=f"{counted(len(names), 'point')} of {counted(len(curves), 'run')}",
         more=[f"on the envelope: {', '.join(on_it)}"],
     )  # fmt: skip
-    return told, lines, lambda: power_figure(points, fit, [], title=study.path)
+    return answer, lines, lambda: power_panels(points, fit, [])
 
 
 def _fixed(text: str | None) -> float | None:

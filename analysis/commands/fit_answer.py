@@ -1,4 +1,4 @@
-"""What is told of a fit: as JSON, and as a page in a terminal."""
+"""A fit as JSON and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import as_typed, told_below
+from analysis.commands.shared import as_typed, notes_below
 from analysis.reading.study import versions_of
 from experiment_utils.display import table
 from experiment_utils.quantities import counted
 
 if TYPE_CHECKING:
     from analysis.fits.points import Points
-    from analysis.fits.result import Fit, Foretold
-    from analysis.fits.trust import Interval
+    from analysis.fits.result import Fit, Prediction
+    from analysis.fits.uncertainty import Interval
     from analysis.reading.study import Study
 
 
@@ -23,7 +23,7 @@ def as_json(
     study: Study,
     points: Points,
     fit: Fit,
-    foretold: list[Foretold],
+    predictions: list[Prediction],
     more: dict[str, Any],
 ) -> dict[str, Any]:
     values = {name: found.to_json() for name, found in fit.values.items()}
@@ -44,7 +44,7 @@ def as_json(
         "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
         "foretold": [
             {"x": one.x, **one.loss.to_json(), "times_beyond_data": one.times, "far": one.is_far}
-            for one in foretold
+            for one in predictions
         ],
         "seed_deviation": points.seed_deviation, "left_out": points.left_out,
         "other_settings": [*points.others], "notes": [*study.notes(), *points.notes],
@@ -57,7 +57,7 @@ def _codes(points: Points) -> Sequence[str]:
 
 
 def _where(points: Points) -> list[dict[str, float]]:
-    """Of each point, by name."""
+    """Values of x by name, for each point."""
     if points.sizes_and_tokens is None:
         return [{"x": float(x)} for x in points.x]
     return [{"N": float(n), "D": float(d)} for n, d in points.sizes_and_tokens]
@@ -67,14 +67,14 @@ def as_lines(
     study: Study,
     points: Points,
     fit: Fit,
-    foretold: list[Foretold],
+    predictions: list[Prediction],
     formula: str,
     options: argparse.Namespace,
     *,
     count: str | None = None,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """count: of what there are so many points, where they are no sizes. more: lines about them."""
+    """The lines. count: number of points, if these are not sizes. more: lines at the end."""
     import numpy as np
 
     residuals = points.y - fit.fitted
@@ -97,10 +97,10 @@ def as_lines(
             f"E is not identified by these data: between {low:.2g} and {high:.2g}; the rest goes with it"
         )
     if fit.robust:
-        told = ", ".join(
+        values_text = ", ".join(
             f"{name} {'?' if value is None else f'{value:.5g}'}" for name, value in _robust(fit).items()
         )
-        lines.append(f"Huber's loss of log L instead: {told}")
+        lines.append(f"Huber's loss of log L instead: {values_text}")
     if fit.left and fit.law.fixed_e is None:
         least = min(fit.left, key=lambda left: left.values["E"])
         most = max(fit.left, key=lambda left: left.values["E"])
@@ -116,19 +116,19 @@ def as_lines(
             else ""
         )
     )
-    for one in foretold:
+    for one in predictions:
         between = f"{_loss(one.loss.low)} to {_loss(one.loss.high)}"
         lines.append(f"at x = {one.x:.4g}: {_loss(one.loss.value)} ({between})")
         if one.is_far:
             lines.append(f"  warning: {one.times:.3g} times beyond the data: the law may not hold so far")
     if len(points.y) <= 24:
         lines += ["", *_table(points, fit)]
-    lines += ["", *told_below([*study.notes(), *points.notes], points.left_out), *more]
+    lines += ["", *notes_below([*study.notes(), *points.notes], points.left_out), *more]
     return [*lines, f"next: python -m analysis table {as_typed(options)}   (what each run is)"]
 
 
 def _robust(fit: Fit) -> dict[str, float | None]:
-    """What Huber's loss says; an E that these data do not hold is no number by that either."""
+    """Values by Huber's loss; E is None if the data do not identify it."""
     unknown = {"E": None} if fit.robust and not fit.identified else {}
     return {**fit.robust, **unknown}
 

@@ -8,7 +8,7 @@ import json
 import os
 
 from analysis.columns import y_column
-from analysis.commands.shared import new_parser, study_of
+from analysis.commands.shared import as_typed, new_parser, study_of
 from experiment_utils.errors import UserError
 from experiment_utils.exit_status import DONE
 from experiment_utils.quantities import counted
@@ -24,7 +24,7 @@ _LEAST_S, _MOST_S = 1.0, 3600.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(
         subparsers,
         "live",
@@ -43,24 +43,23 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such study, or the port cannot be had.
     """
-    from analysis.live.follow import Follower
+    from analysis.live.follower import Follower
     from analysis.live.server import Server
 
     if not _LEAST_S <= options.every <= _MOST_S:
         raise UserError(f"--every {options.every:g}: expected {_LEAST_S:g} to {_MOST_S:g} seconds")
     first = study_of(options, with_curves=True)
-    x, y = (first.column(name) if name else None for name in (options.x, options.y))
-    if x and not y and not first.is_ours:
-        y = y_column(first, None)
-    follower = Follower(lambda: study_of(options), options.every, x, y)
+    x = first.column(options.x) if options.x else None
+    y = y_column(first, options.y)
+    follower = Follower(lambda: study_of(options), as_typed(options), options.every, x, y)
     follower.refresh()
     with Server(follower, options.port) as server:
-        _tell(server.address, server.port, first.path, len(first.runs), as_json=options.json)
+        _announce(server.address, server.port, first.path, len(first.runs), as_json=options.json)
         server.serve_forever()
     return DONE
 
 
-def _tell(address: str, port: int, study: str, runs: int, *, as_json: bool) -> None:
+def _announce(address: str, port: int, study: str, runs: int, *, as_json: bool) -> None:
     tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{os.uname().nodename}"
     if as_json:
         print(json.dumps({"version": 1, "address": address, "port": port, "tunnel": tunnel}), flush=True)

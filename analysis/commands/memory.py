@@ -17,13 +17,13 @@ examples:
   python -m analysis memory runs --where state=oom,done --json
 
 peak: the highest unreclaimable memory (U) that a supervisor saw of any run of the size, of runs that no job
-limits what they held themselves; estimate: what was told before it began; limit: of the job, the smallest;
+limits what they held themselves; estimate: what was estimated before it began; limit: the smallest;
 unused: what no run of the size ever needed of it; ask: the peak and 15%, for slurm.mem. One run in full:
 python -m memory report RUN."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "memory", "what each size took of memory, and what to ask for", EXAMPLES)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)

@@ -16,7 +16,7 @@ examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = subparsers.add_parser(
         "page",
         help="how each run of a study ended, the best one, what to do next; draws pictures of each",

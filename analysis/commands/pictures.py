@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 _DATES = {"svg": "Date", "pdf": "CreationDate"}
-"""What a file would tell of today: the same runs make the same bytes."""
+"""Dates in files, left out so that the same runs make the same bytes."""
 
 
 def picture_file(given: str) -> Path:

@@ -19,11 +19,11 @@ examples:
   python -m analysis report lr_sweep --where model=64d --json
   python -m analysis report curves/ --pattern '{model}_lr_{log10_lr}.csv' --x tokens -o curves.html
 
-One file that loads nothing: mail it, keep it, print it. docs/analysis-report.md tells its sections."""
+One file that loads nothing: mail it, keep it, print it. Its sections: docs/analysis-report.md."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(
         subparsers, "report", "one HTML page of a study: summary, table, curves, memory, failures", EXAMPLES
     )
@@ -33,21 +33,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write it, and tell its summary.
+    """Write it and print its summary.
 
     Raises:
-        UserError: there is nothing to tell of, or the file cannot be written.
+        UserError: there is no run, or the file cannot be written.
     """
-    from analysis.report.page import report_of
+    from analysis.report.study_page import report_of
 
     study = study_of(options)
     x, y = _columns(study, options)
     output = options.output or str(_default_place(study))
     given = as_typed(options)
-    asked = [f"--{name} {shlex.quote(told)}" for name in ("x", "y") if (told := getattr(options, name))]
+    asked = [f"--{name} {shlex.quote(typed)}" for name in ("x", "y") if (typed := getattr(options, name))]
     command = " ".join(["python -m analysis report", given, *asked])
     report = report_of(study, command=command, given=given, x=x, y=y)
-    write(report.html, output)
+    write(report.page.html(), output)
     if options.json:
         say_json(
             {
@@ -59,14 +59,14 @@ def run(options: argparse.Namespace) -> int:
             }
         )  # fmt: skip
         return DONE
-    told = [f"{about}\n" + "\n".join(f"  {line}" for line in lines) for about, lines in report.words]
-    told += (
+    lines = [f"{about}\n" + "\n".join(f"  {line}" for line in lines) for about, lines in report.words]
+    lines += (
         [f"note: not all could be read; the page lists {counted(len(report.notes), 'thing')}"]
         if report.notes
         else []
     )
-    told += ["next:", *(f"  {typed}   ({why})" for typed, why in report.next)] if report.next else []
-    write("\n".join(told) + "\n", None)
+    lines += ["next:", *(f"  {typed}   ({why})" for typed, why in report.next)] if report.next else []
+    write("\n".join(lines) + "\n", None)
     return DONE
 
 
@@ -77,5 +77,5 @@ def _columns(study: Study, options: argparse.Namespace) -> tuple[str | None, str
 
 
 def _default_place(study: Study) -> Path:
-    """Beside the runs of the first study."""
+    """report.html in the folder of the first study."""
     return study.runs[0].folder.parent / "report.html"

@@ -42,13 +42,13 @@ def new_parser(
         help="foreign CSVs: how file names tell facts, such as '{model}_lr_{log10_lr}.csv'",
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="foreign CSVs: each row is a run")
-    parser.add_argument("--x", metavar="COLUMN", help="what the losses are told over")
+    parser.add_argument("--x", metavar="COLUMN", help="the column of x")
     parser.add_argument("--y", metavar="COLUMN", help="the loss (default: val_loss)")
     return parser
 
 
 def study_of(options: argparse.Namespace, *, with_curves: bool = False) -> Study:
-    """What STUDY, --pattern and --where mean together.
+    """Read the study that STUDY, --pattern and --where select.
 
     Raises:
         UserError: none of the runs can be read, and why; or none has a curve, if `with_curves`.
@@ -65,10 +65,10 @@ def study_of(options: argparse.Namespace, *, with_curves: bool = False) -> Study
 
 def as_typed(options: argparse.Namespace) -> str:
     """STUDY with the options that say which of its runs, for a command that is about the same runs."""
-    told = [*options.study, *(word for one in options.where for word in ("--where", one))]
-    told += ["--pattern", options.pattern] if options.pattern is not None else []
-    told += ["--rows"] if options.rows else []
-    return " ".join(map(shlex.quote, told))
+    lines = [*options.study, *(word for one in options.where for word in ("--where", one))]
+    lines += ["--pattern", options.pattern] if options.pattern is not None else []
+    lines += ["--rows"] if options.rows else []
+    return " ".join(map(shlex.quote, lines))
 
 
 def say_json(value: Any, output: str | None = None) -> None:
@@ -86,7 +86,7 @@ def _with_finite(value: Any) -> Any:
 
 
 def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:
-    """Of --x and --y, with what the files' names tell; none where neither was typed."""
+    """Columns of --x and --y with the facts of file names; empty if neither was typed."""
     asked = [study.column(name) for name in (options.x, options.y) if name]
     facts = [] if study.is_ours else [name for name in study.runs[0].values if name in study.named_facts]
     return ["run", *facts, *asked] if asked else []
@@ -128,19 +128,19 @@ def split(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def told_below(notes: Sequence[str], left_out: Sequence[str], most: int = 20) -> list[str]:
-    """Lines below an answer that stands on some runs alone."""
-    told = [f"note: {note}" for note in notes]
+def notes_below(notes: Sequence[str], left_out: Sequence[str], most: int = 20) -> list[str]:
+    """Lines below an answer: notes and the runs that it leaves out."""
+    lines = [f"note: {note}" for note in notes]
     if left_out:
-        told += [f"left out: {len(left_out)}", *(f"  {line}" for line in left_out[:most])]
-        told += [f"  and {len(left_out) - most} more"] if len(left_out) > most else []
-    return told
+        lines += [f"left out: {len(left_out)}", *(f"  {line}" for line in left_out[:most])]
+        lines += [f"  and {len(left_out) - most} more"] if len(left_out) > most else []
+    return lines
 
 
 def notes_and_failures(study: Study, failures: Sequence[str], most: int = 20) -> list[str]:
     """Lines below an answer: what it leaves out, and why."""
-    told = [f"note: {note}" for note in study.notes()]
+    lines = [f"note: {note}" for note in study.notes()]
     if failures:
-        told += [f"not done: {len(failures)}", *(f"  {line}" for line in failures[:most])]
-        told += [f"  and {len(failures) - most} more"] if len(failures) > most else []
-    return told
+        lines += [f"not done: {len(failures)}", *(f"  {line}" for line in failures[:most])]
+        lines += [f"  and {len(failures) - most} more"] if len(failures) > most else []
+    return lines

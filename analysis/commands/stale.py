@@ -51,7 +51,7 @@ class Outdated:
     """Runs that one other version of the code made."""
 
     name: str
-    """Of the version, as in tables."""
+    """Name of the version, as in tables."""
     hash: str
     changes: Sequence[Change]
     """From that version to the code of the checkout; empty if the run folder lacks hashes of the files."""

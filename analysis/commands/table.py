@@ -35,11 +35,11 @@ examples:
   python -m analysis table curves/ --pattern '{model}_lr_{log10_lr}.csv'    last rows of foreign CSVs
 
 Columns are those of --json, and any key of the configuration. Losses are in nats a token; val_loss is that of
-the last evaluation. docs/analysis.md tells each."""
+the last evaluation. Each is explained in docs/analysis.md."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What a user may type."""
+    """Add the command."""
     parser = new_parser(subparsers, "table", "a row a run: how it ended, losses, speed, memory", EXAMPLES)
     parser.add_argument("--columns", metavar="A,B", help="columns, or keys of the configuration")
     parser.add_argument("--sort", metavar="COLUMN", help="the smallest first")
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.parquet:
         write(as_parquet(runs, columns), options.output)
     else:
-        told = [
+        lines_shown = [
             summary(study),
             "",
             *lines(runs, columns, is_cut=options.output is None),
@@ -82,8 +82,11 @@ def run(options: argparse.Namespace) -> int:
         ]
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
         damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
-        told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]
-        write("\n".join([*told, _next(study, options)]) + "\n", options.output)
+        lines_shown += [
+            *damaged[:10],
+            *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10)),
+        ]
+        write("\n".join([*lines_shown, _next(study, options)]) + "\n", options.output)
     return DONE
 
 
@@ -91,7 +94,7 @@ def _not_finite(study: Study, runs: Sequence[Run], asked: str | None) -> list[st
     """A line for each CSV of another program that ended with a loss that is no number."""
     try:
         y = y_column(study, asked)
-    except UserError:  # which column is the loss nobody has to say here
+    except UserError:  # the column of the loss is not needed here
         return []
     found = [(run.name, loss) for run in runs if (loss := run.number(y)) is not None]
     return [f"note: {name}: its {y} is {loss}" for name, loss in found if not math.isfinite(loss)]

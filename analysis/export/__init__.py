@@ -1,12 +1,12 @@
 """Series of runs handed on to other programs: csv, TensorBoard, Weights & Biases.
 
-growing.py      whole lines of a file that is still written
+tail_file.py    whole lines of a file that is still written
 clock.py        when each step was done
 series.py       the points of one run, also of one that goes on
-facts.py        what is told of a run besides them, and what never leaves the machine
+run_facts.py    facts of a run, and keys that never leave the machine
 tidy.py         csv: a row for each number
 tensorboard.py  event files
 wandb.py        runs of W&B
-targets.py      which writer a name means, and where it writes
-follow.py       runs that go on, until they end: what `logging=` starts beside a run
+writers.py      which writer a name means, and where it writes
+follow.py       running runs, until they end: the process that `logging=` starts for a run
 """

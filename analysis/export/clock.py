@@ -18,7 +18,7 @@ class WallClock:
     """
 
     def __init__(self, attempts: Any, otherwise_s: float) -> None:
-        """attempts: of run.json. otherwise_s: Unix time, where neither tells anything."""
+        """attempts: those of run.json. otherwise_s: Unix time to use if neither has one."""
         self._stages: list[tuple[int, float]] = []
         self._attempts: list[tuple[int, float]] = []
         for attempt in attempts if isinstance(attempts, Sequence) else ():

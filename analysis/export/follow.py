@@ -1,4 +1,4 @@
-"""Runs that go on, followed until they end: what `logging=` starts beside a run, and `--follow`.
+"""Follow running runs until they end: the process that `logging=` starts for a run, and `--follow`.
 
 It reads what a run writes for itself and writes it elsewhere. The run does nothing for it and never waits: it
 is a process of its own, and where that fails the run has lost a copy.
@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts, ending_of, facts_of_run
+from analysis.export.run_facts import RunFacts, ending_of, facts_of_run
 from analysis.export.series import Series
-from analysis.export.targets import Writer
+from analysis.export.writers import Writer
 from training.attempt.run_files import state_of
 
 Open = Callable[[RunFacts], Writer]
 """Makes the writer of a run."""
 
 _LOOKED_AT_S = 1.0
-"""How often it is looked whether the run that started this still lives."""
+"""Seconds between checks whether the run that started this still lives."""
 
 ITS_OWN_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Meant for the run, where they come to all processes of a job; this ends when the run does."""
@@ -34,8 +34,8 @@ ITS_OWN_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sig
 class Parent:
     """Who started this. Its end, or a line on standard input, says that nothing more will come."""
 
-    def __init__(self, pid: int, told: IO[str] | None = None) -> None:
-        self._pid, self._told = pid, told or sys.stdin
+    def __init__(self, pid: int, pipe: IO[str] | None = None) -> None:
+        self._pid, self._pipe = pid, pipe or sys.stdin
         for number in ITS_OWN_END:
             signal.signal(number, signal.SIG_IGN)
         with suppress(OSError):
@@ -47,13 +47,13 @@ class Parent:
         while (left_s := until - time.monotonic()) > 0:
             if os.getppid() != self._pid:
                 return True
-            readable, _, _ = select.select([self._told], [], [], min(left_s, _LOOKED_AT_S))
+            readable, _, _ = select.select([self._pipe], [], [], min(left_s, _LOOKED_AT_S))
             if readable:
                 return True
         return os.getppid() != self._pid
 
 
-class Nobody:
+class NoParent:
     """Follows until the runs have ended."""
 
     def wait(self, seconds: float) -> bool:
@@ -84,22 +84,22 @@ class _Followed:
         self.take(is_over=True)
         if self._writer is None:
             return None
-        told = self._writer.told
+        place = self._writer.destination
         self._writer.end(*ending_of(self._folder))
-        return told
+        return place
 
 
 def follow(
     folders: Sequence[tuple[Path, str | None]],
     open_writer: Open,
     *,
-    parent: Parent | Nobody,
+    parent: Parent | NoParent,
     every: int,
     poll_s: float,
 ) -> dict[Path, tuple[str | None, int]]:
     """Until each has ended; returns for each where its series are, and how many points it got.
 
-    folders: with the label of each. every: so many steps from one point to the next.
+    folders: each with its label. every: steps from one point to the next.
 
     Raises:
         UserError, OSError: as the writers.

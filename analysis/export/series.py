@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.export.clock import WallClock
-from analysis.export.growing import GrowingCsv, GrowingRecords
+from analysis.export.tail_file import GrowingCsv, GrowingRecords
 from experiment_utils.json_values import at_path, csv_number, finite, integer, is_number
 from experiment_utils.run_folder import RunFolder
 from experiment_utils.safe_read import changed_s
@@ -35,7 +35,7 @@ class Point:
 class Series:
     """Points of the run of a folder, as they come. after: the step that the reader has already.
 
-    every: so many steps from one point to the next; the first, the last, and those with an evaluation are
+    every: steps from one point to the next; the first, the last, and those with an evaluation are
     always there.
     """
 
@@ -58,7 +58,7 @@ class Series:
         self._carried: dict[str, float] = {}
 
     def new(self, *, is_over: bool) -> Iterator[Point]:
-        """Those that came since. is_over: nothing more will come, and what is there is told to its end."""
+        """Points that came since the last call. is_over: no more will come, so the rest is returned."""
         # An evaluation is written before the row of its step, the rows of its sources right behind it:
         # so the rows that are there now come first, and those whose sources lack still wait.
         rows = chain(self._held, self._metrics.rows())
@@ -113,7 +113,7 @@ class Series:
                 self._unreclaimable.append((time_s, float(held)))
 
     def _memory_at(self, time_s: float) -> dict[str, float]:
-        """What was measured last, where that is new."""
+        """The last measurement, if it is new."""
         found = {}
         while self._unreclaimable and self._unreclaimable[0][0] <= time_s:
             found = {"unreclaimable_bytes": self._unreclaimable.popleft()[1]}

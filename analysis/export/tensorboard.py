@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from experiment_utils import atomic_files
 from experiment_utils.json_values import at_path, is_number, seconds
@@ -52,7 +52,7 @@ class EventFile:
             self._events.begin(facts)
 
     @property
-    def told(self) -> str:
+    def destination(self) -> str:
         return str(self._path)
 
     def add(self, points: Iterable[Point]) -> int:
@@ -62,7 +62,7 @@ class EventFile:
         return count
 
     def end(self, state: str | None, results: Mapping[str, Any]) -> None:
-        """Nothing more comes of this attempt. How it ended is told of a finished run: it is told once."""
+        """End this attempt. The result of a finished run is written once."""
         if state == "done":
             self._events.end(state, results)
         with suppress(OSError):
@@ -85,8 +85,8 @@ class _Events:
 
         began_s = _began_s(facts.attempts)
         self._write(self._event(wall_time=began_s, file_version="brain.Event:2"))
-        told = {path: _hparam(value) for path, value in {**facts.columns, **facts.config}.items()}
-        hparams = summary_v2.hparams_pb(told, trial_id=facts.label, start_time_secs=began_s)
+        hparams_by_name = {path: _hparam(value) for path, value in {**facts.columns, **facts.config}.items()}
+        hparams = summary_v2.hparams_pb(hparams_by_name, trial_id=facts.label, start_time_secs=began_s)
         self._write(self._event(wall_time=began_s, step=0, summary=hparams))
         self._last = (0, began_s)
 
@@ -137,7 +137,7 @@ def _what_is_there(path: Path) -> tuple[int, int]:
         for data, end in _records(file):
             try:
                 event = event_pb2.Event.FromString(data)
-            except DecodeError:  # damaged: what stands behind it is written again
+            except DecodeError:  # damaged: what follows it is written again
                 break
             step, whole_bytes = max(step, event.step), end
     return step, whole_bytes

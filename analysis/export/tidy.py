@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from experiment_utils import atomic_files
 
@@ -40,7 +40,7 @@ class TidyRows:
 
 
 class TidyFile:
-    """series.csv of one run that goes on: written anew by each attempt, then appended to."""
+    """series.csv of one running run: each attempt writes it again, then appends."""
 
     after = 0
 
@@ -52,7 +52,7 @@ class TidyFile:
         self._rows = TidyRows(self._file, facts, columns)
 
     @property
-    def told(self) -> str:
+    def destination(self) -> str:
         return str(self._path)
 
     def add(self, points: Iterable[Point]) -> int:

@@ -2,7 +2,7 @@
 
 Offline, a run of W&B is a folder, and of two folders with one id `wandb sync` lets the later replace the
 earlier. So a folder always has the whole series, and takes the place of the ones before it. Online the run
-on the server is gone on with, behind the last step that it has.
+on the server is continued after its last step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.export.facts import RunFacts, nested
+from analysis.export.run_facts import RunFacts, nested
 from analysis.export.series import Point
 from experiment_utils.errors import UserError
 
@@ -26,7 +26,7 @@ _INIT_TIMEOUT_S = 60.0
 
 
 def mode() -> str:
-    """As WANDB_MODE says; without it nothing leaves the machine.
+    """The mode of WANDB_MODE; without it nothing leaves the machine.
 
     Raises:
         UserError: it says something else.
@@ -49,7 +49,7 @@ class WandbRun:
         """place: the folder in which W&B makes its own.
 
         Raises:
-            UserError: W&B does not let it begin; tells why, without keys.
+            UserError: W&B refuses to start; the message has no keys.
         """
         # Else it sends reports of itself; it looks when it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -91,8 +91,8 @@ class WandbRun:
         self._folder = Path(self._run.settings.sync_dir)
 
     @property
-    def told(self) -> str:
-        """Where it is: a folder, or an address."""
+    def destination(self) -> str:
+        """A folder or an address."""
         return str(self._folder) if self._is_offline else str(self._run.url)
 
     def add(self, points: Iterable[Point]) -> int:

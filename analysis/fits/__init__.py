@@ -4,8 +4,8 @@ points.py      runs to (x, loss), which of them count, what must be equal
 power.py       L = E + A x^-alpha
 chinchilla.py  L = E + A N^-alpha + B D^-beta
 line.py        a straight line, and how sure its slope is
-search.py      the lowest point of a cost, from many starts
+optimize.py    the lowest point of a cost, from many starts
 isoflop.py     at equal compute, the best size
 envelope.py    the lowest loss that any run had at each compute
-trust.py       bootstrap, profile of E, leaving one out: of any law
+uncertainty.py bootstrap, profile of E, leaving one out, for any law
 """

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.optimize import lowest
 from analysis.fits.power import huber_of_logs
-from analysis.fits.search import lowest
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 MOST_CORRELATION = 0.98
-"""Of log N and log D: above it their terms cannot be told apart."""
+"""Correlation of log N and log D above which their terms cannot be separated."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Chinchilla:
         return np.column_stack(columns if self.fixed_e is None else columns[1:])
 
     def cost(self, theta: Array, x: Array, y: Array) -> float:
-        """As of `PowerLaw`."""
+        """Residuals as those of `PowerLaw`."""
         predicted = np.maximum(self.predict(theta, x), 1e-300)
         if self.method == "huber":
             return huber_of_logs(predicted, np.log(y))[0]
@@ -110,7 +110,7 @@ class Chinchilla:
 
 
 def correlation(x: Array) -> float:
-    """Of log N and log D over the runs; 1 where one of them does not vary."""
+    """Correlation of log N and log D over the runs; 1 if one of them does not vary."""
     logs = np.log(x)
     if (np.ptp(logs, axis=0) < 1e-6).any():
         return 1.0

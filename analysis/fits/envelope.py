@@ -67,7 +67,7 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
         inside = (grid >= curve.x[0]) & (grid <= curve.x[-1])
         table[place, inside] = np.interp(np.log(grid[inside]), np.log(curve.x), curve.y)
     who, lowest = table.argmin(axis=0), table.min(axis=0)
-    # before a run has come to its end nothing tells that a longer one is not better: the first and last
+    # before a run has come to its end nothing shows that a longer one is not better: the first and last
     # stretch, of one run alone, is no envelope. Nor is one run better than another that it has no x in common
     # with, and between two such there may be no run at all
     known, places = np.isfinite(lowest), np.arange(len(grid) - 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.fits.line import line_through
 from analysis.fits.parabola import round_minimum, vertex
-from analysis.fits.trust import Interval
+from analysis.fits.uncertainty import Interval
 from analysis.reading.study import Run
 from experiment_utils.errors import UserError
 

@@ -60,12 +60,12 @@ class Points:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of how they were chosen."""
+        """Notes on how the points were chosen."""
         return others_note(self.others, self.settings, self.x_name, self.y_name)
 
 
 def x_column(study: Study, asked: str | None, default: str) -> str:
-    """What the loss is told over; `default` of runs of ours.
+    """The column of x; `default` for runs of ours.
 
     Raises:
         UserError: foreign files, and --x is not said.
@@ -75,11 +75,11 @@ def x_column(study: Study, asked: str | None, default: str) -> str:
     if study.is_ours:
         return default
     there = sorted({name for run in study.runs for name in run.values})
-    raise UserError(f"--x is needed: what is the loss told over? There are: {', '.join(there)}")
+    raise UserError(f"--x is needed: which column is x? There are: {', '.join(there)}")
 
 
 def unit_of(study: Study, column: str) -> str:
-    """What its numbers are; of a column of another program only that knows."""
+    """The meaning of its numbers; unknown for a column of another program."""
     return UNITS.get(ALIASES.get(column, column), AS_IT_IS) if study.is_ours else AS_IT_IS
 
 
@@ -207,8 +207,8 @@ def check_enough(points: Points, least: int, study: Study) -> None:
 
 
 def _more(study: Study, points: Points) -> str:
-    """What adds to the study, as its best run is."""
-    from analysis.next_steps import again, budgets_beside
+    """The command that adds points to the study, like its best run."""
+    from analysis.next_steps import again, budgets_around
     from experiment_utils.run_folder import RunFolder
 
     known = [run for run in study.runs if math.isfinite(run.number(points.y_name) or math.nan)]
@@ -218,10 +218,10 @@ def _more(study: Study, points: Points) -> str:
         return ""
     try:
         if ALIASES.get(points.x_name, points.x_name) in _OF_THE_BUDGET:
-            return f"; run more: {again(run, budgets_beside(run, 4))}"
+            return f"; run more: {again(run, budgets_around(run, 4))}"
         if points.sizes_and_tokens is None:
             return f"; run more: {again(run, {}, model=_SIZES)}"
-        return f"; run more: {again(run, budgets_beside(run), model=_SOME_SIZES)}"
+        return f"; run more: {again(run, budgets_around(run), model=_SOME_SIZES)}"
     except UserError:  # a configuration of another version
         return ""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.line import line_through
-from analysis.fits.search import lowest
+from analysis.fits.optimize import lowest
 
 HUBER_DELTA = 1e-3
 """In log loss, as in Hoffmann et al. 2022 (Chinchilla), appendix D.2."""
@@ -38,7 +38,7 @@ class PowerLaw:
 
     @property
     def free(self) -> int:
-        """How many parameters are fitted."""
+        """Number of fitted parameters."""
         return 2 if self.fixed_e is not None else 3
 
     @property
@@ -57,7 +57,7 @@ class PowerLaw:
         return {"E": float(theta[0]), "A": scale, "alpha": float(theta[2])}
 
     def cost(self, theta: Array, x: Array, y: Array) -> float:
-        """What the fit makes small: the sum of squares, or of Huber's losses over delta^2."""
+        """The objective of the fit: the sum of squares, or of Huber's losses over delta^2."""
         if self.method == "huber":
             return huber_of_logs(np.maximum(self.predict(theta, x), 1e-300), np.log(y))[0]
         return float(((self.predict(theta, x) - y) ** 2).sum())
@@ -109,13 +109,13 @@ class PowerLaw:
             return np.column_stack(columns[1:] if fixed else columns)
 
         begin = start[1:] if fixed else start
-        # in full, as it else tells stderr of each search that came to its end late
-        with np.errstate(over="ignore", invalid="ignore"):  # of a covariance that nobody reads
+        # in full: it prints to stderr about each search that ends late
+        with np.errstate(over="ignore", invalid="ignore"):  # for a covariance that is not used
             found, *_ = leastsq(residuals, begin, Dfun=derivatives, maxfev=_EVALUATIONS, full_output=True)
         return whole(found)
 
     def _huber_from(self, x: Array, y: Array, starts: Sequence[Array]) -> Array:
-        """Of a sum and not of a mean, whose search would end far from the minimum."""
+        """The gradient of a sum: with a mean the search would end far from the minimum."""
         u, log_y = np.log(x) - self.log_x0, np.log(y)
         fixed = self.fixed_e is not None
 
@@ -155,7 +155,7 @@ def huber_of_logs(predicted: Array, log_y: Array) -> tuple[float, Array]:
 
 
 def r_squared(y: Array, predicted: Array) -> float:
-    """Of the loss itself, whatever the fit made small."""
+    """R^2 of the loss itself, whatever the objective was."""
     total = float(((y - y.mean()) ** 2).sum())
     return 1 - float(((y - predicted) ** 2).sum()) / total if total > 0 else math.nan
 

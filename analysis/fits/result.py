@@ -1,4 +1,4 @@
-"""One fit with all that is told of it."""
+"""A fit with its intervals, its residuals and its predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.fits.points import Points
 from analysis.fits.power import LineInLogs, PowerLaw, r_squared
-from analysis.fits.trust import (
+from analysis.fits.uncertainty import (
     DRAWS,
     Interval,
     Law,
@@ -27,12 +27,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 _STEEPEST = 10.0
 """An alpha beyond that is a step from the first size to all others, which are alike."""
 FAR = 10.0
-"""Beyond so many times the data a foretelling is a guess."""
+"""A prediction more than this many times beyond the data is a guess."""
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """Of the curve at x, with its band. times: how far x is beyond the nearest end of the data; 1: within."""
+class Prediction:
+    """The curve at x with its band. times: factor by which x is beyond the data; 1: within."""
 
     x: float
     loss: Interval
@@ -64,20 +64,20 @@ class Fit:
 
     @property
     def formula(self) -> str:
-        """`2.603 + 293.8 x^-0.1344`, as its numbers are told: an E that is not in the data is none."""
-        told = {name: f"{found.value:.4g}" for name, found in self.values.items() if found.value is not None}
+        """`2.603 + 293.8 x^-0.1344`, an E that the data do not identify is written as E."""
+        shown = {name: f"{found.value:.4g}" for name, found in self.values.items() if found.value is not None}
         if self.law.fixed_e is None and not self.identified:
-            told["E"] = "E"
-        if "beta" in told:
-            return f"{told['E']} + {told['A']} N^-{told['alpha']} + {told['B']} D^-{told['beta']}"
-        return f"{told['E']} + {told['A']} x^-{told['alpha']}"
+            shown["E"] = "E"
+        if "beta" in shown:
+            return f"{shown['E']} + {shown['A']} N^-{shown['alpha']} + {shown['B']} D^-{shown['beta']}"
+        return f"{shown['E']} + {shown['A']} x^-{shown['alpha']}"
 
-    def foretell(self, x: Array, data: Array) -> Foretold:
+    def predict(self, x: Array, data: Array) -> Prediction:
         """x: (1,) or (1, 2). data: those that it was fitted to."""
         curve = [float(self.law.predict(theta, x)[0]) for theta in self.drawn]
         loss = interval(float(self.law.predict(self.theta, x)[0]), curve)
         times = float(np.max(np.maximum(x[0] / data.max(axis=0), data.min(axis=0) / x[0])))
-        return Foretold(float(np.ravel(x)[0]), loss, max(1.0, times))
+        return Prediction(float(np.ravel(x)[0]), loss, max(1.0, times))
 
     def band(self, x: Array) -> tuple[Array, Array]:
         """95% of the curve at each x."""
@@ -89,7 +89,7 @@ class Fit:
 def fit_law(
     law: Law, x: Array, y: Array, names: Sequence[str], *, draws: int = DRAWS, drawn: Array | None = None
 ) -> Fit:
-    """Of any law. drawn: theta of draws made otherwise."""
+    """Fit any law. drawn: theta of draws made elsewhere."""
     theta = law.fit(x, y)
     drawn = bootstrap(law, theta, x, y, draws=draws) if drawn is None else drawn
     each = [law.values(one) for one in drawn]

@@ -1,6 +1,6 @@
-"""A page on 127.0.0.1 that follows the runs of a study as they go.
+"""A page on 127.0.0.1 that follows the runs of a study: the report, read again every few seconds.
 
-follow.py   the study, read again every few seconds: what changed since a reader last asked
-server.py   who may ask, and what is answered
-page.py     the page, which live.js keeps up
+follower.py reads the study again and keeps the sections that changed
+server.py   answers readers that have the token
+live.js     replaces the sections on the reader's page
 """

@@ -1,12 +1,12 @@
-// Keeps the page of a study up: asks for what changed, and says when nobody answers.
+// Follows a study: asks the server for the sections that changed, and shows when no answer comes. The reader's
+// filter, order, choices and open parts stay.
 class Live {
   constructor(figure) {
     Object.assign(this, JSON.parse(figure.querySelector("script").textContent));
-    this.table = document.querySelector("table.sortable");
+    this.heard = new Date();
     this.line = html("p", "note", "");
     this.line.setAttribute("role", "status");
-    figure.replaceChildren(this.line);
-    this.heard = new Date();
+    document.querySelector("header").append(this.line);
     this.next();
   }
 
@@ -29,44 +29,50 @@ class Live {
     this.line.className = tone;
   }
 
-  take(told) {
-    const titles = [...this.table.querySelectorAll("th")].map((one) => one.textContent);
-    if (told.titles.join("\n") !== titles.join("\n")) { location.reload(); return; }
-    this.version = told.version;
-    document.querySelector("p.subtitle").textContent = told.subtitle;
-    const now = new Date().toLocaleTimeString();
-    this.say(told.trouble || `As of ${now}, looked at every ${this.every_s} s`, told.trouble ? "bad" : "note");
-    for (const one of told.rows) this.row(one);
-    if (told.rows.length) this.table.filter();
-    if (curves.length && told.by) {
-      const runs = new Map(curves[0].data.runs.map((one) => [one.row, one]));
-      for (const one of told.curves) runs.set(one.row, one);
-      curves[0].replace([...runs.values()].sort((a, b) => a.row - b.row), told.by);
-    }
+  take(answer) {
+    this.version = answer.version;
+    document.querySelector("p.subtitle").textContent = answer.subtitle;
+    this.say(answer.trouble || `As of ${new Date().toLocaleTimeString()}, read every ${this.every_s} s`, answer.trouble ? "bad" : "note");
+    if (answer.sections.some(([, text]) => text !== null)) this.replace(answer.sections);
   }
 
-  row({ row, cells }) {
-    const body = this.table.tBodies[0], titles = [...this.table.querySelectorAll("th")];
-    const isLong = [...(body.rows[0]?.cells || [])].map((cell) => cell.classList.contains("wrap"));
-    numbered([...body.rows]);
-    let line = [...body.rows].find((one) => +one.dataset.first === row);
-    if (!line) {
-      line = body.insertRow();
-      line.dataset.first = row;
-      titles.forEach(() => line.insertCell());
-    }
-    cells.forEach((told, i) => {
-      const cell = line.cells[i], classes = [titles[i].className === "right" ? "right" : "", isLong[i] ? "wrap" : "", told.tone || ""];
-      cell.className = classes.filter(Boolean).join(" ");
-      if (told.value === undefined) delete cell.dataset.value; else cell.dataset.value = told.value;
-      if (i === 0) { if (!cell.textContent) cell.textContent = told.text; return; }
-      cell.textContent = told.text;
-      if (told.bar === undefined) return;
-      const bar = html("span", "bar"), inner = html("i");
-      inner.style.width = `${Math.round(100 * told.bar)}%`;
-      bar.append(inner);
-      cell.append(bar);
+  replace(sections) {
+    const input = document.querySelector(".filter input"), sorted = document.querySelector("table.sortable th[aria-sort]");
+    const typed = input?.value, order = sorted && [sorted.textContent, sorted.getAttribute("aria-sort")];
+    const figure = document.querySelector("figure.curves"), kept = figure?.curves?.kept();
+    const open = new Set([...document.querySelectorAll("details[open] summary")].map((one) => one.textContent));
+    const before = new Map([...document.querySelectorAll("section")].map((one) => [one.dataset.title, one]));
+    const fresh = [];
+    const now = sections.map(([title, text]) => {
+      if (text === null && before.has(title)) return before.get(title);
+      const made = html("section");
+      made.dataset.title = title;
+      made.innerHTML = text || "";
+      made.querySelector("figure.live")?.remove();
+      fresh.push(made);
+      return made;
     });
+    before.forEach((one) => one.remove());
+    document.querySelector("header").after(...now);
+    for (const made of fresh) this.start(made, open);
+    if (fresh.some((one) => one.querySelector(".filter"))) {
+      const [name, way] = order || [];
+      const head = [...document.querySelectorAll("table.sortable")][0].querySelectorAll("th");
+      const button = [...head].find((one) => one.textContent === name)?.querySelector("button");
+      for (let i = 0; button && i < (way === "descending" ? 1 : 2); i++) button.click();
+      const field = document.querySelector(".filter input");
+      field.value = typed || "";
+      field.dispatchEvent(new Event("input"));
+    }
+    startCurves(document, kept);
+  }
+
+  start(section, open) {
+    section.querySelectorAll("table.sortable").forEach(sortable);
+    section.querySelectorAll("button.copy").forEach(copying);
+    section.querySelectorAll("figure.filter").forEach(filterable);
+    section.querySelectorAll("summary").forEach((one) => { one.parentElement.open = open.has(one.textContent); });
+    startPlots(section);
   }
 }
 

@@ -1,7 +1,7 @@
-"""The server of the page: on 127.0.0.1 alone, for who has the token.
+"""The server of the live page, on 127.0.0.1 only, with a token in its address.
 
-Everybody on a login node can reach its 127.0.0.1, so an address without the token is answered with 403. No
-path names a file: there are the page and the state, nothing else.
+All users of a login node can reach its 127.0.0.1, so an address without the token is answered with 403. No
+path names a file: the server has the page and its state, nothing else.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from analysis.live.follow import Follower
-from analysis.live.page import page_of
+from analysis.live.follower import Follower
 from experiment_utils.errors import UserError
 
 HOST = "127.0.0.1"
@@ -27,7 +26,7 @@ _WORTH_PACKING_BYTES = 2048
 
 
 class Server(ThreadingHTTPServer):
-    """Of one study. port 0: any that is free."""
+    """A server for one study. port 0: any free port."""
 
     daemon_threads = True
 
@@ -35,11 +34,11 @@ class Server(ThreadingHTTPServer):
         self.follower = follower
         self.token = token or secrets.token_urlsafe(_TOKEN_BYTES)
         try:
-            super().__init__((HOST, port), _Asked)
+            super().__init__((HOST, port), _Request)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise UserError(
-                f"--port {port}: {why}; leave it out, and any free one is taken", code="port-not-free"
+                f"--port {port}: {why}; leave it out to use any free port", code="port-not-free"
             ) from error
 
     @property
@@ -51,7 +50,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.port}/{self.token}/"
 
 
-class _Asked(BaseHTTPRequestHandler):
+class _Request(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.0"  # a connection an answer: a page that is left open holds no thread
     timeout = _SLOW_S
@@ -62,13 +61,13 @@ class _Asked(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the reader went away
             self.close_connection = True
 
-    do_HEAD = do_GET  # noqa: N815 - as the class above it wants it named
+    do_HEAD = do_GET  # noqa: N815 - the base class decides the name
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is the user's."""
+        """Log nothing: the terminal is the user's."""
 
     def _found(self) -> tuple[HTTPStatus, str, str]:
-        """(status, type, body) of what was asked for."""
+        """(status, type, body) of the answer."""
         plain = "text/plain; charset=utf-8"
         asked = urllib.parse.urlsplit(self.path)
         _, _, rest = asked.path.partition("/")
@@ -79,19 +78,19 @@ class _Asked(BaseHTTPRequestHandler):
             return (
                 HTTPStatus.FORBIDDEN,
                 plain,
-                "the address lacks the token: take the whole one that was told\n",
+                "the address lacks the token: use the whole one that was printed\n",
             )
         try:
             if what == "" and asked.path.endswith("/"):
-                return HTTPStatus.OK, "text/html; charset=utf-8", page_of(self.server.follower)
+                return HTTPStatus.OK, "text/html; charset=utf-8", self.server.follower.html()
             if what == "state":
-                told = urllib.parse.parse_qs(asked.query).get("since", ["0"])[0]
+                since = urllib.parse.parse_qs(asked.query).get("since", ["0"])[0]
                 self.server.follower.refresh()
-                state = self.server.follower.told(int(told) if told.isdecimal() else 0)
+                state = self.server.follower.changes(int(since) if since.isdecimal() else 0)
                 return HTTPStatus.OK, "application/json", json.dumps(state, allow_nan=False)
         except UserError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, plain, error.render() + "\n"
-        return HTTPStatus.NOT_FOUND, plain, "nothing of that name\n"
+        return HTTPStatus.NOT_FOUND, plain, "no such page\n"
 
     def _answer(self, status: HTTPStatus, kind: str, body: str) -> None:
         data = body.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a sweep of learning rates lacks, and the commands that add it."""
+"""Rates and seeds that a sweep of learning rates lacks, and the commands that add them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiment_utils.quantities import counted
 from experiment_utils.run_folder import RunFolder
 
 _BEYOND = 2
-"""How many rates are added where the edge is the best."""
+"""Number of rates that are added beyond an edge that is the best."""
 _HOLE = 1.5
 """Steps of the grid, in logs: a wider one lacks a rate."""
 _FIRST_STEP = 10**0.5
@@ -27,7 +27,7 @@ _FIRST_STEP = 10**0.5
 
 @dataclass(frozen=True)
 class Advice:
-    """what: a sentence. command: None where runs are not ours to start."""
+    """A sentence and a command; the command is None for runs of other programs."""
 
     size: str | None
     what: str
@@ -53,7 +53,7 @@ def advice(
 
 
 def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> str:
-    """What to do about fewer than three rates: wait for runs that are not done, else the command of more."""
+    """The next step for fewer than three rates: wait for runs, or the command that adds rates."""
     if pending and study.is_ours:
         place = " ".join(dict.fromkeys(shlex.quote(str(run.folder.parent)) for run in pending))
         return f"; {counted(len(pending), 'run')} {_are(pending)} not done: python -m slurm status {place}"
@@ -175,8 +175,8 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
             continue
         y = best.size.y
         place = int(y.argmin())
-        beside = [y[at] for at in (place - 1, place + 1) if 0 <= at < len(y)]
-        between = float(max(beside) - y[place])
+        around = [y[at] for at in (place - 1, place + 1) if 0 <= at < len(y)]
+        between = float(max(around) - y[place])
         count = len(best.size.good[place].losses)
         if noise.deviation > between:
             items.append(
@@ -191,7 +191,7 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
 
 
 def _second_seed(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Advice]:
-    """What makes the noise known: seeds at the best rates of one size, since noise is pooled over sizes."""
+    """Seeds at the best rates of one size, which make the noise known: it is pooled over sizes."""
     best = next((best for best in found if best.is_inside), None)
     if noise is not None or best is None or not study.is_ours:
         return []
@@ -210,7 +210,7 @@ def _more_seeds(study: Study, best: Best) -> str | None:
 
 
 def _larger(study: Study, found: Sequence[Best], law: RateLaw) -> list[Advice]:
-    """The next size, at the rate that the law foretells and one on each side."""
+    """The next size, at the rate that the law predicts and one on each side."""
     if not study.is_ours:
         return []
     widest = max(found, key=lambda best: best.size.width or 0.0)

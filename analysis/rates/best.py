@@ -64,7 +64,7 @@ class Best:
 
     @property
     def awaited(self) -> tuple[float, ...]:
-        """Where the edge is the best: rates beside or beyond it whose runs have not come to their end."""
+        """Rates next to or beyond a best edge whose runs have not ended."""
         good = self.size.good
         if self.edge is None or len(good) < 2:
             return ()
@@ -74,13 +74,13 @@ class Best:
 
     @property
     def edge_words(self) -> str:
-        """Where the best may lie beyond what was tried, and why there is none."""
+        """The side on which the best rate may be beyond the grid, or why there is none."""
         if self.edge is None:
             return self.why_not or ""
         which = "smallest" if self.edge == "low" else "largest"
         if self.awaited:
             shown = ", ".join(f"{rate:.3g}" for rate in self.awaited)
-            return f"the {which} rate that is done is the best so far: {shown} beside it is not done"
+            return f"the {which} rate that is done is the best so far: {shown} next to it is not done"
         return f"the {which} rate is the best: the lowest point lies outside the grid"
 
 

@@ -20,7 +20,7 @@ _SAME_RATE = 5e-3
 """Relative: rates that differ by rounding to three digits are one."""
 _CLIFF_FACTOR = 2.0
 _CLIFF_LEAST = 0.1
-"""Nats: what stands so far above the parabola of its neighbours, and twice as high, has half diverged."""
+"""Nats above the parabola of its neighbours from which a rate, if also twice as high, has half diverged."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Size:
 
     @property
     def good(self) -> list[Rate]:
-        """Those with a loss that belongs to the curve."""
+        """Rates with a loss that belongs to the curve."""
         return [rate for rate in self.rates if rate.losses and not rate.half]
 
     @property
@@ -135,9 +135,9 @@ def _name(run: Run, model: str, apart: Sequence[str]) -> tuple[str, str]:
 
 def width_of(run: Run, name: str) -> float | None:
     """`d_model`, or the number in a name such as `64d`."""
-    told = run.number("d_model")
-    if told is not None:
-        return told
+    recorded = run.number("d_model")
+    if recorded is not None:
+        return recorded
     digits = name.lower().removesuffix("d").removeprefix("d")
     return float(digits) if digits.replace(".", "", 1).isdigit() else None
 
@@ -162,7 +162,7 @@ def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
 
 
 def _without_cliff(rates: Sequence[Rate]) -> tuple[Rate, ...]:
-    """Marks rates above the best whose runs ended far above what the parabola of those below foretells."""
+    """Marks rates above the best whose runs ended far above what the parabola of those below predicts."""
     good = [rate for rate in rates if rate.losses]
     marked: set[float] = set()
     while len(good) > 3:
@@ -173,9 +173,9 @@ def _without_cliff(rates: Sequence[Rate]) -> tuple[Rate, ...]:
         near = round_minimum(y[below], 2)
         if vertex(x[near], y[near]) is None:
             break
-        foretold = float(np.polyval(np.polyfit(x[near], y[near], 2), x[-1]))
-        rise, expected = y[-1] - y.min(), foretold - y.min()
-        if not (rise > _CLIFF_FACTOR * expected and y[-1] - foretold > _CLIFF_LEAST):
+        predicted = float(np.polyval(np.polyfit(x[near], y[near], 2), x[-1]))
+        rise, expected = y[-1] - y.min(), predicted - y.min()
+        if not (rise > _CLIFF_FACTOR * expected and y[-1] - predicted > _CLIFF_LEAST):
             break
         marked.add(good.pop().lr)
     return tuple(Rate(rate.lr, rate.losses, rate.lost, half=rate.lr in marked) for rate in rates)

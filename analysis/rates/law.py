@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.line import line_through
-from analysis.fits.trust import Interval
+from analysis.fits.uncertainty import Interval
 from analysis.rates.best import Best
 
 LEAST_SIZES = 3
@@ -17,7 +17,7 @@ LEAST_SIZES = 3
 
 @dataclass(frozen=True)
 class RateLaw:
-    """eta*(d) = factor d^exponent. r2: in logs. sizes: how many it stands on."""
+    """eta*(d) = factor d^exponent. r2: in logs. sizes: number of sizes."""
 
     factor: float
     exponent: Interval
@@ -32,7 +32,7 @@ class RateLaw:
         return f"{formula}, R^2 {self.r2:.3f} over {self.sizes} sizes"
 
     def at(self, width: float) -> float:
-        """The rate that it foretells."""
+        """The rate that it predicts."""
         return self.factor * width ** (self.exponent.value or 0.0)
 
 

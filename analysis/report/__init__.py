@@ -1,10 +1,9 @@
-"""A study as one page of HTML that needs no network, and what it tells.
+"""A study as one page of HTML, which is a file that needs no network, or follows the runs live.
 
-details.py    what the page needs of a run beside its row: commits, versions, time
-setups.py     runs that differ by nothing but a seed, or a learning rate
-thin.py       the curve of a run in some tens of points
-words.py      the summary
-page.py       the page, section by section; a module each: runs, curves, rates, laws, memory_use, failures,
-              configs, origins
-plot.py       what plot.js draws
+details.py        facts of a run that are not in its row: commits, versions, time
+families.py       runs that differ in nothing but a seed or a learning rate
+downsample.py     the curve of a run in some tens of points
+summary_text.py   the summary
+study_page.py     the page, section by section; a module each: runs, curve_figure, parallel, learning_rates,
+                  laws, memory_section, failures, configs, origins
 """

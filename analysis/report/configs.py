@@ -36,15 +36,15 @@ def differences(runs: Sequence[Run]) -> tuple[list[Difference], dict[str, str]]:
     differ, same = [], {}
     for path in paths:
         if path not in differing:
-            same[path] = _told(path, configs[0][path])
+            same[path] = _shown_value(path, configs[0][path])
         elif path not in _OF_ONE_RUN:
-            counts = Counter(_told(path, config.get(path, ...)) for config in configs)
+            counts = Counter(_shown_value(path, config.get(path, ...)) for config in configs)
             differ.append(Difference(path, counts, is_in_identity(path)))
     return sorted(differ, key=lambda one: not one.makes_another_run), same
 
 
 def add_configs(page: Page, study: Study) -> None:
-    """Nothing of foreign runs."""
+    """Add the section; nothing for foreign runs."""
     differ, same = differences(study.runs)
     if not differ and not same:
         return
@@ -60,7 +60,7 @@ def add_configs(page: Page, study: Study) -> None:
         )  # fmt: skip
     else:
         page.text("All runs have the same configuration.")
-    with page.folded(f"What is the same in all: {len(same)} keys"):
+    with page.folded(f"The same in all runs: {len(same)} keys"):
         page.code("\n".join(f"{path}: {value}" for path, value in same.items()))
 
 
@@ -78,7 +78,7 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def _told(path: str, value: Any) -> str:
+def _shown_value(path: str, value: Any) -> str:
     if value is ...:
         return "(not there)"
     return "null" if value is None else cell(path, value)

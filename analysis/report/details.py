@@ -1,4 +1,4 @@
-"""What a page tells of a run beside its row in the table: code, versions, data, cost."""
+"""Facts of a run on a page that are not in its row: code, versions, data, cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Details:
 
 
 def details_of(run: Run) -> Details:
-    """From its run.json; of what is missing or damaged there it tells nothing."""
+    """Read them from its run.json; missing or damaged facts are left empty."""
     folder = RunFolder(run.folder)
     attempts = folder.attempts
     path = folder.fact("data.path")

@@ -1,4 +1,4 @@
-"""The runs that are not done or diverged, by reason: which, why, and the command that tells more."""
+"""The runs that are not done or diverged, by reason: which, why, and the command that explains more."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Failure:
 
 
 def failures(study: Study) -> list[Failure]:
-    """Of all runs that do not count, the most common first; those that still go on are none."""
+    """Groups of runs that do not count, the most common first; running runs are in none."""
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in study.runs:
         if not run.counts and run.state not in GOING_ON:
             groups[_state(run), _NUMBER.sub("#", run.reason or "").replace(run.name, "")].append(run)
     found = [
-        Failure(state, runs[0].reason or "no reason is told", runs) for (state, _), runs in groups.items()
+        Failure(state, runs[0].reason or "no reason is recorded", runs) for (state, _), runs in groups.items()
     ]
     return sorted(found, key=lambda one: -len(one.runs))
 
@@ -43,7 +43,7 @@ def going_on(study: Study) -> list[Run]:
 
 
 def add_failures(page: Page, found: Sequence[Failure]) -> None:
-    """Nothing where every run is done."""
+    """Add the section; nothing if every run is done."""
     if not found:
         return
     page.heading("Failures", "why runs are not done, as python -m slurm status has it")

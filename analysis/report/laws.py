@@ -1,4 +1,4 @@
-"""How the loss scales: the power law through the best runs of each size, its band, what it leaves."""
+"""Scaling of the loss: the power law through the best runs of each size, its band and its residuals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.reading import Run, Study
-from analysis.report.plot import Axis, Line, Plot, Series
-from analysis.report.setups import Families, Family
+from analysis.report.families import Families, Family
 from experiment_utils.errors import UserError
 from memory.report.page import Page
 
@@ -18,18 +17,21 @@ if TYPE_CHECKING:
     from analysis.fits.result import Fit
 
 DRAWS = 100
-"""Of the bootstrap: fewer than `fit` takes, so that the page is there in seconds."""
+"""Draws of the bootstrap, fewer than those of `fit`, so that the page is written in seconds."""
 _BEYOND = 10.0
 _LEAST = 4
+_HEIGHT = 320
+_TITLES = ("The law, to ten times the data", "Residuals")
 
 
 @dataclass(frozen=True)
-class Law:
-    """A fit and the points that it is of. open: sizes whose best rate may lie beyond what was tried."""
+class StudyLaw:
+    """A fit and its points."""
 
     points: Points
     fit: Fit
     open: Sequence[str] = ()
+    """Sizes whose best rate may be beyond the rates that were tried."""
 
     @property
     def words(self) -> list[str]:
@@ -37,24 +39,24 @@ class Law:
         fit, alpha = self.fit, self.fit.values["alpha"]
         formula = f"{self.points.y_name} = {fit.formula}"
         between = f"alpha {alpha.low:.3g} to {alpha.high:.3g}"
-        told = [
+        lines = [
             f"{formula} ({between}), R^2 {fit.r2.value:.4f} over {len(self.points.x)} sizes; x is "
             f"{self.points.x_name}: {self.points.x_unit}"
         ]
         low, high = fit.e_range
         if not fit.identified:
-            told.append(f"E is not identified by these data: between {low:.3g} and {high:.3g}")
+            lines.append(f"E is not identified by these data: between {low:.3g} and {high:.3g}")
         else:
-            told.append(f"E lies between {low:.4g} and {high:.4g}")
+            lines.append(f"E lies between {low:.4g} and {high:.4g}")
         if self.open:
-            told.append(
+            lines.append(
                 f"Not at their best rate, it may be: {', '.join(self.open)}; their points may lie too high"
             )
-        return told
+        return lines
 
 
-def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[Law | None, str | None]:
-    """(the law, None); (None, why) where there are sizes enough, but no law through them."""
+def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[StudyLaw | None, str | None]:
+    """(the law, None), or (None, why) if there are enough sizes but no law describes them."""
     over = x or ("flops" if study.is_ours else None)
     if over is None:
         return None, None
@@ -71,11 +73,11 @@ def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[Law | 
         fit = fit_power(points, draws=DRAWS)
     except UserError as error:
         return None, f"No law: {str(error).removeprefix(f'{study.path}: ')}"
-    return Law(points, fit, _open(found.each)), None
+    return StudyLaw(points, fit, _open(found.each)), None
 
 
 def _open(found: Sequence[Family]) -> list[str]:
-    """Sizes of one rate ask for none better; of several the best should lie among them."""
+    """Sizes with several rates whose best is not between them. A size with one rate asks for no other."""
     return [
         family.label
         for family in found
@@ -85,7 +87,7 @@ def _open(found: Sequence[Family]) -> list[str]:
 
 
 def best_of_each(found: Sequence[Family]) -> list[Run]:
-    """Of each size the runs at its best rate, all seeds: other rates are no points of a law."""
+    """Runs at the best rate of each size, all seeds: other rates are no points of a law."""
     lowest: dict[tuple[str, str], tuple[float, list[Run]]] = {}
     for family in found:
         if not family.size.good:
@@ -98,52 +100,25 @@ def best_of_each(found: Sequence[Family]) -> list[Run]:
     return [run for _, runs in lowest.values() for run in runs]
 
 
-def add_law(page: Page, law: Law | None, given: str) -> None:
-    """Nothing without one. given: the study's runs, as they are typed."""
+def add_law(page: Page, law: StudyLaw | None, given: str) -> None:
+    """Add the section; nothing without a law. given: the study's runs as typed."""
     if law is None:
         return
-    page.heading("Scaling", f"the best rate of each size; 95% band of {DRAWS} draws")
-    for line in law.words:
-        page.text(line)
-    page.drawings("plotted", [("The law, to ten times the data", _curve(law).to_json()),
-                              ("What it leaves", _residuals(law).to_json())])  # fmt: skip
-    x, y = (shlex.quote(name) for name in (law.points.x_name, law.points.y_name))
-    page.code(f"python -m analysis fit {given} --x {x} --y {y}")
-
-
-def _curve(law: Law) -> Plot:
     import numpy as np
 
+    from analysis.fit_plot import power_panels
+
     points, fit = law.points, law.fit
-    x = np.geomspace(points.x.min() / 1.5, points.x.max() * _BEYOND, 60)
-    low, high = fit.band(x)
-    curve, at = fit.law.predict(fit.theta, x), x.tolist()
-    notes = [_name(name, seeds) for name, seeds in zip(points.names, points.seeds, strict=True)]
-    return Plot(
-        "the scaling law", Axis(points.x_name, "power", log=True), Axis(points.y_name, "loss", log=True),
-        [
-            Series("95% band", at, (), "area", "blue", "95% band", low.tolist(), high.tolist()),
-            Series("law", at, curve.tolist(), "line", "blue", "law"),
-            Series("measured", points.x.tolist(), points.y.tolist(), "points", "red", "measured",
-                   notes=notes),
-        ],
-        [Line("x", float(points.x.max()), "data end here")], height=320,
-    )  # fmt: skip
-
-
-def _residuals(law: Law) -> Plot:
-    points, fit = law.points, law.fit
-    left = (points.y - fit.fitted).tolist()
-    notes = [_name(name, seeds) for name, seeds in zip(points.names, points.seeds, strict=True)]
-    return Plot(
-        "measured less the law", Axis(points.x_name, "power", log=True), Axis("measured - law", "number"),
-        [Series("residual", points.x.tolist(), left, "points", "red", notes=notes)], [Line("y", 0.0)],
-        height=320,
-    )  # fmt: skip
-
-
-def _name(name: str, seeds: int) -> str:
-    return name if seeds == 1 else f"{name}: mean"
+    ten_times = fit.predict(np.array([_BEYOND * float(points.x.max())]), points.x)
+    panels, caption = power_panels(points, fit, [ten_times])
+    page.heading("Scaling", "the best rate of each size")
+    for line in law.words:
+        page.text(line)
+    charts = [replace(chart, height=_HEIGHT).to_json() for _, chart in panels]
+    page.drawings("plotted", list(zip(_TITLES, charts, strict=True)))
+    page.text(caption, "note")
+    x, y = (shlex.quote(name) for name in (points.x_name, points.y_name))
+    page.code(f"python -m analysis fit {given} --x {x} --y {y} -o law.png")
 
 
 def _is(value: float | None, lr: float) -> bool:

@@ -1,30 +1,35 @@
-"""Loss over the learning rate, a curve a size: seeds, those that diverged, where the best lies, the law."""
+"""Loss over the learning rate, a curve a size, with seeds, divergence, best rates, and their law."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.report.plot import Axis, Plot, Series
-from analysis.report.setups import Families, Family
+from analysis.figures import ramp
+from analysis.report.families import Families, Family
+from experiment_utils.quantities import counted
+from memory.report.chart import Axis, Chart, Series
 from memory.report.page import Cell, Column, Page
 
 if TYPE_CHECKING:
     from analysis.rates.law import RateLaw
 
-_HUES = 9
-_LABELS = 12
-"""So many sizes have their best rate drawn; of more they would hide the curves."""
-_BELOW = 0.03
+_LABELS = 8
+"""Up to this many sizes have their best rate drawn; more would hide the curves."""
+_BELOW = 0.04
+_DASH = (6, 3)
+_LAW_CAPTION = (
+    "Points: the best rate of each size. Bars: its 95% interval. Dashed: the law, to twice the largest width."
+)
 
 
 def add_learning_rates(page: Page, found: Families, y: str) -> None:
-    """Nothing where no setup has three of them."""
+    """Add the section; nothing if no setup has three rates."""
     drawn = found.with_rates
     if not drawn:
         return
-    page.heading("Learning rates", "means over seeds; a cross is a rate at which runs diverged")
-    page.drawn("plotted", rate_plot(drawn, y).to_json())
+    page.heading("Learning rates")
+    page.drawn("plotted", rate_chart(drawn, y).to_json(), caption=_caption(drawn))
     page.table(
         [Column("setup"), Column("best lr", True), Column("95% interval"), Column("rates", True),
          Column("runs", True), Column("diverged at", is_long=True), Column("", is_long=True)],
@@ -32,51 +37,73 @@ def add_learning_rates(page: Page, found: Families, y: str) -> None:
     )  # fmt: skip
     for setup, law in found.laws.items():
         page.text(f"{setup}: {law.words}" if setup else law.words)
-        page.drawn("plotted", _law_plot(found, setup, law).to_json())
+        page.drawn("plotted", _law_chart(found, setup, law).to_json(), caption=_LAW_CAPTION)
+
+
+def _caption(found: Sequence[Family]) -> str:
+    runs = sum(len(rate.losses) + len(rate.lost) for family in found for rate in family.size.rates)
+    seeds = any(len(rate.losses) > 1 for family in found for rate in family.size.good)
+    return (
+        f"n = {counted(runs, 'run')}. "
+        + ("Points: means over seeds; rings: single runs. " if seeds else "Points: single runs. ")
+        + "Crosses at the top: rates at which runs diverged. Bars at the bottom: 95% intervals of the best "
+        "rates, with a point at the best rate."
+    )
 
 
 def edge_words(family: Family) -> str:
-    """As of `Best`; nothing where too few rates were tried."""
+    """The words of `Best`; empty if too few rates were tried."""
     return "" if family.best is None else family.best.edge_words
 
 
-def rate_plot(found: Sequence[Family], y: str) -> Plot:
-    """A line a family through the means, a ring a run; below each line the best rate with its interval."""
+def rate_chart(found: Sequence[Family], y: str) -> Chart:
+    """A line a family through the means, a ring a run; below all a bar for the interval of each best rate."""
     series: list[Series] = []
-    means = [rate.mean for family in found for rate in family.size.good]
-    below = _BELOW * (max(means) - min(means)) if means else 0.0
+    every = [rate.mean for family in found for rate in family.size.good]
+    below = _BELOW * (max(every) - min(every)) if every else 0.0
+    bars = 0
     for place, family in enumerate(found):
-        hue, name = _hue(place, len(found)), family.label
-        good = family.size.good
+        look: dict[str, Any] = {"color": ramp(place, len(found)), "group": family.label}
+        name, good = family.label, family.size.good
         if any(len(rate.losses) > 1 for rate in good):
             each = [(rate.lr, loss) for rate in good for loss in rate.losses]
-            one = f"{name}, one run"
-            rates, losses = [lr for lr, _ in each], [loss for _, loss in each]
-            series.append(Series(one, rates, losses, "rings", hue, name))
+            series.append(
+                Series(
+                    f"{name}, one run",
+                    [loss for _, loss in each],
+                    kind="rings",
+                    x=[lr for lr, _ in each],
+                    **look,
+                )
+            )
         rates, means = [rate.lr for rate in good], [rate.mean for rate in good]
-        series.append(Series(name, rates, means, "line", hue, name))
         notes = [f"mean of {len(rate.losses)} runs" if len(rate.losses) > 1 else "one run" for rate in good]
-        series.append(Series(name, rates, means, "points", hue, name, notes=notes))
+        series += [
+            Series(name, means, x=rates, dash=() if place % 2 == 0 else _DASH, **look),
+            Series(name, means, kind="points", x=rates, notes=notes, **look),
+        ]
         lost = [rate for rate in family.size.rates if rate.lost or rate.half]
         if lost:
-            words = [_lost(len(rate.lost), rate.half) for rate in lost]
-            series.append(Series(name, [rate.lr for rate in lost], (), "lost", hue, name, notes=words))
+            notes = [_lost(len(rate.lost), rate.half) for rate in lost]
+            series.append(Series(name, (), kind="lost", x=[rate.lr for rate in lost], notes=notes, **look))
         best = family.best
         if best is not None and best.lr is not None and best.is_inside and len(found) <= _LABELS:
-            at = min(rate.mean for rate in good) - below
-            told = [best.low or best.lr, best.lr, best.high or best.lr]
-            words = ["from here", "best, by the parabola at the lowest loss", "to here"]
-            series.append(Series(f"{name}, best rate", told, [at] * 3, "line", hue, name, notes=words))
-            series.append(
-                Series(f"{name}, best rate", [best.lr], [at], "points", hue, name, notes=words[1:2])
-            )
-    return Plot(
-        "loss over the learning rate", Axis("peak learning rate", "rate", log=True), Axis(y, "loss"), series,
-        height=360,
+            bars += 1
+            at = min(every) - bars * below
+            ends = [best.low or best.lr, best.lr, best.high or best.lr]
+            notes = ["from here", "best, by the parabola at the lowest loss", "to here"]
+            series += [
+                Series(f"{name}, best rate", [at] * 3, x=ends, notes=notes, **look),
+                Series(f"{name}, best rate", [at], kind="points", x=[best.lr], notes=notes[1:2], **look),
+            ]
+    label = f"{y} (nats per token)" if y in ("train_loss", "val_loss") else y
+    return Chart(
+        "loss over the learning rate", (), series, Axis("peak learning rate", "rate", scale="log"),
+        Axis(label, "loss", scale="fit"), height=360,
     )  # fmt: skip
 
 
-def _law_plot(found: Families, setup: str, law: RateLaw) -> Plot:
+def _law_chart(found: Families, setup: str, law: RateLaw) -> Chart:
     inside = [
         family
         for family in found.with_rates
@@ -85,25 +112,22 @@ def _law_plot(found: Families, setup: str, law: RateLaw) -> Plot:
     x = [family.size.width or 0.0 for family in inside]
     bests = [family.best for family in inside if family.best is not None]
     widths = [min(x) * (2 * max(x) / min(x)) ** (i / 40) for i in range(41)]
-    return Plot(
-        "best learning rate over width", Axis("width", "count", log=True), Axis("best lr", "rate", log=True),
+    return Chart(
+        "best learning rate over width", (),
         [
-            Series("law", widths, [law.at(width) for width in widths], "dash", "grey", "law"),
-            Series("best", x, [best.lr for best in bests], "points", "blue", "best of a size",
-                   [best.low for best in bests], [best.high for best in bests],
-                   [family.label for family in inside]),
+            Series("law", [law.at(width) for width in widths], "soft", dash=_DASH, x=widths, group="law"),
+            Series("best", [best.lr for best in bests], "blue", "points", x=x, group="best rate of a size",
+                   low=[best.low or best.lr for best in bests], high=[best.high or best.lr for best in bests],
+                   notes=[family.label for family in inside]),
         ],
+        Axis("width (d_model)", "count", scale="log"), Axis("best learning rate", "rate", scale="log"),
         height=260,
     )  # fmt: skip
 
 
-def _hue(place: int, of: int) -> str:
-    return f"ramp{round(place * (_HUES - 1) / max(1, of - 1))}"
-
-
 def _lost(lost: int, half: bool) -> str:
-    told = f"{lost} run{'s' * (lost != 1)} diverged" if lost else ""
-    return told or ("has half diverged: far above its neighbours" if half else "")
+    text = f"{lost} run{'s' * (lost != 1)} diverged" if lost else ""
+    return text or ("has half diverged: far above its neighbours" if half else "")
 
 
 def _row(family: Family) -> list[str | Cell]:

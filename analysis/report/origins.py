@@ -1,4 +1,4 @@
-"""How to make the study again: the commands that were typed, the code, the data, versions and machines."""
+"""Facts to reproduce a study: commands, code, data, versions and machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 20
 
 
 def add_origins(page: Page, study: Study, details: Mapping[int, Details], best_command: str | None) -> None:
-    """Nothing of foreign runs."""
+    """Add the section; nothing for foreign runs."""
     if not study.is_ours:
         return
     page.heading("How to reproduce")
@@ -32,7 +32,7 @@ def add_origins(page: Page, study: Study, details: Mapping[int, Details], best_c
 
 
 def typed_commands(study: Study) -> list[str]:
-    """Of the submissions that its folders tell of, each once."""
+    """Commands of the submissions recorded in its folders, each once."""
     from slurm.records.submissions import submissions
 
     folders = dict.fromkeys(run.folder.parent for run in study.runs)
@@ -73,6 +73,8 @@ def _versions(details: Iterable[Details]) -> list[list[str]]:
         for name, versions in found.items()
         for version, runs in versions.most_common(4)
     ]
-    told = ", ".join(host for host, _ in hosts.most_common(8))
+    hosts_text = ", ".join(host for host, _ in hosts.most_common(8))
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    return rows + ([[counted(len(hosts), "host"), told + more, str(sum(hosts.values()))]] if hosts else [])
+    return rows + (
+        [[counted(len(hosts), "host"), hosts_text + more, str(sum(hosts.values()))]] if hosts else []
+    )

@@ -1,2 +1,3 @@
-// Set going after the tables are: their filter says which curves are seen.
-queueMicrotask(startCurves);
+// Curves begin after the table's filter, which decides which of them are drawn.
+startPlots(document);
+queueMicrotask(() => startCurves(document));

@@ -103,7 +103,7 @@ class Composer:
 
     def add_parts(self, parts: Iterable[Part]) -> None:
         """Make the user's own parts options of their groups: `optimizer=NAME`, `arch=NAME`."""
-        store = self._files.get_sources()[-1].store  # a copy of Hydra's ConfigStore, made by Hydra
+        store = self._files.get_sources()[-1].store  # type: ignore[attr-defined]  # Hydra's copy of its own
         for part in parts:
             group = OPTION_GROUPS.get(part.kind)
             if group is not None:

@@ -1,7 +1,7 @@
 """The colours of pictures and pages, and the units of their axes.
 
 Okabe and Ito's palette, which the colour-blind can tell apart ("Color Universal Design", 2008). Areas and
-lines also differ in grey, by pattern and dash. `ramp0` to `ramp8`, ever lighter, are matplotlib's plasma
+lines also differ in grey, by pattern and dash. `ramp0` to `ramp11`, ever lighter, are matplotlib's plasma
 without its lightest part, which is hard to see on paper.
 """
 
@@ -38,14 +38,17 @@ ON_PAGE = {
     "tint6": ("#d9d5f2", "#4b477c"),
     "tint7": ("#f6d3c9", "#75432d"),
     "ramp0": ("#0d0887", "#7f7bf5"),
-    "ramp1": ("#46039f", "#9a6bea"),
-    "ramp2": ("#7201a8", "#b35fd8"),
-    "ramp3": ("#9c179e", "#cb58bf"),
-    "ramp4": ("#bd3786", "#de5e9f"),
-    "ramp5": ("#d8576b", "#ec6c81"),
-    "ramp6": ("#ed7953", "#f58463"),
-    "ramp7": ("#f3903f", "#f9a548"),
-    "ramp8": ("#f5a83a", "#f3d23c"),
+    "ramp1": ("#360498", "#936fed"),
+    "ramp2": ("#5a02a3", "#a566e2"),
+    "ramp3": ("#7a05a6", "#b75ed3"),
+    "ramp4": ("#98159f", "#c959c1"),
+    "ramp5": ("#b12b8f", "#d75cab"),
+    "ramp6": ("#c7437c", "#e36394"),
+    "ramp7": ("#da5a69", "#ed6e7e"),
+    "ramp8": ("#e97357", "#f38068"),
+    "ramp9": ("#f08648", "#f79654"),
+    "ramp10": ("#f4973e", "#f7b145"),
+    "ramp11": ("#f5a83a", "#f3d23c"),
     "bad": ("#b23b00", "#ff8a5c"),
     "good": ("#00714f", "#4fd1a5"),
 }

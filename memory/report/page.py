@@ -17,9 +17,11 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,13 +93,13 @@ class Page:
         self.title, self.subtitle, self.tone, self.footer = title, subtitle, tone, footer
         self.script, self.style, self.may_fetch, self.has_contents = script, style, may_fetch, has_contents
         self._parts: list[str] = []
-        self._headings: list[str] = []
+        self._headings: list[tuple[str, int]] = []
         self._has_charts = False
 
     def heading(self, title: str, note: str = "") -> None:
         small = f"<small>{_text(note)}</small>" if note else ""
-        self._headings.append(title)
-        name = f' id="section{len(self._headings)}"' if self.has_contents else ""
+        self._headings.append((title, len(self._parts)))
+        name = f' id="{_anchor(title)}"' if self.has_contents else ""
         self._parts.append(f"<h2{name}>{_text(title)}{small}</h2>")
 
     def text(self, words: str, tone: Tone = "") -> None:
@@ -181,7 +183,12 @@ class Page:
         )
         subtitle = f"<p{_class(self.tone or 'subtitle')}>{_text(self.subtitle)}</p>" if self.subtitle else ""
         footer = f"<footer>{_text(self.footer)}</footer>" if self.footer else ""
-        body = "\n".join([*self._contents(), *self._parts])
+        body = "\n".join(self._parts)
+        if self.has_contents:
+            body = "\n".join(
+                f'<section data-title="{_text(title)}">\n{part}\n</section>'
+                for title, part in self.sections()
+            )
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -191,11 +198,17 @@ class Page:
             f"{body}\n{footer}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
         )
 
+    def sections(self) -> list[tuple[str, str]]:
+        """(title, HTML) of each section; the first, without a title, is all before the first heading."""
+        titles = ["", *(title for title, _ in self._headings)]
+        starts = [0, *(start for _, start in self._headings), len(self._parts)]
+        parts = ["\n".join(self._parts[begin:end]) for begin, end in pairwise(starts)]
+        parts[0] = "\n".join([*self._contents(), parts[0]])
+        return list(zip(titles, parts, strict=True))
+
     def _contents(self) -> list[str]:
-        if not self.has_contents:
-            return []
-        links = (f'<a href="#section{i}">{_text(one)}</a>' for i, one in enumerate(self._headings, 1))
-        return [f'<nav aria-label="Contents">{"".join(links)}</nav>']
+        links = (f'<a href="#{_anchor(title)}">{_text(title)}</a>' for title, _ in self._headings)
+        return [f'<nav aria-label="Contents">{"".join(links)}</nav>'] if self.has_contents else []
 
 
 def _read(name: str) -> str:
@@ -247,6 +260,10 @@ def _cell(given: str | Cell, column: Column) -> str:
     if cell.bar is not None:
         bar = f'<span class="bar"><i style="width:{100 * max(0.0, min(1.0, cell.bar)):.0f}%"></i></span>'
     return f"<td{_class(' '.join(filter(None, names)))}{style}{value}>{_text(cell.text)}{bar}</td>"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower())
 
 
 def _class(names: str) -> str:

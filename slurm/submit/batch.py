@@ -43,7 +43,8 @@ from slurm.submit.frozen_code import keep_known_keys
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.reconcile import reconcile
-from training.attempt.begin import CodeChanged, check_code, create_run
+from training.attempt.begin import CodeChanged, check_code, create_run, named_plugins
+from training.attempt.code_version import ROOT
 from training.attempt.run_files import LOCK, read_config, state_of
 
 if TYPE_CHECKING:
@@ -160,12 +161,14 @@ def _left_alone(study: Path, runs: Sequence[str], again: set[str]) -> dict[str, 
 
 def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> list[str]:
     """Make the folders of the runs; returns the runs' names. A run that is locked by now goes to `left`."""
-    code = {} if order.snapshot is None else {"code": order.snapshot}
+    code = ROOT if order.snapshot is None else order.snapshot
     changed: list[Problem] = []
     for plan in plans:
         try:
             if plan.folder is not None and not plan.config.again:
-                check_code(plan.folder, plan.config.code, **code, quiet=True)
+                # runs that keep the code that they were submitted with keep the plugins too
+                plugins = None if order.is_frozen else named_plugins(plan.config)
+                check_code(plan.folder, plan.config.code, code, quiet=True, plugins=plugins)
         except CodeChanged as refused:
             changed += refused.problems
     if changed:  # no folder was made: a run that is not submitted is not in the study
@@ -176,7 +179,7 @@ def _make_folders(plans: Sequence[Plan], left: dict[str, str], order: Order) -> 
         assert plan.folder is not None
         before = read_config(plan.folder) if order.is_frozen else None
         try:
-            create_run(plan.config, plan.identity, **code)
+            create_run(plan.config, plan.identity, code=code, keeps_plugins=order.is_frozen)
         except lock_file.LockHeld:
             return False
         if before is not None:

@@ -227,7 +227,7 @@ def test_runs_that_died_are_told_and_partial_ones_count_when_asked(
     assert common["best_lr"] > 0.02  # the dead one was the best by far
 
 
-def test_a_larger_size_at_the_rate_that_the_law_foretells(
+def test_a_larger_size_at_the_rate_that_the_law_predicts(
     sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     for width in (32, 48, 64):

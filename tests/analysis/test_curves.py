@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_sweeps import make_one, make_sweep, say
 
 from analysis.__main__ import main
-from analysis.curve_plot import bundles_of, curves_figure
+from analysis.curve_plot import bundles_of, curve_panels
+from analysis.panels import panels_figure
 from analysis.reading import read_study
 from tests.golden_text import Golden
 
@@ -86,13 +88,45 @@ def test_the_mean_is_smooth_and_the_raw_is_what_was_written(sweep: Path) -> None
 
 def test_a_run_that_exploded_does_not_flatten_the_others(sweep: Path) -> None:
     bundles, _ = bundles_of(read_study([str(sweep)]).runs, "tokens", "train_loss", "optimizer.lr")
-    figure = curves_figure(bundles, "tokens", "train_loss", "optimizer.lr", title="a $t$")
-    axes = figure.axes[0]
+    panels, caption = curve_panels(bundles, "tokens", "train_loss", "optimizer.lr")
+    (axes,) = panels_figure(panels, "a $t$", caption).axes
     assert axes.get_ylim()[1] < 10
-    assert axes.get_xlabel().startswith("tokens")
-    assert axes.get_ylabel().startswith("train_loss")
-    colors = {line.get_color() for line in axes.lines if line.get_linewidth() > 1}
-    assert len(colors) == 3
+    assert axes.get_xlabel() == "tokens (thousands)"
+    assert len({line.get_color() for line in axes.lines if line.get_linewidth() > 1}) == 3
+    (one, _), *_ = [(chart, name) for name, chart in panels]
+    assert {series.group for series in one.series if series.group} == {"0.003", "0.01", "1"}
+    assert [series.kind for series in one.series].count("area") == 2
+
+
+def test_more_than_a_dozen_runs_get_a_panel_for_each_size(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "s", widths=(112, 32, 64), rates=(0.005, 0.01), seeds=2)
+    runs = read_study([str(tmp_path / "s")]).runs
+    panels, _ = curve_panels(bundles_of(runs, "tokens", "val_loss", None)[0], "tokens", "val_loss", None)
+    assert [name for name, _ in panels] == [""]
+    make_sweep(tmp_path / "s", widths=(48,), rates=(0.005, 0.01), seeds=1)
+    runs = read_study([str(tmp_path / "s")]).runs
+    bundles = bundles_of(runs, "tokens", "val_loss", None)[0]
+    panels, caption = curve_panels(bundles, "tokens", "val_loss", None)
+    assert [name for name, _ in panels] == ["32d", "48d", "64d", "112d"]
+    for _, chart in panels:
+        looks = {(series.group, series.color) for series in chart.series}
+        assert looks == {("0.005", "ramp0"), ("0.01", "ramp11")}
+    assert "14 runs" in caption
+    figure = panels_figure(panels, "t", caption)
+    figure.draw_without_rendering()
+    assert len({axes.get_ylim() for axes in figure.axes}) == 1
+    legend = figure.legends[0].get_window_extent()
+    assert all(axes.get_window_extent().x1 <= legend.x0 for axes in figure.axes)
+
+
+def test_one_size_of_many_runs_gets_panels_by_another_key(tmp_path: Path) -> None:
+    for lr in (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064):
+        for name in ("adamw", "muon"):
+            folder = make_one(tmp_path / name, 32, lr, 0)
+            say(folder, optimizer={"name": name, "lr": lr})
+    runs = read_study([str(tmp_path)]).runs
+    panels, _ = curve_panels(bundles_of(runs, "tokens", "val_loss", None)[0], "tokens", "val_loss", None)
+    assert [name for name, _ in panels] == ["optimizer.name adamw", "optimizer.name muon"]
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

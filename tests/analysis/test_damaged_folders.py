@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.loss_plot import loss_figure
-from analysis.plots import memory_figure
+from analysis.plots import loss_figure, memory_figure
 from analysis.summary import run_page
 from analysis.sweep import sweep_page, sweep_row
 from analysis.terminal import Terminal

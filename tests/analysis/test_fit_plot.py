@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.fit_plot import chinchilla_figure, power_figure
+from analysis.fit_plot import chinchilla_panels, power_panels
 from analysis.fits.chinchilla import Chinchilla
 from analysis.fits.points import points_of
 from analysis.fits.result import Fit, fit_law, fit_power
+from analysis.panels import log_ticks, panels_figure
 from analysis.reading import read_study
 from tests.golden_text import Golden
 
@@ -48,56 +49,66 @@ def both(tmp_path: Path) -> Path:
     return write(tmp_path / "both", rows)
 
 
-def drawn(folder: Path, *at: float) -> tuple[Any, Fit]:
+def drawn(folder: Path, *at: float) -> tuple[Any, Any, Fit]:
+    """(chart of the law, chart of the residuals, the fit)."""
     points = points_of(read_study([str(folder)]), "flops", "loss")
     fit = fit_power(points, draws=60)
-    foretold = [fit.foretell(np.array([one]), points.x) for one in at]
-    return power_figure(points, fit, foretold, title="a $t$"), fit
+    predictions = [fit.predict(np.array([one]), points.x) for one in at]
+    ((_, law), (_, residuals)), _ = power_panels(points, fit, predictions)
+    return law, residuals, fit
 
 
-def hatched(axes: Any) -> list[tuple[float, float]]:
-    return [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches if patch.get_hatch()]
-
-
-def test_points_law_band_and_what_it_leaves(csvs: Path) -> None:
-    figure, fit = drawn(csvs, 1e17)
-    axes, below = figure.axes
-    assert (axes.get_xscale(), axes.get_yscale(), below.get_xscale()) == ("log", "log", "log")
-    lines = {line.get_label(): line for line in axes.get_lines()}
-    np.testing.assert_allclose(lines["measured"].get_xdata(), FLOPS)
-    curve = next(line for label, line in lines.items() if "x^-" in str(label))
-    x, y = (np.asarray(values) for values in curve.get_data())
+def test_points_law_band_and_residuals(csvs: Path) -> None:
+    chart, residuals, fit = drawn(csvs, 1e17)
+    series = {one.name: one for one in chart.series}
+    np.testing.assert_allclose(series["measured"].x, FLOPS)
+    x, y = np.array(series["law"].x), np.array(series["law"].y)
     known = np.isfinite(y)
     np.testing.assert_allclose(y[known], fit.law.predict(fit.theta, x[known]))
     assert FLOPS[0] <= x[known].min()
     assert x[known].max() <= FLOPS[-1], "solid where there are data, and there alone"
-    (band,) = [one for one in axes.collections if one.get_gid() == "band"]
-    inside = band.get_paths()[0]
-    assert inside.contains_point((1e15, float(fit.law.predict(fit.theta, np.array([1e15]))[0])))
-    left = next(line for line in below.get_lines() if len(line.get_xdata()) == 8)
-    measured = np.asarray(lines["measured"].get_ydata())
-    np.testing.assert_allclose(left.get_ydata(), measured - fit.fitted)
-    low, high = below.get_ylim()
-    assert low < min(left.get_ydata()) < max(left.get_ydata()) < high
+    beyond = np.isfinite(series["law, beyond the data"].y)
+    assert series["law, beyond the data"].dash
+    assert x[beyond].max() > 1e17
+    band = series["95% band"]
+    assert (np.array(band.low) <= fit.law.predict(fit.theta, x)).all()
+    assert series["predicted"].x == [1e17]
+    (left,) = residuals.series
+    np.testing.assert_allclose(left.y, np.array(series["measured"].y) - fit.fitted)
 
 
-def test_what_is_far_beyond_the_data_is_hatched(csvs: Path) -> None:
-    assert hatched(drawn(csvs, 1e17)[0].axes[0]) == []
-    ((begin, end),) = hatched(drawn(csvs, 1e19)[0].axes[0])
-    assert begin == pytest.approx(1e17)
-    assert end >= 1e19
-    ((begin, end),) = hatched(drawn(csvs, 1e10)[0].axes[0])
-    assert begin <= 1e10
-    assert end == pytest.approx(1e12)
+def test_stretches_far_beyond_the_data_are_shaded(csvs: Path) -> None:
+    assert drawn(csvs, 1e17)[0].marks == []
+    (far,) = drawn(csvs, 1e19)[0].marks
+    assert far.at == pytest.approx(1e17)
+    assert far.until >= 1e19
+    (far,) = drawn(csvs, 1e10)[0].marks
+    assert far.at <= 1e10
+    assert far.until == pytest.approx(1e12)
 
 
-def test_losses_stand_at_round_numbers(csvs: Path) -> None:
-    figure, _ = drawn(csvs, 1e17)
+def test_axes_of_a_file_are_logarithmic_with_round_numbers(csvs: Path) -> None:
+    law, residuals, _ = drawn(csvs, 1e17)
+    figure = panels_figure([("", law), ("", residuals)], "a $t$", "words", is_stacked=True)
     figure.draw_without_rendering()
-    low, high = figure.axes[0].get_ylim()
-    ticks = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
-    assert sum(low <= tick <= high for tick in ticks) >= 4
-    assert figure.axes[0].get_title() == "a $t$"
+    axes, below = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale(), below.get_xscale()) == ("log", "log", "log")
+    assert axes.get_xlim() == below.get_xlim()
+    low, high = axes.get_ylim()
+    ticks = [float(label.get_text()) for label in axes.get_yticklabels()]
+    assert sum(low <= tick <= high for tick in ticks) >= 3
+    assert figure.get_suptitle() == "a $t$"
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(2.9, 5.6), (0.0156, 0.0625), (1, 40), (3e11, 2e13), (1e12, 1e21), (0.11, 0.12)]
+)
+def test_logarithmic_axes_have_a_few_round_ticks(low: float, high: float) -> None:
+    ticks = [tick for tick in log_ticks(low, high) if low <= tick <= high]
+    assert 2 <= len(ticks) <= 8
+    assert all(
+        len(f"{tick:.6g}".replace(".", "").rstrip("0").lstrip("0").split("e")[0]) <= 3 for tick in ticks
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,8 +160,6 @@ def test_pictures_of_the_other_laws(
     for axes in seen[0].axes:
         for axis in (axes.xaxis, axes.yaxis):
             low, high = axis.get_view_interval()
-            told = [label.get_text() for label in (*axis.get_majorticklabels(), *axis.get_minorticklabels())]
-            assert all(float(text.replace("\N{MINUS SIGN}", "-")) is not None for text in told if text)
             assert sum(low <= place <= high for place in axis.get_majorticklocs()) >= 2
 
 
@@ -162,10 +171,10 @@ def test_a_curve_a_size_of_both(both: Path) -> None:
     law = Chinchilla.of(x)
     y = 1.7 + 400 * x[:, 0] ** -0.34 + 410 * x[:, 1] ** -0.28
     fit = fit_law(law, x, y, [run.name for run in runs], draws=20)
-    figure = chinchilla_figure(law, fit, x, y, ["n", "d"], "loss", title="t")
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["n 1e+05", "n 1e+06", "n 1e+07"]
-    assert sum(len(line.get_xdata()) == 5 for line in figure.axes[1].get_lines()) == 3
+    ((_, chart), (_, residuals)), _ = chinchilla_panels(law, fit, x, y, ["n", "d"], "loss")
+    assert list(dict.fromkeys(one.group for one in chart.series)) == ["100,000", "1M", "10M"]
+    assert chart.legend_title == "n"
+    assert [len(one.y) for one in residuals.series] == [5, 5, 5]
 
 
 def test_the_envelope_too(new_run: Callable[..., Any], shared_data: Path, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.figures import smoothed
-from analysis.loss_plot import loss_figure
-from analysis.plots import draw_run, memory_figure
+from analysis.plots import draw_run, loss_chart, loss_figure, memory_figure
 from experiment_utils.run_folder import RunFolder
 from memory.report.colors import BLUE, GREEN, ON_PAGE, ORANGE, PURPLE, VERMILLION
 from memory.report.drawing import DPI
@@ -58,10 +57,10 @@ def test_both_pictures_of_a_finished_run(done_run: Any) -> None:
         drawn = draw_run(done_run.path)
     assert drawn == [done_run.path / "loss.png", done_run.path / "memory.png"]
     assert not list(done_run.path.glob(".*.tmp"))
-    for path in drawn:
+    for path, height in zip(drawn, (562, 600), strict=True):
         content = path.read_bytes()
         assert content.startswith(b"\x89PNG\r\n\x1a\n")
-        assert struct.unpack(">II", content[16:24]) == (960, 600)
+        assert struct.unpack(">II", content[16:24]) == (960, height)
         at = content.index(b"pHYs") + 4
         assert struct.unpack(">II", content[at : at + 8]) == (PIXELS_PER_METRE, PIXELS_PER_METRE)
     loss, memory = (pixels(path) for path in drawn)
@@ -72,24 +71,35 @@ def test_both_pictures_of_a_finished_run(done_run: Any) -> None:
     assert share_of(memory, ON_PAGE["tint0"][0]) > 0.0005
 
 
-def test_the_loss_figure_shows_what_the_run_measured(done_run: Any, golden: Golden) -> None:
+def test_the_loss_chart_shows_what_the_run_measured(done_run: Any, golden: Golden) -> None:
     run = RunFolder(done_run.path)
-    figure = loss_figure(run)
+    chart, figure = loss_chart(run), loss_figure(run)
+    assert chart is not None
     assert figure is not None
-    (axes,) = figure.axes
-    lines = {line.get_gid(): line for line in axes.get_lines()}
     golden.text(texts(figure), numbers=False)
-    np.testing.assert_allclose(lines["val"].get_xdata(), [record["tokens"] / 1e6 for record in run.evals])
-    np.testing.assert_array_equal(lines["val"].get_ydata(), [record["loss"] for record in run.evals])
-    np.testing.assert_array_equal(lines["steps"].get_ydata(), run.column("train_loss"))
-    assert set(lines["bigram"].get_ydata()) == {2.4384}
+    series = {(one.name, one.kind): one for one in chart.series}
+    val = series["val", "points"]
+    assert (val.x, val.y) == (
+        [record["tokens"] for record in run.evals],
+        [record["loss"] for record in run.evals],
+    )
+    assert series["train, each step", "line"].y == run.column("train_loss")
+    assert [limit.value for limit in chart.limits] == [2.4384]
 
 
 def test_a_loss_that_is_lost_is_marked_where_it_was(diverged_run: Any) -> None:
-    figure = loss_figure(RunFolder(diverged_run.path))
-    assert figure is not None
-    (mark,) = [line for line in figure.axes[0].get_lines() if line.get_gid() == "not-finite"]
-    assert set(mark.get_xdata()) == {40 * 4096 / 1e3}
+    chart = loss_chart(RunFolder(diverged_run.path))
+    assert chart is not None
+    assert [(mark.at, mark.is_bad) for mark in chart.marks] == [(40 * 4096, True)]
+
+
+def test_steps_that_a_rollback_undid_are_shaded(small_run: Any) -> None:
+    rows = ['{"step": 9, "undone": [5, 9]}', '{"undone": [400, 410]}', '{"undone": "x"}', "{}", "torn"]
+    (small_run.path / "rollbacks.jsonl").write_text("\n".join(rows))
+    chart = loss_chart(RunFolder(small_run.path))
+    assert chart is not None
+    assert [(mark.at, mark.until) for mark in chart.marks] == [(5 * 4096, 9 * 4096)]
+    assert loss_figure(RunFolder(small_run.path)) is not None
 
 
 def test_a_loss_that_exploded_leaves_the_rest_to_be_seen(new_run: NEW_RUN) -> None:
@@ -104,18 +114,13 @@ def test_a_loss_that_exploded_leaves_the_rest_to_be_seen(new_run: NEW_RUN) -> No
     assert figure.axes[0].get_ylim()[0] > 0
 
 
-def test_the_legend_of_a_run_that_diverged_lies_on_no_line(new_run: NEW_RUN, diverged_run: Any) -> None:
-    exploded = new_run("exploded")
-    exploded.losses(50)
-    with open(exploded.path / "metrics.csv", "a") as file:
-        file.write("51,208896,1e9,,0.003,1.2,5.1e10,6.4,32768.0,\n")
-    for made in (diverged_run, exploded):
-        figure = loss_figure(RunFolder(made.path))
-        assert figure is not None
-        figure.draw_without_rendering()
-        (legend,) = figure.legends
-        assert figure.axes[0].get_legend() is None
-        assert legend.get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
+def test_the_legend_lies_on_no_line(diverged_run: Any) -> None:
+    figure = loss_figure(RunFolder(diverged_run.path))
+    assert figure is not None
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert legend.get_window_extent().y0 >= figure.axes[0].get_window_extent().y1
 
 
 @pytest.mark.parametrize(
@@ -128,9 +133,9 @@ def test_runs_of_any_length(new_run: NEW_RUN, steps: int, curves: list[str]) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert draw_run(made.path) == [made.path / "loss.png"]
-    figure = loss_figure(RunFolder(made.path))
-    assert figure is not None
-    assert [line.get_label() for line in figure.axes[0].get_lines()] == curves
+    chart = loss_chart(RunFolder(made.path))
+    assert chart is not None
+    assert [one.name for one in chart.series] == curves
 
 
 def test_nothing_to_draw(new_run: NEW_RUN) -> None:

@@ -14,7 +14,7 @@ from made_sweeps import RATES, best_rate, make_one, make_sweep, write
 from analysis.__main__ import main
 from analysis.reading import read_study
 from analysis.reading.study import Run, Study
-from analysis.report.words import QUESTIONS
+from analysis.report.summary_text import QUESTIONS
 from analysis.setups import setup_columns
 from tests.golden_text import Golden
 

@@ -57,7 +57,12 @@ def describe_changes(changes: list[Change]) -> str:
     return ", ".join(parts) or "which files is not known"
 
 
-def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
+def named_plugins(config: Config) -> dict[str, Path]:
+    """Plugin to the file that its name in the configuration means now."""
+    return {plugin: Path(plugin) for plugin in config.plugins}
+
+
+def create_run(config: Config, run_identity: str, *, code: Path = ROOT, keeps_plugins: bool = False) -> Path:
     """Make the run's folder and write the resolved config into it. Safe to call again.
 
     A finished run is left as it is; with `again=true` its files are moved and it begins again. Keys outside
@@ -65,6 +70,7 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
 
     Args:
         code: checkout, or copy of it, that the run will be computed with.
+        keeps_plugins: compute with the copies of plugins that the run has, not with the files as they are now.
 
     Raises:
         LockHeld: a process is running in this folder.
@@ -83,10 +89,10 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT) -> Path:
             if config.again:
                 begin_again(folder)
                 config = replace(config, again=False)  # of this command alone, not of each start of a job
-            check_code(
-                folder, config.code, code, quiet=True, plugins={one: Path(one) for one in config.plugins}
-            )
-            keep_plugins(folder, config.plugins)
+            plugins = None if keeps_plugins else named_plugins(config)
+            check_code(folder, config.code, code, quiet=True, plugins=plugins)
+            if not (keeps_plugins and copies_of(folder)):
+                keep_plugins(folder, config.plugins)
             atomic_files.write_text(folder / "config.yaml", to_yaml(config))
     except OSError as error:
         raise UserError(

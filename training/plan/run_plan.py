@@ -30,7 +30,7 @@ from memory.estimate.available import Room
 from memory.estimate.available import room as room_here
 from memory.estimate.constants import ENTRY, FRAMEWORK_BASE
 from models.options.family_keys import is_own
-from training.attempt.begin import CodeChanged, check_code
+from training.attempt.begin import CodeChanged, check_code, named_plugins
 from training.attempt.run_files import run_folder, state_of
 from training.devices.device import available_threads, other_bits
 from training.devices.gpu_check import foreseen_problem, may_have_gpu
@@ -452,7 +452,7 @@ def _of_other_code(config: Config, folder: Path | None) -> Iterator[str]:
     if folder is None or config.again:
         return
     try:
-        check_code(folder, config.code, quiet=True)
+        check_code(folder, config.code, quiet=True, plugins=named_plugins(config))
     except CodeChanged as changed:
         yield f"{REFUSED_HERE}: {changed}"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from analysis.export.clock import WallClock
-from analysis.export.growing import GrowingCsv, GrowingFile
 from analysis.export.series import Series
+from analysis.export.tail_file import GrowingCsv, GrowingFile
 from experiment_utils import atomic_files
 
 COLUMNS = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"

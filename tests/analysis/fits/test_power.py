@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.power import LineInLogs, PowerLaw, r_squared
-from analysis.fits.trust import bootstrap, interval, is_identified, leave_one_out, profile_of_e
+from analysis.fits.uncertainty import bootstrap, interval, is_identified, leave_one_out, profile_of_e
 from benchmarks.analysis_coverage import fits
 
 X = np.geomspace(7e14, 2e17, 11)

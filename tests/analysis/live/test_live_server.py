@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +24,7 @@ from made_pages import HOSTILE
 from made_sweeps import BATCH_TOKENS, killed_for_memory, make_one, make_sweep, say
 
 from analysis.__main__ import main
-from analysis.live.follow import Follower
-from analysis.live.page import page_of
+from analysis.live.follower import Follower
 from analysis.live.server import Server
 from analysis.reading import read_study
 from experiment_utils.errors import UserError
@@ -90,19 +90,23 @@ def state(server: Server, since: int = 0) -> dict[str, Any]:
     return found
 
 
-def cells(told: dict[str, Any], row: int) -> list[str]:
-    return next([cell["text"] for cell in one["cells"]] for one in told["rows"] if one["row"] == row)
+def section(answer: dict[str, Any], title: str) -> str | None:
+    """HTML of a section; None if it did not change."""
+    return next(html for name, html in answer["sections"] if name == title)
 
 
-def test_the_page_and_its_state(kept_server: Server, kept_study: Path) -> None:
+def test_the_page_is_the_report_and_its_state(kept_server: Server, kept_study: Path) -> None:
     status, headers, body = ask(kept_server, f"/{kept_server.token}/")
     assert (status, headers["Cache-Control"], headers["Referrer-Policy"]) == (200, "no-store", "no-referrer")
     assert b"connect-src 'self'" in body
-    told = state(kept_server)
-    assert [cells(told, row)[0] for row in range(7)] == [
-        one.name for one in read_study([str(kept_study)]).runs
-    ]
-    assert len(told["curves"]) == 7
+    answer = state(kept_server)
+    page = body.decode()
+    assert f'{{"version":{answer["version"]},' in page
+    assert [title for title, _ in answer["sections"]][:3] == ["", "Summary", "Runs"]
+    for title, html in answer["sections"][1:]:
+        assert html in page, title
+    for run in read_study([str(kept_study)]).runs:
+        assert run.name in (section(answer, "Runs") or "")
 
 
 @pytest.mark.parametrize(
@@ -147,52 +151,63 @@ def test_it_listens_on_this_machine_alone(kept_server: Server) -> None:
     assert Server(kept_server.follower).token != kept_server.token
 
 
-def test_only_what_changed_is_sent_again(server: Server, study: Path) -> None:
+def test_only_sections_that_changed_are_sent_again(server: Server, study: Path) -> None:
     first = state(server)
-    assert state(server, first["version"])["rows"] == []
+    assert all(html is None for _, html in state(server, first["version"])["sections"])
     folder = sorted(study.iterdir())[2]
     with open(folder / "metrics.csv", "a") as file:
         file.write(f"41,{41 * BATCH_TOKENS},3.25,,0.1,1.0,1e12,0.5,33000.0,\n")
-    told = state(server, first["version"])
-    assert [one["row"] for one in told["rows"]] == [2]
-    assert "3.2500" in cells(told, 2)
-    assert [one["row"] for one in told["curves"]] == [2]
+    answer = state(server, first["version"])
+    assert "3.2500" in (section(answer, "Runs") or "")
+    assert section(answer, "Curves") is not None
+    assert section(answer, "Configurations") is None
 
 
 def test_of_other_programs_curves_are_drawn_where_it_is_said_which(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("step,loss\n1,5\n2,4\n")
     read = functools.partial(read_study, [str(tmp_path)])
-    pages = [page_of(Follower(read, x=x, y="loss" if x else None)) for x in (None, "step")]
+    pages = [Follower(read, x=x, y="loss").html() for x in (None, "step")]
     assert ['class="curves"' in page for page in pages] == [False, True]
-    assert '"None"' not in pages[0]
 
 
-def test_runs_come_and_go_and_keep_their_rows(server: Server, study: Path, golden: Golden) -> None:
-    first = state(server)
-    make_one(study, 32, 0.0001, 0)  # before all others by name
-    shutil.rmtree(sorted(study.iterdir())[-1])
-    told = state(server, first["version"])
-    assert cells(told, 7)[0].startswith("32d-lr0.0001-")
-    golden.text(cells(told, 6)[-1])
-    assert cells(state(server), 0) == cells(first, 0)
+def test_runs_come_and_go(server: Server, study: Path) -> None:
+    state(server)
+    make_one(study, 32, 0.0001, 0)
+    gone = sorted(study.iterdir())[-1]
+    shutil.rmtree(gone)
+    runs = section(state(server), "Runs") or ""
+    assert "32d-lr0.0001-" in runs
+    assert gone.name not in runs
 
 
-def test_a_run_that_dies_is_told_with_why(server: Server, study: Path, golden: Golden) -> None:
+def test_a_run_that_dies_is_shown_with_its_reason(server: Server, study: Path) -> None:
     first = state(server)
     killed_for_memory(sorted(study.iterdir())[0])
-    told = state(server, first["version"])
-    assert "oom" in cells(told, 0)
-    golden.text(cells(told, 0)[-1])
+    answer = state(server, first["version"])
+    assert ">oom<" in (section(answer, "Runs") or "")
+    assert "oom, 1 run" in (section(answer, "Failures") or "")
 
 
-def test_a_study_that_is_gone_is_told_and_what_was_known_stays(
+def test_a_running_run_shows_how_far_it_is(server: Server, study: Path) -> None:
+    folder = sorted(study.iterdir())[0]
+    status = {"version": 1, "state": "running", "stage": "train", "step": 40, "host": "n1"}
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"steps": 80}))
+    (folder / "outcome.json").unlink()
+    (folder / "status.json").write_text(json.dumps(status | {"heartbeat_s": time.time()}))
+    runs = section(state(server), "Runs") or ""
+    assert 'style="width:50%"' in runs
+    assert "40 of 80" in runs
+
+
+def test_a_study_that_is_gone_is_reported_and_the_page_stays(
     server: Server, study: Path, golden: Golden
 ) -> None:
     first = state(server)
     study.rename(study.with_name("elsewhere"))
-    told = state(server)
-    golden.text(told["trouble"])
-    assert len(told["rows"]) == len(first["rows"])
+    answer = state(server)
+    golden.text(answer["trouble"])
+    assert len(answer["sections"]) == len(first["sections"])
 
 
 def test_words_of_a_hostile_run_are_words(server: Server, study: Path) -> None:

@@ -13,7 +13,7 @@ from made_pages import HOSTILE
 from made_sweeps import BATCH_TOKENS, diverged, killed_for_memory, make_one, make_sweep, say
 
 from analysis.__main__ import main
-from analysis.live.follow import Follower
+from analysis.live.follower import Follower
 from analysis.live.server import Server
 from analysis.reading import read_study
 from tests.golden_text import Golden
@@ -169,6 +169,22 @@ def test_a_thousand_runs(browser: Browser, tmp_path: Path) -> None:
     assert browser.eval(CURVES) == 56
 
 
+def test_curves_of_many_runs_are_in_panels_by_size(page: Browser) -> None:
+    names = "[...document.querySelectorAll('figure.curves .panelname')].map((one) => one.textContent)"
+    assert page.eval(names) == ["32d", "64d"]
+    page.eval(
+        "(() => { const all = document.querySelectorAll('figure.curves select'), one = all[all.length - 1];"
+        " one.selectedIndex = 0; one.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.eval(names) == []
+    assert page.eval(CURVES) == 28
+
+
+def test_swept_keys_are_parallel_axes(page: Browser) -> None:
+    ticks = "[...document.querySelectorAll('figure.plotted')][0].querySelectorAll('path.line').length"
+    assert page.eval(ticks) == 28
+
+
 def test_the_live_page_follows(browser: Browser, tmp_path: Path) -> None:
     study = tmp_path / "sweep"
     folders = make_sweep(study, widths=(32,))
@@ -177,21 +193,28 @@ def test_the_live_page_follows(browser: Browser, tmp_path: Path) -> None:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         browser.open(server.address)
-        browser.wait_for("document.querySelector('figure.live p').textContent.startsWith('As of')")
+        browser.wait_for("document.querySelector('header p.note')?.textContent.startsWith('As of')")
+        assert type_filter(browser, "lr>0.002") == 6
+        browser.eval("document.querySelectorAll('th')[1].querySelector('button').click()")
+        names = f"{ROWS}.map((row) => row.cells[0].textContent.replace(' ★', ''))"
+        order = browser.eval(names)
         with open(folders[2] / "metrics.csv", "a") as file:
             file.write(f"41,{41 * BATCH_TOKENS},3.25,,0.1,1.0,1e12,0.5,33000.0,\n")
-        browser.wait_for(f"{ROWS}[2].textContent.includes('3.2500')")
+        browser.wait_for(f"{ROWS}.some((row) => row.textContent.includes('3.2500'))")
+        assert browser.eval(names) == order, "the order stays"
+        assert browser.eval(CURVES) == 6, "the filter stays"
         killed_for_memory(folders[1])
-        browser.wait_for(f"{ROWS}[1].textContent.includes('oom')")
-        # whole at once: of a half copied run other columns vary, and the page loads itself anew
+        browser.wait_for("document.body.textContent.includes('oom, 1 run')")
         shutil.copytree(folders[0], study / ".zz").rename(study / "zz")
         browser.wait_for(f"{ROWS}.length === 8")
-        assert browser.eval(CURVES) == 8
         assert browser.messages == []
         assert all(one.startswith(server.address) for one in browser.requests)
         server.shutdown()
         thread.join()
-    browser.wait_for("document.querySelector('figure.live p').textContent.startsWith('No answer since')")
+    browser.wait_for(
+        "document.querySelector('header p').textContent.startsWith('No answer since') ||"
+        " document.querySelector('header p.bad')?.textContent.startsWith('No answer since')"
+    )
 
 
 def test_a_dark_page_has_light_curves(browser: Browser, report: Path) -> None:

@@ -15,7 +15,7 @@ from made_pages import HOSTILE
 from made_sweeps import RATES, best_rate, diverged, killed_for_memory, make_one, make_sweep, say
 
 from analysis.__main__ import main
-from analysis.report.words import QUESTIONS
+from analysis.report.summary_text import QUESTIONS
 from tests.golden_text import Golden
 
 Captured = pytest.CaptureFixture[str]

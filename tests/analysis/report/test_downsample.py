@@ -10,7 +10,7 @@ import pytest
 from made_sweeps import make_one
 
 from analysis.reading import Run, curve, read_study
-from analysis.report.thin import TRAIN, VAL, thin_curves
+from analysis.report.downsample import TRAIN, VAL, thin_curves
 
 
 def run_of(tmp_path: Path, steps: int = 1000) -> Run:

@@ -35,7 +35,7 @@ def thin_curves(
 ) -> dict[str, Thin]:
     """By loss, `train_loss` and `val_loss` of runs of ours, `y` of others; without those that it has not.
 
-    points: about so many of each. rows: about so many are read of a run of ours; None: all.
+    points: approximate number for each loss. rows: approximate number read of a run of ours; None: all.
 
     Raises:
         UserError: its file cannot be read, or lacks a column.
@@ -48,20 +48,20 @@ def thin_curves(
     table = curve(run, [*X_OF_OURS, TRAIN, VAL], rows=rows)
     if not len(table[TRAIN]):
         return {}
-    told = {TRAIN: _means(X_OF_OURS, table, TRAIN, points)}
+    found_curves = {TRAIN: _means(X_OF_OURS, table, TRAIN, points)}
     known = table[VAL] == table[VAL]
     if known.any():
         places = known.nonzero()[0]
         places = places[:: -(-len(places) // points)] if len(places) > 2 * points else places
-        told[VAL] = Thin(
+        found_curves[VAL] = Thin(
             {name: table[name][places].tolist() for name in X_OF_OURS}, table[VAL][places].tolist()
         )
-    return told
+    return found_curves
 
 
 @functools.cache
 def _stretches(rows: int, points: int) -> Places:
-    """Where each begins: half of the borders in equal ratios, half in equal distances."""
+    """Start of each stretch: half of the borders in equal ratios, half in equal distances."""
     import numpy as np
 
     ratios = np.geomspace(1, rows, points // 2 + 1)

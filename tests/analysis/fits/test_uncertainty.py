@@ -9,7 +9,7 @@ from analysis.fits.isoflop import isoflop
 from analysis.fits.parabola import vertex
 from analysis.fits.power import LineInLogs, PowerLaw
 from analysis.fits.result import fit_law
-from analysis.fits.trust import Interval, bootstrap, interval, profile_of_e
+from analysis.fits.uncertainty import Interval, bootstrap, interval, profile_of_e
 from analysis.reading.study import Run
 from tests.golden_text import Golden
 
@@ -206,11 +206,11 @@ def test_every_draw_of_exact_data_is_the_fit_itself() -> None:
     assert fit.values["E"].low == pytest.approx(3, abs=1e-4)
     assert fit.values["E"].high == pytest.approx(3, abs=1e-4)
     assert fit.identified
-    far = fit.foretell(np.array([1e8]), x)
+    far = fit.predict(np.array([1e8]), x)
     assert (far.is_far, far.times) == (True, pytest.approx(100))
     assert far.loss.value == pytest.approx(3 + 10 * 1e8**-0.3, abs=1e-4)
-    assert not fit.foretell(np.array([1e7]), x).is_far
-    assert fit.foretell(np.array([1e2]), x).times == pytest.approx(10)
+    assert not fit.predict(np.array([1e7]), x).is_far
+    assert fit.predict(np.array([1e2]), x).times == pytest.approx(10)
 
 
 def test_profile_ends_where_the_fit_is_no_longer_as_good() -> None:

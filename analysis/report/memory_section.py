@@ -1,4 +1,4 @@
-"""High water by run against limit and estimate: how near they came, and what was asked for and not used."""
+"""Peak memory of each run next to its limit and estimate, and how much of the request was not used."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from collections.abc import Sequence
 
 from analysis.memory_use import SizeMemory, Use, memory_by_size
 from analysis.reading import Study
-from analysis.report.plot import Axis, Line, Plot, Series
 from experiment_utils.quantities import format_bytes
 from experiment_utils.run_folder import RunFolder
 from memory.estimate.efficiency import efficiency_line, efficiency_of_run
+from memory.report.chart import Axis, Chart, Kind, LimitLine, Series
 from memory.report.page import Cell, Column, Page
 
 _NEAR = 0.9
+_CAPTION = (
+    "One point a run: the highest unreclaimable memory of its last attempt, which an OOM kill looks at, and "
+    "the estimate made before it began."
+)
 _LIMIT_IN_SIGHT = 4.0
 
 
 def add_memory(page: Page, study: Study, found: Sequence[Use], given: str) -> None:
-    """Nothing where no supervisor told it. found: of the runs of the study. given: as they are typed."""
+    """Add the section; nothing if no run has a record. found: peaks of the runs. given: the runs as typed."""
     if not found:
         return
-    page.heading(
-        "Memory", "unreclaimable memory at its highest, which an OOM kill looks at; of the last attempt"
-    )
-    page.drawn("plotted", memory_plot(found).to_json())
+    page.heading("Memory")
+    page.drawn("plotted", memory_chart(found).to_json(), caption=_CAPTION)
     page.table(
         [Column("size"), Column("runs", True), Column("highest", True), Column("estimate", True),
          Column("measured / estimate", True), Column("limit", True), Column("of the limit", True),
@@ -40,38 +42,40 @@ def add_memory(page: Page, study: Study, found: Sequence[Use], given: str) -> No
 
 
 def highest(found: Sequence[Use]) -> Use:
-    """The nearest to its limit, else the highest."""
+    """The run nearest to its limit, else that with the highest peak."""
     return max(found, key=lambda use: (use.share or 0.0, use.peak))
 
 
-def memory_plot(found: Sequence[Use]) -> Plot:
-    """Over the size where it varies, else one after the other."""
+def memory_chart(found: Sequence[Use]) -> Chart:
+    """Peaks over the size if it varies, else one after the other."""
     sizes = [use.run.number("parameters") for use in found]
     over_size = all(sizes) and len(set(sizes)) > 1
     x = [float(size or 0) for size in sizes] if over_size else [float(i) for i in range(1, len(found) + 1)]
+
+    def series(
+        name: str, places: Sequence[int], values: Sequence[int | None], color: str, kind: Kind
+    ) -> Series:
+        notes = [found[i].run.name for i in places]
+        return Series(name, values, color, kind, x=[x[i] for i in places], notes=notes, group=name)
+
     died = [i for i, use in enumerate(found) if use.run.state == "oom"]
-    series = [
-        Series("measured", x, [use.peak for use in found], "points", "blue", "measured",
-               notes=[use.run.name for use in found]),
-    ]  # fmt: skip
+    estimated = [i for i, use in enumerate(found) if use.estimate]
+    drawn = [series("measured", range(len(found)), [use.peak for use in found], "blue", "points")]
     if died:
-        series.append(
-            Series("killed for memory", [x[i] for i in died], [found[i].peak for i in died], "points", "red",
-                   "killed for memory", notes=[found[i].run.name for i in died])
-        )  # fmt: skip
-    told = [i for i, use in enumerate(found) if use.estimate]
-    if told:
-        series.append(
-            Series("estimate", [x[i] for i in told], [found[i].estimate for i in told], "rings", "orange",
-                   "estimate", notes=[found[i].run.name for i in told])
-        )  # fmt: skip
+        drawn.append(series("killed for memory", died, [found[i].peak for i in died], "red", "points"))
+    if estimated:
+        estimates = [found[i].estimate for i in estimated]
+        drawn.append(series("estimate", estimated, estimates, "orange", "rings"))
     top = max(use.peak for use in found)
     limits = sorted({use.limit for use in found if use.limit and use.limit <= _LIMIT_IN_SIGHT * top})
-    lines = [Line("y", limit, f"limit {format_bytes(limit)}", color="red") for limit in limits[:4]]
-    axis = Axis("parameters", "count", log=True) if over_size else Axis("run, in the order of the table")
-    return Plot(
-        "highest unreclaimable memory of each run", axis, Axis("memory", "bytes", from_zero=True), series,
-        lines, height=280,
+    axis = (
+        Axis("parameters", "count", scale="log")
+        if over_size
+        else Axis("place in the table", "number", scale="fit")
+    )
+    return Chart(
+        "highest unreclaimable memory of each run", (), drawn, axis, Axis("memory", "bytes"),
+        [LimitLine(limit, f"limit {format_bytes(limit)}") for limit in limits[:4]], height=280,
     )  # fmt: skip
 
 

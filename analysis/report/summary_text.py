@@ -12,9 +12,9 @@ from analysis.memory_use import Use
 from analysis.reading import Run, Study
 from analysis.reading.fair import budgets_note
 from analysis.report.failures import Failure, going_on
+from analysis.report.families import Families, Family
 from analysis.report.learning_rates import edge_words
-from analysis.report.memory_use import highest
-from analysis.report.setups import Families, Family
+from analysis.report.memory_section import highest
 from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SETUPS = 12
 
 @dataclass(frozen=True)
 class Found:
-    """What the sections found. best: None where losses do not compare or none is done: `no_best` says why."""
+    """Results of the sections. best: None where losses do not compare or none is done: `no_best` says why."""
 
     study: Study
     y: str
@@ -58,7 +58,7 @@ def kinds_of_data(study: Study, y: str) -> int:
 
 
 def budgets_of_best(study: Study, y: str) -> str | None:
-    """What must be said next to the best run: its budget is not that of all; None if it is."""
+    """A note next to the best run if its budget is not that of all runs."""
     return budgets_note(run.number("tokens") for run in _whole(study, y))
 
 
@@ -103,8 +103,8 @@ def _ran(found: Found) -> list[str]:
         return [f"{counted(len(runs), found.study.noun)} of another program: the last values are shown"]
     done = sum(run.state == "done" for run in runs)
     others = Counter(run.state for run in runs if run.state not in ("done", None))
-    told = ", ".join(f"{count:,} {state}" for state, count in others.most_common())
-    lines = [f"{done:,} of {counted(len(runs), 'run')} done" + (f" ({told})" if told else "")]
+    others_text = ", ".join(f"{count:,} {state}" for state, count in others.most_common())
+    lines = [f"{done:,} of {counted(len(runs), 'run')} done" + (f" ({others_text})" if others_text else "")]
     tokens = sum(run.number("tokens") or 0 for run in runs)
     seconds = sum(_finite(run.number("seconds")) for run in runs)
     lines[0] += f"; {format_count(tokens)} tokens in {format_duration(seconds)} of training"

@@ -1,4 +1,4 @@
-"""The page of a study: one file that needs no network, section by section."""
+"""The page of a study, section by section: a file that loads nothing, or a page that follows running jobs."""
 
 from __future__ import annotations
 
@@ -11,41 +11,57 @@ from typing import Any
 from analysis.memory_use import uses
 from analysis.reading import Run, Study
 from analysis.report.configs import add_configs
-from analysis.report.curves import add_curves
+from analysis.report.curve_figure import Known, add_curves
 from analysis.report.details import details_of
 from analysis.report.failures import add_failures, failures
+from analysis.report.families import families
 from analysis.report.laws import add_law, law_of
 from analysis.report.learning_rates import add_learning_rates
-from analysis.report.memory_use import add_memory, highest
+from analysis.report.memory_section import add_memory, highest
 from analysis.report.origins import add_origins
+from analysis.report.parallel import add_parallel
 from analysis.report.runs import add_runs
 from analysis.report.samples import add_samples
-from analysis.report.setups import families
-from analysis.report.words import Found, best_run, budgets_of_best, kinds_of_data, states, words
+from analysis.report.summary_text import Found, best_run, budgets_of_best, kinds_of_data, states, words
 from experiment_utils.errors import UserError
 from experiment_utils.quantities import counted, format_bytes, format_count, format_duration
 from memory.report.page import Fact, Page
 
 _HERE = Path(__file__).parent
-SCRIPTS = ("filter.js", "plot.js", "curves.js", "start.js")
+_SCRIPTS = ("filter.js", "plot.js", "curves.js", "start.js")
+_LIVE_SCRIPT = "../live/live.js"
 _DAMAGED = 50
 _COMMANDS = 5
 
 
 @dataclass(frozen=True)
 class Report:
-    """html: the page. words: its summary. next: commands, and what for. notes: what it leaves out."""
+    """A page and its summary."""
 
-    html: str
+    page: Page
     words: list[tuple[str, list[str]]]
+    """(question, lines that answer it)."""
     next: list[tuple[str, str]]
+    """(command, its purpose)."""
     best: Run | None
     notes: list[str]
+    """Files that could not be read."""
 
 
-def report_of(study: Study, *, command: str, given: str, x: str | None = None, y: str = "val_loss") -> Report:
-    """command: what wrote it, to be told at the end. given: its runs, as they are typed. x: of curves of
-    foreign runs. y: the loss.
+def report_of(
+    study: Study, *, command: str, given: str, x: str | None = None, y: str = "val_loss",
+    live: dict[str, Any] | None = None, known: Known | None = None,
+) -> Report:  # fmt: skip
+    """Make the page.
+
+    Args:
+        study: The runs.
+        command: The command that wrote it, shown at the end.
+        given: The study's runs as typed.
+        x: Column of the curves of foreign runs.
+        y: The loss.
+        live: What live.js needs to follow the study; None: a page that does not change.
+        known: Curves read before.
     """
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
@@ -56,16 +72,19 @@ def report_of(study: Study, *, command: str, given: str, x: str | None = None, y
         law.words if law is not None else [no_law] if no_law else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
-    told, then, again = words(found), next_commands(found), _command_of(best)
-    page = new_page(study, command)
+    answers, then, again = words(found), next_commands(found), _command_of(best)
+    page = _new_page(study, command, is_live=live is not None)
+    if live is not None:
+        page.drawn("live", live)
     page.facts(_facts(found))
     page.heading("Summary")
-    page.definitions(told)
+    page.definitions(answers)
     if then:
         page.text("What to run next:")
         page.code("\n".join(f"{typed}   # {why}" for typed, why in then))
     add_runs(page, study, best if budgets_of_best(study, y) is None else None)
-    notes = add_curves(page, study, x=x, y=y)
+    notes = add_curves(page, study, x=x, y=y, known=known)
+    add_parallel(page, study, y)
     if each is not None:
         add_learning_rates(page, each, y)
     add_law(page, law, given)
@@ -81,58 +100,56 @@ def report_of(study: Study, *, command: str, given: str, x: str | None = None, y
         if len(notes) > _DAMAGED:
             with page.folded(f"and {len(notes) - _DAMAGED} more"):
                 page.items(notes[_DAMAGED:])
-    return Report(page.html(), told, then, best, notes)
+    return Report(page, answers, then, best, notes)
 
 
-def new_page(
-    study: Study, command: str, *, scripts: Sequence[str] = SCRIPTS, own: str = "", **more: Any
-) -> Page:
-    """An empty page of the study, with what draws its plots. own: a script besides."""
+def _new_page(study: Study, command: str, *, is_live: bool) -> Page:
+    scripts = [*_SCRIPTS, *[_LIVE_SCRIPT] * is_live]
     return Page(
         study.path.rstrip("/"), subtitle=subtitle(study),
-        footer=f"Written by {command}. Losses in nats a token, sizes in powers of 1024.",
-        script="\n".join([*((_HERE / name).read_text(encoding="utf-8") for name in scripts), own]),
-        style=(_HERE / "report.css").read_text(encoding="utf-8"), has_contents=True, **more,
+        footer=f"Written by {command}. Losses in nats per token, sizes in powers of 1024.",
+        script="\n".join((_HERE / name).read_text(encoding="utf-8") for name in scripts),
+        style=(_HERE / "report.css").read_text(encoding="utf-8"), has_contents=True, may_fetch=is_live,
     )  # fmt: skip
 
 
 def subtitle(study: Study) -> str:
     """`48 runs: 46 done, 1 oom, 1 failed`."""
-    told = states(study)
-    return counted(len(study.runs), study.noun) + (f": {told}" if told else "")
+    counts = states(study)
+    return counted(len(study.runs), study.noun) + (f": {counts}" if counts else "")
 
 
 def next_commands(found: Found) -> list[tuple[str, str]]:
-    """(command, what it is for): what is missing first, then what is asked of rates, then seeds and sizes."""
+    """(command, its purpose): missing runs first, then learning rates, then seeds and sizes."""
     study = found.study
     if not study.is_ours:
         return []
     folders = dict.fromkeys(run.folder.parent for one in found.failures for run in one.runs if not run.counts)
-    told = [
+    commands = [
         (f"python -m slurm resubmit {shlex.quote(str(folder))}", "runs what is not done")
         for folder in folders
     ]
     try:
-        told += _advice(found)
-        told += _after(found)
+        commands += _advice(found)
+        commands += _after(found)
     except UserError:  # of a configuration of another version
         pass
-    return list(dict(told).items())[:_COMMANDS]
+    return list(dict(commands).items())[:_COMMANDS]
 
 
 def _advice(found: Found) -> list[tuple[str, str]]:
-    """Of the learning rates."""
+    """Commands that add learning rates."""
     from analysis.rates.advice import advice
 
     each = found.families.with_rates if found.families is not None else []
     bests = [family.best for family in each if family.best is not None]
     if not bests or found.families is None:
         return []
-    # without the noise: Trust tells whether seeds are too few, and a command for each size takes seconds
-    told = advice(found.study, bests, None, found.families.laws)
+    # without the noise: Trust says whether seeds are too few, and a command for each size takes seconds
+    commands = advice(found.study, bests, None, found.families.laws)
     return [
         (one.command, f"{one.size}: {one.what}" if one.size else one.what)
-        for one in told
+        for one in commands
         if one.command is not None and not one.command.startswith("python -m slurm")
     ]
 
@@ -160,24 +177,24 @@ def _command_of(best: Run | None) -> str | None:
 
 def _facts(found: Found) -> list[Fact]:
     runs = found.study.runs
-    told = []
+    facts = []
     if found.study.is_ours:
         done = sum(run.counts for run in runs)
-        told.append(Fact("runs done", f"{done:,} of {len(runs):,}", states(found.study)))
+        facts.append(Fact("runs done", f"{done:,} of {len(runs):,}", states(found.study)))
     if found.best is not None:
         where = found.best.name + (", of different budgets" if budgets_of_best(found.study, found.y) else "")
-        told.append(Fact(f"lowest {found.y}", f"{found.best.number(found.y) or 0:.4f}", where, tone="good"))
+        facts.append(Fact(f"lowest {found.y}", f"{found.best.number(found.y) or 0:.4f}", where, tone="good"))
     tokens = sum(run.number("tokens") or 0 for run in runs)
     if tokens and found.study.is_ours:
-        told.append(Fact("tokens", format_count(tokens), "read by all runs"))
+        facts.append(Fact("tokens", format_count(tokens), "read by all runs"))
     if found.wall_s:
-        told.append(Fact("time", format_duration(found.wall_s), "of all attempts, start to end"))
+        facts.append(Fact("time", format_duration(found.wall_s), "of all attempts, start to end"))
     if found.uses:
         most = highest(found.uses)
         share = most.share
         of = f"{100 * share:.0f}% of {format_bytes(most.limit or 0)}" if share is not None else most.run.name
-        told.append(Fact("nearest to its limit", format_bytes(most.peak), of, share))
-    return told
+        facts.append(Fact("nearest to its limit", format_bytes(most.peak), of, share))
+    return facts
 
 
 def _notes(study: Study, more: Sequence[str]) -> list[str]:

@@ -58,7 +58,7 @@ class GrowingCsv:
         self._columns: list[str] = []
 
     def rows(self) -> Iterator[dict[str, str]]:
-        """Those that came, of what is there at this call."""
+        """The records that came since the last call."""
         return self._rows(self._file.lines())
 
     def _rows(self, lines: Iterator[tuple[bool, str]]) -> Iterator[dict[str, str]]:
@@ -77,7 +77,7 @@ class GrowingRecords:
         self._file = GrowingFile(path)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Those that came, of what is there at this call."""
+        """The records that came since the last call."""
         for _, line in self._file.lines():
             try:
                 found = parse_json(line.encode())

@@ -1,4 +1,4 @@
-"""How far a fit can be trusted: intervals, whether E is in the data at all, what one run does to it.
+"""Trust in a fit: intervals, whether the data identify E, the influence of one run.
 
 Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn again around the curve, each
 with normal noise of its own size: how far it is from the fit without it (for a linear law the residual over
@@ -22,13 +22,13 @@ LEVEL = 0.95
 _OUTLIER = 8.0
 """Times the median."""
 _AS_GOOD_AS_ZERO = 0.01
-"""Of the lowest loss: an E below that is none."""
+"""Share of the lowest loss below which E counts as 0."""
 _WIDE = 0.5
-"""Of the lowest loss: an interval of E that wide tells nothing."""
+"""Share of the lowest loss: a wider interval of E identifies nothing."""
 
 
 class Law(Protocol):
-    """What a law must be able to do; x is (points,) or (points, 2)."""
+    """Methods that a law has; x is (points,) or (points, 2)."""
 
     @property
     def fixed_e(self) -> float | None: ...
@@ -59,7 +59,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Left:
-    """The fit without one point. error: of its loss, as the others foretell it."""
+    """The fit without one point. error: predicted by the others minus its loss."""
 
     name: str
     values: dict[str, float]
@@ -115,7 +115,7 @@ def interval(value: float, drawn: Sequence[float] | Array) -> Interval:
 def profile_of_e(
     law: Law, theta: Array, x: Array, y: Array, fixed: Callable[[float], Law]
 ) -> tuple[float, float]:
-    """Where E may lie: for each E within, the best fit with that E is not significantly worse (F, 95%).
+    """The interval of E: for each E within, the best fit with it is not significantly worse (F, 95%).
 
     fixed: the same law at a fixed E. Below 0 it is never looked for.
     """
@@ -138,7 +138,7 @@ def profile_of_e(
 
 
 def is_identified(low: float, high: float, y: Array) -> bool:
-    """Whether such an interval of E says anything: 0 is outside, and it is narrow beside the lowest loss."""
+    """Whether such an interval of E says anything: 0 is outside, and it is narrow for such a loss."""
     lowest = float(y.min())
     return low > _AS_GOOD_AS_ZERO * lowest and high - low <= _WIDE * lowest
 

@@ -1,4 +1,4 @@
-"""What is told of a run besides its series, and what never leaves the machine."""
+"""Facts of a run for an export, and the keys that never leave the machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from training.attempt.run_files import state_of
 class RunFacts:
     """label: a name that no other of the same export has. identity: of docs/run-folder.md.
 
-    columns: facts that stand beside each number of a csv. config: path to value, without the keys that say
-    where it runs: a webhook, an account, lines of shell are nobody else's business.
+    columns: facts in each row of a csv. config: path to value, without the keys that say
+    where it runs: a webhook, an account and lines of shell are private.
     """
 
     label: str
@@ -35,7 +35,7 @@ class RunFacts:
 
 
 def facts_of_run(folder: Path, label: str | None = None) -> RunFacts:
-    """Of a run folder of ours, whatever state it is in."""
+    """Facts of a run folder of ours, in any state."""
     run, found = RunFolder(folder), facts_of(folder)
     values, config = found["values"], found["config"]
     tags = values["tags"] if isinstance(values["tags"], list) else []
@@ -78,5 +78,5 @@ def _flat(value: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         behind = f"{path}/" if path else ""
         return [pair for name, one in value.items() for pair in _flat(one, f"{behind}{name}")]
-    is_told = isinstance(value, str) or finite(value) is not None
-    return [(path, value)] if is_told and path else []
+    is_known = isinstance(value, str) or finite(value) is not None
+    return [(path, value)] if is_known and path else []

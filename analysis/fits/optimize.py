@@ -17,13 +17,13 @@ Cost = Callable[[Array], tuple[float, Array]]
 Bounds = Sequence[tuple[float | None, float | None]]
 
 FIRST_STEP = 0.1
-"""Of E in nats, of the exponents and of the logs of the falling parts."""
+"""Bounds of E in nats, of the exponents and of the logs of the falling terms."""
 _ENOUGH = 1e-10
 """A step that gains less of the cost is the last."""
 
 
 def lowest(cost: Cost, starts: Sequence[Array], bounds: Bounds) -> Array:
-    """Where it is lowest of all that these starts lead to."""
+    """The lowest minimum that these starts lead to."""
     ends = [_from(cost, start, bounds) for start in starts]
     return min(ends, key=lambda end: end[1])[0]
 

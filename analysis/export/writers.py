@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from conf.between_keys.logging_rules import PACKAGES, install_words, is_missing
 from experiment_utils.errors import UserError
@@ -16,12 +16,12 @@ TARGETS = ("csv", "tensorboard", "wandb")
 
 
 class Writer(Protocol):
-    """Where the series of one run go. after: the last step that is there already, 0 where there is none."""
+    """The destination of the series of one run. after: the last step that it has, or 0."""
 
     after: int
 
     @property
-    def told(self) -> str:
+    def destination(self) -> str:
         """The place, for a person."""
 
     def add(self, points: Iterable[Point]) -> int:

@@ -19,7 +19,7 @@ _LEAST_RATES = 3
 
 @dataclass(frozen=True)
 class Family:
-    """label: what tells it from other families, `64d`. best: None where fewer than three rates were tried."""
+    """label: its name, `64d`. best: None if fewer than three rates were tried."""
 
     label: str
     size: Size
@@ -28,13 +28,13 @@ class Family:
 
 @dataclass(frozen=True)
 class Families:
-    """Of a study, in the order of their size. noise: of one run's loss. laws: by setup, of the best rates
-    over width.
-    """
+    """Families of a study, in the order of their size."""
 
     each: list[Family]
     noise: Noise | None
+    """Noise of one run's loss."""
     laws: dict[str, RateLaw]
+    """Setup -> law of the best rates over width."""
 
     @property
     def with_rates(self) -> list[Family]:

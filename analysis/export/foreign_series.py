@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis.export.facts import RunFacts
+from analysis.export.run_facts import RunFacts
 from analysis.export.series import Point
 from analysis.reading.dialect import dialect_of
 from analysis.reading.study import Run
@@ -17,8 +17,8 @@ _TOKENS = "tokens"
 
 def facts_of_csv(run: Run, label: str, named: frozenset[str]) -> RunFacts:
     """named: columns that the file names tell."""
-    told = {name: run.values.get(name) for name in sorted(named)}
-    return RunFacts(label, run.folder, columns=told, config=told)
+    facts = {name: run.values.get(name) for name in sorted(named)}
+    return RunFacts(label, run.folder, columns=facts, config=facts)
 
 
 def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:

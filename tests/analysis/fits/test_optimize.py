@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from analysis.fits import search
+from analysis.fits import optimize
 from analysis.fits.chinchilla import Chinchilla
+from analysis.fits.optimize import lowest
 from analysis.fits.power import PowerLaw
-from analysis.fits.search import lowest
 
 Array = np.ndarray
 BOUNDS = [(0.0, None), (None, None)]
@@ -46,7 +46,7 @@ def test_starts_where_the_cost_is_steep_come_to_the_same_place(
     best = law.cost(law.fit(x, y), x, y)
     for start in starts:
         assert law.cost(law.fit(x, y, start=start), x, y) <= 1.01 * best
-    monkeypatch.setattr(search, "FIRST_STEP", np.inf)
+    monkeypatch.setattr(optimize, "FIRST_STEP", np.inf)
     alone = [law.cost(law.fit(x, y, start=start), x, y) for start in starts]
     assert sum(not cost <= 1.01 * best for cost in alone) > len(starts) / 3
 
