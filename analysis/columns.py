@@ -26,7 +26,7 @@ OF_EXPORTS = (
 )  # fmt: skip
 """Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
 
-LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
+LOSSES = ("val_loss", "validation_loss", "val/loss", "eval_loss", "eval/loss", "test_loss", "loss")
 """Names of a foreign column that is taken for the loss where --y is not said."""
 
 _MOST_VARYING = 6
