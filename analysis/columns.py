@@ -46,7 +46,7 @@ def y_column(study: Study, asked: str | None) -> str:
     there = {name for run in study.runs for name in run.values}
     found = next((name for name in LOSSES if name in there), None)
     if found is None:
-        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
+        raise UserError(f"--y (in Python: y=) is needed: the column of the loss. There are: {', '.join(sorted(there))}")
     return found
 
 

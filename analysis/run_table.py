@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -12,6 +11,7 @@ from typing import Any
 
 from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study, versions_of
+from analysis.result_table import ResultTable, csv_field
 from experiment_utils.display import table
 from experiment_utils.extras import check_installed
 from experiment_utils.json_values import is_number
@@ -72,12 +72,13 @@ def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[s
 
 
 def as_csv(runs: Sequence[Run], columns: Sequence[str]) -> str:
-    """Numbers in full, what is not known blank."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([[_field(run.value(column)) for column in columns] for run in runs])
-    return file.getvalue()
+    """CSV with numbers in full and blanks for what is not known."""
+    return str(table_of(runs, columns).to_csv())
+
+
+def table_of(runs: Sequence[Run], columns: Sequence[str]) -> ResultTable:
+    """A row for each run."""
+    return ResultTable(columns, [[run.value(column) for column in columns] for run in runs])
 
 
 def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
@@ -105,7 +106,7 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
             whole = all(isinstance(value, int) for value in values if value is not None)
             made[column] = values if whole else [None if value is None else float(value) for value in values]
         else:
-            made[column] = [None if value is None else str(_field(value)) for value in values]
+            made[column] = [None if value is None else str(csv_field(value)) for value in values]
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(made), file)
     return file.getvalue()
@@ -114,11 +115,3 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
 def _in_one_line(column: str, run: Run) -> str:
     """Notes may have several, and what a terminal would obey."""
     return _CONTROL.sub(" ", cell(column, run.value(column)))
-
-
-def _field(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else value

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analysis.notebook import read_study as read_study
     from data_loading import StreamingDataset as StreamingDataset
     from data_loading import open_stream as open_stream
     from data_loading import open_tokens as open_tokens
@@ -36,6 +37,7 @@ _PLACES = {
     "open_tokens": "data_loading",
     "plan": "highwater.python_api",
     "pretokenize": "data_loading",
+    "read_study": "analysis.notebook",
     "record_to": "memory",
     "run": "highwater.python_api",
     "stage": "memory",
