@@ -1,4 +1,4 @@
-"""The runs of a study as a table, in each of the forms that people hand on."""
+"""The runs of a study as a table: text, CSV, JSON, Markdown, Parquet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.columns import cell, is_right, plain
+from analysis.export.result_table import ResultTable, csv_field
 from analysis.reading.study import Run, Study, versions_of
-from analysis.result_table import ResultTable, csv_field
 from experiment_utils.display import table
 from experiment_utils.extras import check_installed
 from experiment_utils.json_values import is_number
@@ -23,14 +23,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 def summary(study: Study) -> str:
     """`lr_sweep: 12 runs: 10 done, 1 oom, 1 failed`."""
     states = Counter(run.state for run in study.runs if run.state)
-    told = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
     lost = sum(run.has_diverged for run in study.runs)
-    told += f"; {lost} diverged" if lost else ""
-    return f"{study.path}: {counted(len(study.runs), study.noun)}" + (f": {told}" if told else "")
+    counts += f"; {lost} diverged" if lost else ""
+    return f"{study.path}: {counted(len(study.runs), study.noun)}" + (f": {counts}" if counts else "")
 
 
 def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) -> list[Run]:
-    """By that column, the smallest first; those without it last."""
+    """Runs sorted by a column, the smallest first, those without a value last."""
     if name is None:
         return list(runs)[:: -1 if is_falling else 1]
     known = [run for run in runs if _sortable(run.value(name)) is not None]
@@ -55,7 +55,7 @@ def failures(runs: Sequence[Run]) -> list[str]:
 
 
 def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[str, Any]:
-    """Plain values; keys are added, never renamed. What is not a finite number is null."""
+    """JSON object of the table: keys are added, never renamed; numbers that are not finite are null."""
     return {
         "version": 1,
         "study": study.path,
@@ -90,7 +90,7 @@ def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
-    """One row group; a column is of numbers where all of its values are, else of texts (`auto` beside 8).
+    """One row group; a column is of numbers if all of its values are, else of texts (`auto` and 8).
 
     Raises:
         UserError: pyarrow is not installed.
@@ -113,5 +113,5 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
 
 
 def _in_one_line(column: str, run: Run) -> str:
-    """Notes may have several, and what a terminal would obey."""
+    """Text without line ends and control characters, which notes can have."""
     return _CONTROL.sub(" ", cell(column, run.value(column)))

@@ -21,7 +21,10 @@ def executed(notebook: dict[str, Any]) -> dict[str, Any]:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             count += 1
-            cell = cell | {"execution_count": count, "outputs": _outputs("".join(cell["source"]), names, count)}
+            cell = cell | {
+                "execution_count": count,
+                "outputs": _outputs("".join(cell["source"]), names, count),
+            }
         cells.append(cell)
     return notebook | {"cells": cells}
 

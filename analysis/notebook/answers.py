@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from analysis.export.result_table import ResultTable
 from analysis.notebook.command_runner import CommandRun
-from analysis.result_table import ResultTable
 
 
 class Estimate(NamedTuple):

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.columns import export_columns, shown_columns, varying_columns
+from analysis.export.result_table import ResultTable
 from analysis.notebook.answers import BestRates, Curves, PowerFit
 from analysis.notebook.command_runner import CommandRun
 from analysis.reading import study as reading
 from analysis.reading.curves import curve
 from analysis.reading.filters import only
-from analysis.result_table import ResultTable
 from analysis.run_table import summary, table_of
 from experiment_utils.errors import UserError
 

@@ -28,7 +28,7 @@ class Run:
     folder: Path
     """Its run folder; of another program the file or folder with its curve, `FILE:ROW`, or `FILE:PART`."""
     state: str | None
-    """As `python -m slurm status` shows it; None for a run of another program that finished."""
+    """State as `python -m slurm status` shows it; None for a run of another program that finished."""
     reason: str | None
     values: Mapping[str, Any]
     """Column to value."""

@@ -15,7 +15,7 @@ from made_sweeps import make_sweep
 import highwater
 from analysis import read_study
 from analysis.__main__ import main
-from analysis.result_table import ResultTable
+from analysis.export.result_table import ResultTable
 from tests.golden_text import Golden, refused
 
 RATES = (0.005, 0.01, 0.02)
@@ -108,7 +108,7 @@ def test_a_notebook_shows_every_answer(sweep: Path, golden: Golden) -> None:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    for module in ("analysis.result_table", "experiment_utils.extras"):
+    for module in ("analysis.export.result_table", "experiment_utils.extras"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name in names else object())
 
 
