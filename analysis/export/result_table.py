@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,11 @@ class ResultTable:
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
+
+    @classmethod
+    def of(cls, columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> ResultTable:
+        """Table with these keys of each record."""
+        return cls(columns, [[record[name] for name in columns] for record in records])
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -137,9 +137,7 @@ class StudyView:
         fix = None if fix_e is None else f"E={fix_e!r}"
         places = ",".join(map(repr, map(float, at))) or None
         words = _flags(any_data=any_data, x=x, y=y, method=method, fix=fix, at=places, draws=draws)
-        fit = PowerFit(CommandRun("fit", (*self.words, *words)))
-        _ = fit.command.result  # errors are raised here, not when it is shown
-        return fit
+        return PowerFit(CommandRun("fit", (*self.words, *words)))
 
     def __repr__(self) -> str:
         return "\n".join([summary(self.study), *(f"note: {note}" for note in self.notes)])
