@@ -60,7 +60,9 @@ def read_csv(path: Path) -> Table:
     records, torn = dialect.records(rest)
     if any(len(row) > 1 and row[:2] == columns[:2] for row in records):
         raise NotATable("it has a second header below the first: write a CSV for each attempt")
-    rows = [row for row in records if len(row) == len(columns) and not any("\0" in field for field in row)]
+    rows = [row for row in records if len(row) == len(columns)]
+    if "\0" in rest:  # a full disk leaves them
+        rows = [row for row in rows if not any("\0" in field for field in row)]
     if not rows:
         raise NotATable("it has no whole row below its header")
     return Table(columns, rows, torn + len(records) - len(rows))
