@@ -59,7 +59,9 @@ def kinds(notebook: dict[str, Any]) -> list[list[list[str]]]:
 
 def write(path: Path, notebook: dict[str, Any]) -> None:
     """Write a notebook as Jupyter does."""
-    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def _lines(text: str) -> list[str]:
