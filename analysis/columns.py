@@ -1,4 +1,4 @@
-"""Columns of a table of runs, and how each value is written."""
+"""Columns that a table of runs shows, and the text of each value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiment_utils.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
             "tokens_per_s", "peak_bytes", "device")  # fmt: skip
-"""Columns shown by default if any run has them; columns that vary are in front of the state."""
+"""Shown by default if any run has a value; columns that vary between runs come after the name."""
 
 OF_EXPORTS = (
     "run", "folder", "state", "reason", "identity", "model", "d_model", "lr", "seed", "parameters",
@@ -24,20 +24,20 @@ OF_EXPORTS = (
     "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "device", "batch_tokens", "seq_len",
     "tokenizer", "data", "tags", "notes", "code",
 )  # fmt: skip
-"""Columns of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
+"""Columns of `--json`, `--csv` and `--parquet`: some are added, none is renamed."""
 
-LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
-"""Names of a foreign column that is taken for the loss where --y is not said."""
+LOSSES = ("val_loss", "validation_loss", "val/loss", "eval_loss", "eval/loss", "test_loss", "loss")
+"""Names of columns of other programs that are taken as the loss without --y."""
 
 _MOST_VARYING = 6
 _NAMED_BY_SIZE = ("model.name", "model.d_model", "model.n_layers", "model.n_heads")
 
 
 def y_column(study: Study, asked: str | None) -> str:
-    """The loss that is meant.
+    """Column of the loss: the one asked for, else `val_loss` or the usual names of other programs.
 
     Raises:
-        UserError: there is no such column; or foreign files have none of a usual name, and --y is not said.
+        UserError: no such column; or runs of other programs have none of the usual names.
     """
     if asked:
         return study.column(asked)
@@ -46,12 +46,14 @@ def y_column(study: Study, asked: str | None) -> str:
     there = {name for run in study.runs for name in run.values}
     found = next((name for name in LOSSES if name in there), None)
     if found is None:
-        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
+        raise UserError(
+            f"--y (in Python: y=) is needed: the column of the loss. There are: {', '.join(sorted(there))}"
+        )
     return found
 
 
 def shown_columns(study: Study) -> list[str]:
-    """Columns shown in a terminal by default."""
+    """Columns that a terminal shows by default."""
     if not study.is_ours:
         names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
         return ["run", *names]
@@ -63,14 +65,14 @@ def shown_columns(study: Study) -> list[str]:
 
 
 def export_columns(study: Study) -> list[str]:
-    """Columns written into a file by default."""
+    """Columns of a file by default."""
     if not study.is_ours:
         return shown_columns(study)
     return [*OF_EXPORTS, *(name for name in varying_columns(study.runs) if name not in OF_EXPORTS)]
 
 
 def varying_columns(runs: Sequence[Run]) -> list[str]:
-    """`model`, `lr`, `seed`, then config paths that make another run and are not the same in all of them."""
+    """`model`, `lr`, `seed` and config paths of the identity, if they differ between these runs."""
     found = [name for name in ("model", "lr", "seed") if len({repr(run.value(name)) for run in runs}) > 1]
     configs = [run.config for run in runs if run.config]
     if len(configs) < 2:
@@ -80,8 +82,8 @@ def varying_columns(runs: Sequence[Run]) -> list[str]:
         return found
     from conf.composing.run_identity import is_in_identity
 
-    named = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
-    return found + [path for path in paths if path not in named and is_in_identity(path)]
+    known = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
+    return found + [path for path in paths if path not in known and is_in_identity(path)]
 
 
 def differing_paths(configs: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -99,7 +101,7 @@ def differing_paths(configs: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def cell(column: str, value: Any) -> str:
-    """The value as text for people."""
+    """Text of a value for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -129,5 +131,5 @@ def is_right(values: Sequence[Any]) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The value for JSON and other programs; None for a number that is not finite."""
+    """The value, None if it is a number that is not finite, which JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,8 +1,7 @@
-"""The runs of a study as a table, in each of the forms that people hand on."""
+"""The runs of a study as a table: text, CSV, JSON, Markdown, Parquet."""
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.columns import cell, is_right, plain
+from analysis.export.result_table import ResultTable, csv_field
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.display import table
 from experiment_utils.extras import check_installed
@@ -37,7 +37,7 @@ def summary(study: Study) -> str:
 
 
 def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) -> list[Run]:
-    """By that column, the smallest first; those without it last."""
+    """Runs sorted by a column, the smallest first, those without a value last."""
     if name is None:
         return list(runs)[:: -1 if is_falling else 1]
     known = [run for run in runs if _sortable(run.value(name)) is not None]
@@ -64,7 +64,7 @@ def failures(runs: Sequence[Run]) -> list[str]:
 
 
 def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[str, Any]:
-    """Plain values; keys are added, never renamed. What is not a finite number is null."""
+    """JSON object of the table: keys are added, never renamed; numbers that are not finite are null."""
     return {
         "version": 1,
         "study": study.path,
@@ -81,12 +81,13 @@ def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[s
 
 
 def as_csv(runs: Sequence[Run], columns: Sequence[str]) -> str:
-    """Numbers in full, what is not known blank."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([[_field(run.value(column)) for column in columns] for run in runs])
-    return file.getvalue()
+    """CSV with numbers in full and blanks for what is not known."""
+    return str(table_of(runs, columns).to_csv())
+
+
+def table_of(runs: Sequence[Run], columns: Sequence[str]) -> ResultTable:
+    """A row for each run."""
+    return ResultTable(columns, [[run.value(column) for column in columns] for run in runs])
 
 
 def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
@@ -98,7 +99,7 @@ def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
-    """One row group; a column is of numbers where all of its values are, else of texts (`auto` and 8).
+    """One row group; a column is of numbers if all of its values are, else of texts (`auto` and 8).
 
     Raises:
         UserError: pyarrow is not installed.
@@ -114,20 +115,12 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
             whole = all(isinstance(value, int) for value in values if value is not None)
             made[column] = values if whole else [None if value is None else float(value) for value in values]
         else:
-            made[column] = [None if value is None else str(_field(value)) for value in values]
+            made[column] = [None if value is None else str(csv_field(value)) for value in values]
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(made), file)
     return file.getvalue()
 
 
 def _in_one_line(column: str, run: Run) -> str:
-    """Notes may have several, and what a terminal would obey."""
+    """Text without line ends and control characters, which notes can have."""
     return _CONTROL.sub(" ", cell(column, run.value(column)))
-
-
-def _field(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else value

@@ -42,6 +42,10 @@ class UserError(Exception):
         """Code of each problem, in their order."""
         return [problem.code for problem in self.problems]
 
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython and Jupyter show instead of a traceback."""
+        return self.render().splitlines()
+
     def render(self) -> str:
         """One `error: ...` for each problem, for a terminal."""
         return "\n".join(f"error: {problem}" for problem in self.problems)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from analysis.notebook import read_study as read_study
     from conf.own_parts import register as register
     from conf.own_parts.option import option as option
     from data_loading import StreamingDataset as StreamingDataset
@@ -39,6 +40,7 @@ _PLACES = {
     "option": "conf.own_parts.option",
     "plan": "highwater.python_api",
     "pretokenize": "data_loading",
+    "read_study": "analysis.notebook",
     "record_to": "memory",
     "run": "highwater.python_api",
     "stage": "memory",

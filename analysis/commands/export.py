@@ -154,9 +154,9 @@ def _facts(study: Study, one: Run, label: str) -> RunFacts:
 def _points(one: Run, facts: RunFacts, options: argparse.Namespace) -> Iterator[Point]:
     if one.is_ours:
         return Series(one.folder, facts.attempts, every=options.every).new(is_over=True)
-    from analysis.export.foreign_series import points_of_csv
+    from analysis.export.foreign_series import points_of_foreign
 
-    return points_of_csv(one.folder, options.x)
+    return points_of_foreign(one, options.x)
 
 
 def _place(one: Run, label: str, options: argparse.Namespace) -> Path:

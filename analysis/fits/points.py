@@ -75,7 +75,9 @@ def x_column(study: Study, asked: str | None, default: str) -> str:
     if study.is_ours:
         return default
     there = sorted({name for run in study.runs for name in run.values})
-    raise UserError(f"--x is needed: which column is x? There are: {', '.join(there)}")
+    raise UserError(
+        f"--x (in Python: x=) is needed: the column of sizes or compute. There are: {', '.join(there)}"
+    )
 
 
 def unit_of(study: Study, column: str) -> str:

@@ -1,16 +1,25 @@
-"""A study's runs as rows: ours and foreign CSVs alike, read once, the index being only a cache.
+"""Runs of a study as rows, of ours and of other programs.
 
-tail.py     the last whole row of a CSV
-facts.py    a run folder to plain values
-dialect.py  what stands between the fields of a CSV
-index.py    the same of a whole study, remembered by size and time of the files
-foreign.py  a folder of CSVs that other programs wrote
-study.py    all of it: runs, what was skipped and why, who is there twice
-filters.py  --where
-curves.py   whole columns of one run
+    run folder -> facts -> index (cache) ---------------------------------> study -> filters (--where)
+    CSV -> dialect -> csv_table -> foreign_formats -> foreign_logs -> foreign --^
+                                         |
+                                         +-> curves: whole columns of one run
+
+run.py            one run: values, configuration, where its curve is
+facts.py          a run folder as plain values
+index.py          the same for a whole study, cached by size and time of the files
+dialect.py        separator and decimal point of a CSV
+csv_table.py      a CSV as columns and rows
+foreign_table.py  whether rows are a curve, a table of runs, or a chart of several
+foreign_formats.py  rows of a run in MLflow, TensorBoard, transformers, JSON lines
+foreign_logs.py   folders of these programs, with settings and states
+foreign.py        runs out of all of these
+study.py          the runs, what was skipped and why, which are there twice
+fair.py           which losses compare, and runs as they were at equal tokens
 """
 
 from analysis.reading.curves import curve
-from analysis.reading.study import Run, Study, read_study
+from analysis.reading.run import Run
+from analysis.reading.study import Study, read_study
 
 __all__ = ["Run", "Study", "curve", "read_study"]

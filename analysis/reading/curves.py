@@ -1,13 +1,13 @@
-"""Whole columns of one run, ours or foreign."""
+"""Curves of one run, ours or of another program, as arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.reading.dialect import OURS, dialect_of
-from analysis.reading.study import Run
+from analysis.reading.csv_table import NotATable
+from analysis.reading.foreign_formats import read_table
+from analysis.reading.run import Run
 from experiment_utils.errors import UserError
 from experiment_utils.metrics_file import Columns, read_columns
 
@@ -18,24 +18,30 @@ _OF_METRICS = {"time": "seconds", "N": "non_embedding", "D": "tokens"}
 
 
 def curve(run: Run, names: Sequence[str], *, rows: int | None = None) -> dict[str, np.ndarray]:
-    """Column to its values, float64, all of one length, a blank being nan; rows that are torn are left out.
+    """Columns of a run as float64 arrays of one length, nan for blanks; torn rows are left out.
 
     `val_loss` of a run of ours is in the rows of its evaluations; other rows are nan.
-    rows: about how many rows to read of a run of ours (`read_columns`); None: all.
+
+    Args:
+        run: The run.
+        names: Columns.
+        rows: About how many rows to read of a run of ours (`read_columns`); None: all.
 
     Raises:
-        UserError: the file cannot be read, or lacks a column; names those that it has.
+        UserError: the file cannot be read, or lacks a column; shows those that it has.
     """
     import numpy as np
 
     path = run.curve_file
     if run.is_row:
-        raise UserError(f"{path}: a row of a table of runs has no curve")
+        raise UserError(f"{run.folder}: a row of a table of runs has no curve")
     wanted = [_OF_METRICS.get(name, name) for name in names] if run.is_ours else list(names)
     try:
-        found = read_columns(path, wanted, rows=rows) if run.is_ours else _foreign_columns(path, wanted)
+        found = read_columns(path, wanted, rows=rows) if run.is_ours else _foreign_columns(run, wanted)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except NotATable as error:
+        raise UserError(f"{path}: {error}") from error
     for name, column in zip(names, wanted, strict=True):
         if column not in found.values:
             raise UserError(
@@ -47,31 +53,17 @@ def curve(run: Run, names: Sequence[str], *, rows: int | None = None) -> dict[st
     }
 
 
-def _foreign_columns(path: Path, names: Sequence[str]) -> Columns:
-    header, *lines = path.read_text(encoding="utf-8-sig", errors="replace").split("\n")
-    dialect = dialect_of(header, lines[0] if lines else "")
-    columns = dialect.fields(header)
-    places = {name: columns.index(name) for name in names if name in columns}
-    is_plain = dialect == OURS and not any('"' in line for line in lines)
-    split = _plain if is_plain else dialect.fields
-    rows = [
-        found
-        for line in lines
-        if (found := _row(split(line), list(places.values()), len(columns))) is not None
-    ]
+def _foreign_columns(run: Run, names: Sequence[str]) -> Columns:
+    """Columns of numbers, without rows that have a text in one of them."""
+    table = read_table(run.curve_file, run.part)
+    places = {name: table.columns.index(name) for name in names if name in table.columns}
+    rows = [found for row in table.rows if (found := _numbers(row, [*places.values()])) is not None]
     values = zip(*rows, strict=True) if rows else ([] for _ in places)
-    return Columns(tuple(columns), {name: list(one) for name, one in zip(places, values, strict=True)})
+    return Columns(tuple(table.columns), {name: list(one) for name, one in zip(places, values, strict=True)})
 
 
-def _plain(line: str) -> list[str]:
-    """As a dialect does, in a third of the time."""
-    return line.rstrip("\r").split(",")
-
-
-def _row(parts: Sequence[str], places: Sequence[int], width: int) -> list[float] | None:
-    if len(parts) != width:
-        return None
+def _numbers(fields: Sequence[str], places: Sequence[int]) -> list[float] | None:
     try:
-        return [float(parts[place]) if parts[place].strip() else float("nan") for place in places]
+        return [float(fields[place]) if fields[place] else float("nan") for place in places]
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""How a CSV of another program is written: what stands between its fields, and what is its decimal point."""
+"""Separator and decimal point of a CSV of another program."""
 
 from __future__ import annotations
 
@@ -8,40 +8,47 @@ from dataclasses import dataclass
 
 SEPARATORS = (",", ";", "\t", "|")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
+_BLANKS = re.compile(r"[ \t\v\f]")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """separator: of its fields. Where that is `;` a comma in a number is its decimal point."""
+    """Form of a CSV. With `;` as the separator, a comma in a number is its decimal point."""
 
     separator: str = ","
 
     def fields(self, line: str) -> list[str]:
-        """Of one line, without blanks around them; none where its quotes make no sense."""
+        """Fields of one line, stripped; empty if its quotes are broken."""
         line = line.rstrip("\r\n")
         if '"' not in line:
             found = line.split(self.separator)
         else:
             try:
                 found = next(csv.reader([line], delimiter=self.separator), [])
-            except csv.Error:  # a bare CR behind a quote, as a torn or binary file has it
+            except csv.Error:  # a bare CR after a quote, as a torn or binary file has it
                 return []
         return self._plain(found)
 
     def records(self, text: str) -> tuple[list[list[str]], int]:
-        """(fields of each record that has some, lines that are none). A quoted field may hold line ends."""
+        """(fields of each record that is not blank, number of broken lines).
+
+        A quoted field can hold line ends.
+        """
         if '"' not in text:
-            return [self.fields(line) for line in text.split("\n") if line.strip()], 0
+            lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
+            if self.separator != ";" and not _BLANKS.search(text):
+                return [line.split(self.separator) for line in lines], 0  # a third of the time
+            return [self.fields(line) for line in lines], 0
         reader = csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=self.separator)
         found: list[list[str]] = []
-        lost = 0
+        broken = 0
         while True:
             try:
                 fields = next(reader)
             except StopIteration:
-                return found, lost
-            except csv.Error:  # a bare CR behind a quote, as a torn or binary file has it
-                lost += 1
+                return found, broken
+            except csv.Error:  # a bare CR after a quote, as a torn or binary file has it
+                broken += 1
                 continue
             if any(fields):
                 found.append(self._plain(fields))
@@ -54,23 +61,20 @@ class Dialect:
         return field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field) else field
 
 
-OURS = Dialect()
-
-
 def number_of(text: str) -> float | None:
-    """The number that a field is; None where it is blank or text."""
+    """Number in a field; None if it is blank or text."""
     try:
-        return None if "_" in text else float(text)  # 1_000 is a number to Python alone
+        return None if "_" in text else float(text)  # only Python reads 1_000 as a number
     except ValueError:
         return None
 
 
 def dialect_of(header: str, first: str) -> Dialect:
-    """By the header and the first row: what cuts both into the most fields, as many of each; else the comma.
+    """Dialect that splits the header and the first row into the most fields, equally many; else a comma.
 
-    A header of words with a `;` or `|` in them is so not taken apart.
+    A header of words with a `;` or `|` in them is thus not split.
     """
-    found, most = OURS, 1
+    found, most = Dialect(), 1
     for separator in SEPARATORS:
         dialect = Dialect(separator)
         count = len(dialect.fields(header))
@@ -79,6 +83,6 @@ def dialect_of(header: str, first: str) -> Dialect:
     return found
 
 
-def twice(columns: list[str]) -> str | None:
-    """A name that two columns have."""
+def repeated(columns: list[str]) -> str | None:
+    """First name that two columns have."""
     return next((name for at, name in enumerate(columns) if name and name in columns[:at]), None)

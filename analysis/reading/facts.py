@@ -1,6 +1,6 @@
-"""What a table of runs tells of one run folder, as plain values that JSON can hold.
+"""Facts of one run folder for a table of runs, as plain values that JSON can hold.
 
-The state is not among them: whether a run that says `running` does so is seen only now (study.py).
+The state is not among them: whether a run that says `running` still runs is known only when it is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from experiment_utils.run_folder import RunFolder
 from memory.measure.host import run_memory
 from training.attempt.made_by import codes_of
 
-VERSION = 6
-"""Of what `facts_of` returns: an index of another version is not read."""
+VERSION = 7
+"""Version of the facts: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
-"""What it is read from."""
+"""Files that the facts are read from."""
 
 _OF_METRICS = {"step": "step", "tokens": "tokens", "flops": "flops", "train_loss": "train_loss",
                "lr_now": "lr", "grad_norm": "grad_norm", "seconds": "seconds", "mfu": "mfu"}  # fmt: skip
@@ -30,9 +30,11 @@ _OF_METRICS = {"step": "step", "tokens": "tokens", "flops": "flops", "train_loss
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """`values`: column to value, None where the run does not tell; `config`: path to value; `damage`: lines.
+    """Values, configuration and damage of a run folder; what a file contains never raises.
 
-    Losses are in nats a token and may be nan. Never raises because of what a file holds.
+    Returns:
+        `values`: column to value, None if the run does not record it; losses are in nats per token and can be
+        nan. `config`: dotted path to value. `damage`: a line for each file that is not whole.
     """
     run = RunFolder(folder)
     written = run.run.get("config")

@@ -1,4 +1,4 @@
-"""What must be equal for losses of several runs to compare, and runs as they were at the same budget."""
+"""Checks that losses of several runs compare, and runs as they were at the same number of tokens."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from experiment_utils.quantities import format_count
 from experiment_utils.run_folder import RunFolder
 
 SAME_TOKENS = 0.01
-"""Relative: runs that read so nearly as many tokens compare."""
+"""Relative difference in tokens up to which runs compare."""
 _IN_NATS = ("val_loss", "best_val_loss", "train_loss")
 _OF_ROWS = ("tokens", "flops", "step", "seconds", "train_loss", "val_loss")
 _ON_THE_WAY = ("val_loss", "best_val_loss", "bits_per_byte", "train_loss", "flops", "seconds", "step")
-"""Columns that are known of each evaluation."""
+"""Columns that are known at each evaluation."""
 
 
 def check_losses_compare(runs: Sequence[Run], y: str) -> None:
-    """Losses a token are of one tokenizer and the same tokens of val; bits a byte of the same tokens of val.
+    """Check that losses per token are of one tokenizer and the same tokens of val.
 
     Raises:
-        UserError: they are not; tells which runs differ in what.
+        UserError: they are not; shows which runs differ in what.
     """
     if not all(run.is_ours for run in runs):
         return
@@ -39,16 +39,16 @@ def check_losses_compare(runs: Sequence[Run], y: str) -> None:
             if run.value(column) is not None:
                 groups[run.value(column)].append(run.name)
         if len(groups) > 1:
-            told = "; ".join(f"{str(value)[:16]}: {_few(names)}" for value, names in groups.items())
+            runs_of = "; ".join(f"{str(value)[:16]}: {_few(names)}" for value, names in groups.items())
             raise UserError(
-                f"these losses do not compare: they are of {len(groups)} {words} ({told}). Choose with "
+                f"these losses do not compare: they are of {len(groups)} {words} ({runs_of}). Choose with "
                 f"--where {column}=..., take --y bits_per_byte where tokenizers of one text differ, or say "
                 "--any-data to go on all the same"
             )
 
 
 def budgets_note(tokens: Iterable[float | None]) -> str | None:
-    """What a reader of the lowest loss must know if runs read different numbers of tokens; None if equal."""
+    """Note for readers of the lowest loss if runs read different numbers of tokens; None if equal."""
     known = [count for count in tokens if count]
     if not known or max(known) <= min(known) * (1 + SAME_TOKENS):
         return None
@@ -59,7 +59,7 @@ def budgets_note(tokens: Iterable[float | None]) -> str | None:
 
 
 def texts_note(runs: Sequence[Run], y: str) -> str | None:
-    """Bits a byte compare tokenizers on one text: which text it was nothing here can tell."""
+    """Note that bits per byte compare only on one text, which is not recorded; None for one token set."""
     texts = {run.value("data") for run in runs if run.value("data") is not None}
     if y != "bits_per_byte" or len(texts) < 2:
         return None
@@ -70,13 +70,21 @@ def texts_note(runs: Sequence[Run], y: str) -> str | None:
 
 
 def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> tuple[list[Run], float]:
-    """The runs as they were at their last measurement within `asked` tokens, or where all were measured last.
+    """Runs as they were at their last evaluation within a number of tokens; runs without one are left out.
 
-    Of ours: at an evaluation; tokens, flops, step, seconds, losses and bits a byte are of that row. Of CSVs
-    of other programs: tokens and `y` are of the last row with both. Runs without one are left out.
+    Runs of ours have the tokens, flops, step, seconds, losses and bits per byte of that evaluation, runs of
+    other programs the tokens and `y` of the last row that has both.
+
+    Args:
+        runs: The runs.
+        asked: Tokens; None: the last number near which all runs were evaluated.
+        y: The loss.
+
+    Returns:
+        (the runs, the number of tokens).
 
     Raises:
-        UserError: none has one there, or y is not among what is known of a run on its way.
+        UserError: no run has an evaluation there, or y is only known at the end of a run.
     """
     if any(run.is_ours for run in runs) and y not in _ON_THE_WAY:
         raise UserError(
@@ -91,8 +99,8 @@ def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> 
     points = {run.folder: _measured(run, curves[run.folder], y) for run in runs if run.folder in curves}
     points = {folder: tokens for folder, tokens in points.items() if len(tokens)}
     if not points:
-        told = f" ({why})" if why else ""
-        raise UserError(f"no run has an evaluation yet: there is no common number of tokens{told}")
+        reason = f" ({why})" if why else ""
+        raise UserError(f"no run has an evaluation yet: there is no common number of tokens{reason}")
     limit = _last_common([*points.values()]) if asked is None else asked
     made = [_as_it_was(run, curves[run.folder], limit, y) for run in runs if run.folder in points]
     found = [run for run in made if run is not None]
@@ -102,7 +110,7 @@ def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> 
 
 
 def _last_common(measured: Sequence[Any]) -> float:
-    """The last number of tokens near which all were measured; where there is none, what all reached."""
+    """The last number of tokens near which all were evaluated, else the number that all reached."""
     import numpy as np
 
     shortest = min(measured, key=lambda tokens: float(tokens[-1]))
@@ -121,23 +129,23 @@ def _as_it_was(run: Run, known: dict[str, Any], limit: float, y: str) -> Run | N
     last = {name: float(values[rows[-1]]) for name, values in known.items()}
     if not run.is_ours:
         return replace(run, values={**run.values, **last})
-    told = {
+    there = {
         "best_val_loss": min(float(loss[row]) for row in rows),
         "val_at_tokens": last["tokens"], "diverged": not math.isfinite(last["train_loss"]),
         **_of_evaluation(run, last["tokens"]),
     }  # fmt: skip
-    return replace(run, values={**run.values, **last, **told}, state="done")
+    return replace(run, values={**run.values, **last, **there}, state="done")
 
 
 def _of_evaluation(run: Run, tokens: float) -> dict[str, Any]:
-    """What metrics.csv does not tell of it."""
+    """Facts of an evaluation that are not in metrics.csv."""
     records = [record for record in RunFolder(run.folder).evals if record.get("tokens") == tokens]
     record = records[-1] if records else {}
     return {name: record.get(name) for name in ("bits_per_byte", "eval_tokens")}
 
 
 def _measured(run: Run, found: dict[str, Any], y: str) -> Any:
-    """Tokens at which it was."""
+    """Tokens at which the run was evaluated."""
     import numpy as np
 
     return found["tokens"][np.isfinite(found["val_loss" if run.is_ours else y])]

@@ -1,4 +1,4 @@
-"""`--where model=64d`: which runs are meant."""
+"""Conditions such as `--where model=64d` that choose runs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 
 
 def only(study: Study, conditions: Sequence[str]) -> Study:
-    """The study with the runs that meet all conditions alone.
+    """The study with only the runs that meet all conditions.
 
-    A condition: COLUMN=VALUE, where VALUE may be several with commas and may hold `*`; also != < <= > >=.
+    A condition is COLUMN=VALUE; VALUE can be several values with commas, and can contain `*`. The other signs
+    are != < <= > >=.
 
     Raises:
         UserError: a condition cannot be understood, names no column, or no run meets all.
@@ -95,5 +96,5 @@ def _shown(value: Any) -> str:
 
 
 def same(runs: Sequence[Run], column: str) -> bool:
-    """Whether all runs that tell it have the same value there."""
+    """Whether all runs that have a value in a column have the same."""
     return len({_shown(run.value(column)) for run in runs if run.value(column) is not None}) <= 1

@@ -1,38 +1,44 @@
-"""CSVs that other programs wrote: the runs in each, and facts that its name has."""
+"""Runs of other programs: their names, values and settings, out of CSVs and out of what loggers write."""
 
 from __future__ import annotations
 
 import math
 import re
-import stat
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.dialect import dialect_of, number_of, twice
+from analysis.reading.csv_table import NotATable, Table
+from analysis.reading.dialect import number_of
+from analysis.reading.foreign_formats import read_table
+from analysis.reading.foreign_logs import Log, logs_at
 from analysis.reading.foreign_table import (
     blank_at_the_end,
-    has_no_names,
+    chart_columns,
+    chart_part,
     is_row_a_run,
     name_column,
     settings_among,
     state_of,
     why_no_curve,
 )
+from analysis.reading.run import Run
 from experiment_utils.errors import UserError
-from memory.files.file_kinds import not_expected
 
 FILE_FACT = "file"
 _PART = re.compile(r"\{(\w+)\}|(\*)")
 _EXACT = 2**53
-"""Whole numbers beyond it are counts that a float holds as well as anything."""
+"""Larger whole numbers are kept as floats."""
 _MOST_LOG10 = 300
 _NO_VALUE = ("na", "n/a", "#n/a", "null", "none", "-")
-"""What R, spreadsheets and JSON write where a row has no value; nan is a loss that diverged."""
+"""Words of R, spreadsheets and JSON for a missing value; nan is a loss that diverged."""
 
 
 class Pattern:
-    """`{model}_lr_{log10_lr}.csv`: a name in braces is a fact, `*` is anything. `log10_lr` also gives `lr`.
+    """Facts in names of runs: in `{model}_lr_{log10_lr}.csv` a name in braces is a fact, `*` is anything.
+
+    `log10_lr` also gives `lr`.
 
     Raises:
         UserError: it names no fact, or one twice.
@@ -56,7 +62,7 @@ class Pattern:
         self._regex = re.compile(regex + re.escape(text[at:]))
 
     def facts(self, name: str) -> dict[str, Any] | None:
-        """Of a file's name; None where it is not of this pattern. What reads as a number is one."""
+        """Facts in a name, numbers as numbers; None if it does not match."""
         match = self._regex.fullmatch(name)
         if match is None:
             return None
@@ -69,102 +75,130 @@ class Pattern:
         return found
 
 
-def writable(name: str) -> str:
-    """A file's name; bytes of another encoding than UTF-8, which no text can hold, as `\\udcff`."""
+@dataclass
+class ForeignRuns:
+    """Runs of other programs in a file or folder."""
+
+    runs: list[Run] = field(default_factory=list)
+    settings: set[str] = field(default_factory=set)
+    """Columns that set them apart."""
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+    """(file, why it has no run)."""
+
+
+def read_foreign(place: Path, pattern: Pattern | None, *, rows_are_runs: bool = False) -> ForeignRuns:
+    """Runs of other programs in a file or folder.
+
+    A value of a curve is the last one of its column that is not blank, because programs write training and
+    validation in rows of their own. A column of a CSV that is blank in far more rows at the end than between
+    its values counts as nan, because pandas writes nan as a blank field.
+
+    Args:
+        place: A file, a folder with CSVs, or a folder of a logger; its runs can be up to three folders down.
+        pattern: Facts in the name of each run: of a CSV the file's name, else the run's.
+        rows_are_runs: Each row of a CSV is a run.
+    """
+    found = ForeignRuns()
+    try:
+        logs = logs_at(place, depth=0)
+        files = [] if logs else [place] if place.is_file() else sorted(filter(is_table, place.iterdir()))
+        logs = logs or ([] if files else logs_at(place))
+    except OSError as error:
+        found.skipped.append((place, f"cannot be read: {error.strerror}"))
+        return found
+    except NotATable as error:
+        found.skipped.append((place, str(error)))
+        return found
+    for log in [*logs, *(Log(path, _writable(path.stem)) for path in files)]:
+        try:
+            found.runs += _runs(log, found.settings, pattern, rows_are_runs, is_file=not logs)
+        except NotATable as error:
+            found.skipped.append((log.path, str(error)))
+        except OSError as error:
+            found.skipped.append((log.path, f"cannot be read: {error.strerror}"))
+    return found
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a CSV or has JSON lines, by its name."""
+    return path.suffix.lower() in (".csv", ".jsonl")
+
+
+def _runs(
+    log: Log, settings: set[str], pattern: Pattern | None, rows_are_runs: bool, *, is_file: bool
+) -> list[Run]:
+    """Runs in a log or, if `is_file`, in a file that is a curve, a chart, or a table of runs."""
+    table = read_table(log.path, log.part)
+    if is_file and (chart := chart_columns(table.columns)):
+        logs = [replace(log, name=name, part=name) for name in chart]
+        return [_run(one, chart_part(table, one.part), _facts(pattern, one.name)) for one in logs]
+    facts = _facts(pattern, _writable(log.path.name) if is_file else log.name)
+    if is_file and is_row_a_run(table, asked=rows_are_runs):
+        settings |= settings_among(table)
+        return _rows(log.name, log.path, table, facts)
+    is_checked = is_file or log.path.suffix == ".jsonl"
+    why_not = why_no_curve(table, is_named=not is_file or pattern is not None) if is_checked else None
+    if why_not is not None:
+        raise NotATable(why_not)
+    settings |= set(log.settings)
+    return [_run(log, table, facts, blank_is_nan=is_file and log.path.suffix.lower() == ".csv")]
+
+
+def _facts(pattern: Pattern | None, name: str) -> dict[str, Any]:
+    facts = {} if pattern is None else pattern.facts(name)
+    if pattern is not None and facts is None:
+        raise NotATable(f"its name is not of the pattern {pattern.text}")
+    return facts or {}
+
+
+def _run(log: Log, table: Table, facts: Mapping[str, Any], *, blank_is_nan: bool = False) -> Run:
+    values = {name: _last(table.column(name)) for name in table.columns if name}
+    damage = [*_torn(table), *log.notes]
+    if blank_is_nan and (ended := blank_at_the_end(table)):
+        values |= dict.fromkeys(ended, math.nan)
+        damage.append(
+            f"{_some(ended)} blank in far more rows at the end than between values: nan, as pandas writes it"
+        )
+    settings = {name: _typed(one) if isinstance(one, str) else one for name, one in log.settings.items()}
+    values |= {**settings, FILE_FACT: _writable(log.path.name), **facts}
+    folder = Path(f"{log.path}:{log.part}") if log.part else log.path
+    return Run(
+        log.name, folder, log.state, None, values, damage=tuple(damage), is_ours=False, file=log.path,
+        part=log.part,
+    )  # fmt: skip
+
+
+def _rows(stem: str, path: Path, table: Table, facts: Mapping[str, Any]) -> list[Run]:
+    """A run for each row."""
+    named = name_column(table)
+    found = []
+    for number, row in enumerate(table.rows, 1):
+        values = {column: _typed(one) for column, one in zip(table.columns, row, strict=True) if column}
+        name = str(values[named]) if named is not None else f"{stem} row {number}"
+        values |= {FILE_FACT: _writable(path.name), **facts}
+        damage = tuple(_torn(table)) if number == 1 else ()
+        state = state_of(table.columns, row)
+        found.append(
+            Run(
+                name, Path(f"{path}:{number}"), state, None, values, damage=damage, is_ours=False, is_row=True
+            )
+        )
+    return found
+
+
+def _writable(name: str) -> str:
+    """A file's name; bytes that are no UTF-8 as `\\udcff`, which every text can hold."""
     return name.encode(errors="backslashreplace").decode()
 
 
-@dataclass(frozen=True)
-class ForeignRun:
-    """Run of a CSV: its values, and the number of its row if the file is a table of runs."""
-
-    name: str
-    values: dict[str, Any]
-    row: int | None = None
-    state: str | None = None
-    damage: tuple[str, ...] = ()
+def _torn(table: Table) -> list[str]:
+    if not table.torn:
+        return []
+    return [f"{table.torn} of its lines passed over, torn, or with another number of columns"]
 
 
-@dataclass(frozen=True)
-class ForeignFile:
-    """Runs of a CSV. settings: columns that set them apart. why_not: the reason that there are none."""
-
-    runs: tuple[ForeignRun, ...] = ()
-    settings: frozenset[str] = frozenset()
-    why_not: str | None = None
-
-
-def read_foreign(path: Path, pattern: Pattern | None, *, rows_are_runs: bool = False) -> ForeignFile:
-    """Runs that a CSV of another program has: one, whose curve it is, or one in each row.
-
-    A value of a curve is the last one of its column that is not blank: programs write training and
-    validation in rows of their own. A column that is blank in far more rows at the end than between its
-    values counts as nan there: pandas writes nan as a blank field.
-    """
-    facts: dict[str, Any] | None = {}
-    name = writable(path.name)
-    if pattern is not None:
-        facts = pattern.facts(name)
-        if facts is None:
-            return ForeignFile(why_not=f"its name is not of the pattern {pattern.text}")
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            return ForeignFile(why_not="it is no file")
-        if (other := not_expected(path, "a CSV table")) is not None:
-            return ForeignFile(why_not=other.removeprefix(f"{path} "))
-        text = path.read_bytes().decode("utf-8-sig", errors="replace")
-    except OSError as error:
-        return ForeignFile(why_not=f"cannot be read: {error.strerror}")
-    header, _, rest = text.partition("\n")
-    dialect = dialect_of(header, rest.partition("\n")[0])
-    columns = dialect.fields(header)
-    if not any(columns):
-        return ForeignFile(why_not="it is empty")
-    if has_no_names(columns):
-        return ForeignFile(why_not="its first line has numbers and no names of columns: add a line of names")
-    if (column := twice(columns)) is not None:
-        return ForeignFile(why_not=f"two of its columns are called {column}")
-    records, torn = dialect.records(rest)
-    if any(len(row) > 1 and row[:2] == columns[:2] for row in records):
-        return ForeignFile(why_not="it has a second header below the first: write a CSV for each attempt")
-    rows = [row for row in records if len(row) == len(columns) and not any("\0" in field for field in row)]
-    torn += len(records) - len(rows)
-    if not rows:
-        return ForeignFile(why_not="it has no whole row below its header")
-    damage: tuple[str, ...] = (
-        (f"{torn} of its lines passed over, torn, or with another number of columns",) if torn else ()
-    )
-    known = {FILE_FACT: name, **(facts or {})}
-    if is_row_a_run(columns, rows, asked=rows_are_runs):
-        return _table(writable(path.stem), columns, rows, known, damage)
-    why_not = why_no_curve(columns, rows, is_named=pattern is not None)
-    if why_not is not None:
-        return ForeignFile(why_not=why_not)
-    last = {column: _last([row[place] for row in rows]) for place, column in enumerate(columns) if column}
-    ended = blank_at_the_end(columns, rows)
-    if ended:
-        last.update(dict.fromkeys(ended, math.nan))
-        damage += (
-            f"{_some(ended)} blank in far more rows at the end than between values: nan, as pandas writes it",
-        )
-    return ForeignFile((ForeignRun(writable(path.stem), {**last, **known}, damage=damage),))
-
-
-def _table(
-    stem: str, columns: list[str], rows: list[list[str]], known: dict[str, Any], damage: tuple[str, ...]
-) -> ForeignFile:
-    named = name_column(columns, rows)
-    found = []
-    for number, row in enumerate(rows, 1):
-        values = {column: _typed(field) for column, field in zip(columns, row, strict=True) if column}
-        name = str(values[named]) if named is not None else f"{stem} row {number}"
-        own = damage if number == 1 else ()
-        found.append(ForeignRun(name, {**values, **known}, number, state_of(columns, row), own))
-    return ForeignFile(tuple(found), settings_among(columns, rows))
-
-
-def _last(values: list[str]) -> Any:
-    """The last value that is not blank; of a column of numbers also not a word for no value, such as NA."""
+def _last(values: Sequence[str]) -> Any:
+    """The last value that is not blank; in a column of numbers, words for a missing value count as blank."""
     there = [value for value in values if value]
     if any(number_of(value) is not None for value in there):
         there = [value for value in there if value.lower() not in _NO_VALUE]
@@ -172,13 +206,13 @@ def _last(values: list[str]) -> Any:
 
 
 def _some(columns: list[str]) -> str:
-    """The first two names, and how many more there are."""
+    """First two names, and how many more there are."""
     more = f" and {len(columns) - 2} more columns" if len(columns) > 2 else ""
     return f"{' and '.join(columns[:2])}{more} {'is' if len(columns) == 1 else 'are'}"
 
 
 def _typed(text: str) -> Any:
-    """A number where it reads as one, None where it is blank."""
+    """Number that a text is, else the text; None if it is blank."""
     if not text.strip():
         return None
     value = number_of(text)

@@ -1,4 +1,4 @@
-"""Whether a CSV of another program is the curve of one run or a table with a row for each run."""
+"""Whether rows of another program are the curve of one run, a table of runs, or a chart of several runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from analysis.reading.csv_table import Table
 from analysis.reading.dialect import number_of
 
 ROWS_HINT = "if each row is a run, add --rows"
-_NAMES = ("run_id", "run", "run_name", "name", "id", "display_name")
+_NAMES = ("run_id", "run", "run_name", "name", "id", "display_name", "tags.mlflow.runname")
 """Columns that name a run: each row is one, if each has its own."""
 _STATES = ("state", "status")
 _OF_A_RUN = (
@@ -35,7 +36,7 @@ _LONGER = 2
 of evaluations on a log axis double their gaps."""
 
 
-def is_row_a_run(columns: Sequence[str], rows: Sequence[Sequence[str]], *, asked: bool) -> bool:
+def is_row_a_run(table: Table, *, asked: bool) -> bool:
     """Whether each row is a run.
 
     Args:
@@ -43,25 +44,41 @@ def is_row_a_run(columns: Sequence[str], rows: Sequence[Sequence[str]], *, asked
     """
     if asked:
         return True
-    if len(rows) < 2:
+    if len(table.rows) < 2:
         return False
-    by_name = _by_name(columns, rows)
+    by_name = _by_name(table)
     if any(_are_all_different(by_name.get(name, ())) for name in _NAMES):
         return True
     return "name" in by_name and any(state in by_name for state in _STATES)  # W&B: names may be there twice
 
 
-def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_named: bool) -> str | None:
-    """Why rows that are not one run each are no curve of one run either; None where they are.
+def chart_columns(columns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Run -> metric -> column of a chart of W&B: `RUN - METRIC` with its `__MIN` and `__MAX`."""
+    found: dict[str, dict[str, str]] = {}
+    for name in columns:
+        run, dash, metric = name.rpartition(" - ")
+        if dash and f"{name}__MIN" in columns and f"{name}__MAX" in columns:
+            found.setdefault(run, {})[metric] = name
+    return found
+
+
+def chart_part(table: Table, run: str) -> Table:
+    """The curves of one run in a chart of W&B, over the chart's first column, `Step` for example."""
+    metrics = chart_columns(table.columns)[run]
+    first = table.columns[0]
+    return table.only([first, *metrics.values()], [first, *metrics])
+
+
+def why_no_curve(table: Table, *, is_named: bool) -> str | None:
+    """Why rows that are not one run each are no curve of one run either; None if they are one.
 
     Args:
         is_named: --pattern says that a file is a run.
     """
-    if any(f"{name}__MIN" in columns and f"{name}__MAX" in columns for name in columns):
-        return "a chart of W&B with a column for each run: export the table of runs, or each run's history"
+    columns, rows = table.columns, table.rows
     if len(rows) < 2:
         return None
-    by_name = _by_name(columns, rows)
+    by_name = _by_name(table)
     for name in _NAMES:
         if len(set(by_name.get(name, ()))) > 1:
             return f"it has several rows of several runs, by its column {name}: write a CSV for each run"
@@ -81,7 +98,7 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
             f"no column grows from row to row, as step or tokens do in a curve: {ROWS_HINT}; if it is the "
             "curve of one run, name its facts with --pattern"
         )
-    why_not = _why_out_of_order(columns, rows)
+    why_not = _why_out_of_order(table)
     if why_not is None and growing and not is_named and all(map(_starts_again, growing.values())):
         return (
             f"its column {next(iter(growing))} starts again, as of several runs: write a CSV for each; if "
@@ -90,10 +107,10 @@ def why_no_curve(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_na
     return why_not
 
 
-def blank_at_the_end(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def blank_at_the_end(table: Table) -> list[str]:
     """Columns of numbers that are blank at the end for longer than between any two of their values."""
-    found = []
-    for place, column in enumerate(columns):
+    found, rows = [], table.rows
+    for place, column in enumerate(table.columns):
         there = [number for number, row in enumerate(rows) if row[place].strip()]
         if not column or len(there) < 2 or number_of(rows[there[-1]][place]) is None:
             continue
@@ -103,11 +120,11 @@ def blank_at_the_end(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> l
     return found
 
 
-def _why_out_of_order(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+def _why_out_of_order(table: Table) -> str | None:
     """Why the last row is not where the run ended: no count of steps or tokens is at its highest there."""
     behind = []
-    for place, column in enumerate(columns):
-        name, values = column.lower(), [row[place] for row in rows]
+    for place, column in enumerate(table.columns):
+        name, values = column.lower(), [row[place] for row in table.rows]
         if not any(word in name for word in _COUNTS) or "per" in name or not _grows(column, values):
             continue
         numbers = [found for value in values if (found := number_of(value)) is not None]
@@ -120,43 +137,42 @@ def _why_out_of_order(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return behind[0] if behind else None
 
 
-def settings_among(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[str]:
+def settings_among(table: Table) -> set[str]:
     """Columns that are settings of runs: no results or notes, and each value is there twice on average."""
     found = set()
-    for place, column in enumerate(columns):
-        name, values = _plain(column), [row[place] for row in rows if row[place]]
+    for place, column in enumerate(table.columns):
+        name, values = _plain(column), [row[place] for row in table.rows if row[place]]
         is_other = name in _NO_SETTINGS or any(word in name for word in _RESULTS)
         is_other = is_other or not column or column.startswith(("_", "tags."))
         if not is_other and 1 < len(set(values)) <= len(values) / 2:
             found.add(column)
-    return frozenset(found)
+    return found
 
 
-def has_no_names(header: Sequence[str]) -> bool:
-    """Whether a first line is a row of numbers."""
-    return all(number_of(field) is not None for field in header)
-
-
-def name_column(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
-    """Column whose value names each row, if there is one."""
+def name_column(table: Table) -> str | None:
+    """Column whose value names each row, None without one."""
     found = [
         column
-        for place, column in enumerate(columns)
-        if _plain(column) in _NAMES and _are_all_different([row[place] for row in rows])
+        for place, column in enumerate(table.columns)
+        if _plain(column) in _NAMES and _are_all_different([row[place] for row in table.rows])
     ]
     return min(found, key=lambda column: "id" in _plain(column), default=None)  # a name says more than an id
 
 
 def state_of(columns: Sequence[str], row: Sequence[str]) -> str | None:
-    """State of the run that a tracker's row has; None where it finished or no column says."""
+    """State in a tracker's row of a run; None if it finished or no column has it."""
     for column, value in zip(columns, row, strict=True):
         if _plain(column) in _STATES and value.isalpha():
             return None if value.lower() in ("finished", "done", "completed") else value.lower()
     return None
 
 
-def _by_name(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    return {_plain(column): [row[place] for row in rows] for place, column in enumerate(columns) if column}
+def _by_name(table: Table) -> dict[str, list[str]]:
+    return {
+        _plain(column): [row[place] for row in table.rows]
+        for place, column in enumerate(table.columns)
+        if column
+    }
 
 
 def _plain(column: str) -> str:

@@ -1,6 +1,6 @@
-"""The facts of all runs of a study, remembered: a cache that may be deleted at any time.
+"""Cache of the facts of all runs of a study. It can be deleted at any time.
 
-One file, in the study's folder or, where that may not be written, in the user's cache folder. An entry holds
+It is one file in the study's folder or, if that is read-only, in the user's cache folder. An entry is valid
 while size, time and inode of each file that it was read from are the same.
 """
 
@@ -23,15 +23,15 @@ log = logging.getLogger("analysis")
 
 NAME = ".analysis-index.json"
 LEAST_RUNS = 32
-"""A study of fewer is read as soon as its index would be."""
+"""Fewer runs are read as fast as an index."""
 _TOO_FRESH_S = 2.0
-"""A file that was written so shortly before it was read may change again within the grain of its time."""
+"""A file written this shortly before it was read can change again without a new time."""
 
 Stamp = list[list[int]]
 
 
 def read_facts(study: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Facts of the runs of these names in the study's folder, in their order."""
+    """Facts of the runs with these names in a study's folder, in their order."""
     known = _load(study) if len(names) >= LEAST_RUNS else {}
     found, entries, changed = [], {}, set(known) - set(names) != set()
     base = known[next(iter(known))]["facts"]["config"] if known else {}
@@ -45,7 +45,7 @@ def read_facts(study: Path, names: Sequence[str]) -> list[dict[str, Any]]:
             changed = True
         found.append(entry["facts"])
         is_old = max((one[0] for one in stamp), default=0) < (now_s - _TOO_FRESH_S) * 1e9
-        if is_old and not entry["facts"]["damage"]:  # another user may be able to read what this one is not
+        if is_old and not entry["facts"]["damage"]:  # another user can perhaps read what this one cannot
             entries[name] = entry
     if changed and len(names) >= LEAST_RUNS:
         _save(study, entries, base)
@@ -53,7 +53,7 @@ def read_facts(study: Path, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _stamp(folder: Path) -> Stamp:
-    """Of each file: time, size and inode; zeros where it is not there."""
+    """Time, size and inode of each file, zeros if it does not exist."""
     found = []
     for name in FILES:
         try:
@@ -65,34 +65,34 @@ def _stamp(folder: Path) -> Stamp:
 
 
 def _places(study: Path) -> list[Path]:
-    """Where the index may lie, the first choice first."""
+    """Possible places of the index, the best first."""
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     digest = hashlib.sha256(str(study.resolve()).encode()).hexdigest()[:16]
     return [study / NAME, Path(home) / "highwater" / "analysis" / f"{digest}.json"]
 
 
 def _load(study: Path) -> dict[str, dict[str, Any]]:
-    """Name to entry; nothing where there is no index, or none that can be used."""
+    """Name to entry; empty without an index that can be used."""
     for place in _places(study):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            told = json.loads(place.read_bytes())
-            if told["version"] != VERSION or told["files"] != list(FILES):
+            index = json.loads(place.read_bytes())
+            if index["version"] != VERSION or index["files"] != list(FILES):
                 continue
-            base = told["config"]
-            return {name: _whole(entry, base) for name, entry in told["runs"].items()}
+            base = index["config"]
+            return {name: _whole(entry, base) for name, entry in index["runs"].items()}
     return {}
 
 
 def _whole(entry: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Configs of a study are nearly the same: an entry holds what is not that of `base`."""
+    """The entry with its whole configuration: stored are only the differences from `base`."""
     facts = entry["facts"]
     config = {**base, **facts["config"]}
     for path in facts["lacks"]:
         config.pop(path, None)
-    told = {"values": facts["values"], "config": config, "damage": facts["damage"]}
-    if not all(isinstance(part, kind) for part, kind in zip(told.values(), (dict, dict, list), strict=True)):
+    whole = {"values": facts["values"], "config": config, "damage": facts["damage"]}
+    if not all(isinstance(part, kind) for part, kind in zip(whole.values(), (dict, dict, list), strict=True)):
         raise TypeError("not an entry of ours")
-    return {"stamp": entry["stamp"], "facts": told}
+    return {"stamp": entry["stamp"], "facts": whole}
 
 
 def _save(study: Path, entries: dict[str, dict[str, Any]], base: dict[str, Any]) -> None:
@@ -103,8 +103,8 @@ def _save(study: Path, entries: dict[str, dict[str, Any]], base: dict[str, Any])
         facts = entry["facts"]
         config = {path: value for path, value in facts["config"].items() if base.get(path, ...) != value}
         lacks = [path for path in base if path not in facts["config"]]
-        told = {"values": facts["values"], "config": config, "lacks": lacks, "damage": facts["damage"]}
-        runs[name] = {"stamp": entry["stamp"], "facts": told}
+        stored = {"values": facts["values"], "config": config, "lacks": lacks, "damage": facts["damage"]}
+        runs[name] = {"stamp": entry["stamp"], "facts": stored}
     text = json.dumps({"version": VERSION, "files": FILES, "config": base, "runs": runs}, default=str)
     for place in _places(study):
         try:

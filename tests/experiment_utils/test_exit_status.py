@@ -113,3 +113,7 @@ def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(lambda: raises(KeyboardInterrupt()), "again") == 130
     assert exit_status(lambda: raises(UserError("wrong"))) == 2
     assert capsys.readouterr().err.splitlines() == ["again", UserError("wrong").render()]
+
+
+def test_notebooks_show_a_mistake_without_a_traceback() -> None:
+    assert UserError("one", "two")._render_traceback_() == ["error: one", "error: two"]

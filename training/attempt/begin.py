@@ -70,7 +70,7 @@ def create_run(config: Config, run_identity: str, *, code: Path = ROOT, keeps_pl
 
     Args:
         code: checkout, or copy of it, that the run will be computed with.
-        keeps_plugins: compute with the copies of plugins that the run has, not with the files as they are now.
+        keeps_plugins: compute with the copies of plugins that the run has, not with the files of now.
 
     Raises:
         LockHeld: a process is running in this folder.

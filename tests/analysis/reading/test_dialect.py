@@ -17,7 +17,7 @@ def study_of(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_fields_are_cut_by_what_stands_between_them(tmp_path: Path, separator: str) -> None:
+def test_separator_is_found(tmp_path: Path, separator: str) -> None:
     text = "".join(separator.join(row) + "\n" for row in ROWS)
     run = read_study([str(study_of(tmp_path, text))]).runs[0]
     assert (run.value("loss"), run.value("tokens")) == (4.25, 2000)
@@ -44,7 +44,7 @@ def test_words_are_not_cut(header: str, first: str, separator: str) -> None:
     assert dialect_of(header, first).separator == separator
 
 
-def test_bytes_that_are_no_csv_are_skipped_and_told(tmp_path: Path, golden: Golden) -> None:
+def test_bytes_that_are_no_csv_are_skipped_with_a_note(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "good.csv").write_text("step,loss\n1,3\n")
     (tmp_path / "junk.csv").write_bytes(b'a,b\n"1"\rx,2\n')
     study = read_study([str(tmp_path)])
@@ -52,7 +52,7 @@ def test_bytes_that_are_no_csv_are_skipped_and_told(tmp_path: Path, golden: Gold
     golden.text("\n".join(f"{path.name}: {why}" for path, why in study.skipped))
 
 
-def test_two_columns_of_one_name_are_not_guessed_at(tmp_path: Path, golden: Golden) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "a.csv").write_text("step,loss,loss\n1,3,4\n")
     golden.text(read_study([str(tmp_path)]).skipped[0][1])
 

@@ -25,7 +25,7 @@ def test_they_are_what_the_run_wrote(done_run: Any) -> None:
     json.dumps(facts, allow_nan=False)
 
 
-def test_a_loss_that_is_not_finite_is_told(diverged_run: Any) -> None:
+def test_a_loss_that_is_not_finite_is_a_fact(diverged_run: Any) -> None:
     values = facts_of(diverged_run.path)["values"]
     assert values["diverged"]
     assert math.isnan(values["train_loss"])
@@ -37,7 +37,7 @@ def test_the_config_of_the_newest_attempt_goes_before_an_edited_file(done_run: A
     assert facts_of(done_run.path)["values"]["lr"] == 0.5
 
 
-def test_a_run_of_a_version_without_evals_tells_the_losses_of_its_metrics(done_run: Any) -> None:
+def test_a_run_of_a_version_without_evals_has_the_losses_of_its_metrics(done_run: Any) -> None:
     run = RunFolder(done_run.path)
     last = [loss for loss in run.column("val_loss") if math.isfinite(loss)][-1]
     (done_run.path / "evals.jsonl").unlink()

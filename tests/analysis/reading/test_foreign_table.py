@@ -99,12 +99,6 @@ def test_words_for_no_value_are_gaps_of_a_column_of_numbers(word: str, tmp_path:
     assert (run.value("val_loss"), run.value("schedule")) == (4, "none")
 
 
-def test_a_chart_with_a_column_for_each_run_is_refused(tmp_path: Path) -> None:
-    given = written(tmp_path, "Step,a - loss,a - loss__MIN,a - loss__MAX\n1,5,5,5\n2,4,4,4\n")
-    assert "chart" in read_study([given]).skipped[0][1]
-    assert main(["table", given]) == 2
-
-
 def test_curves_stay_curves(tmp_path: Path) -> None:
     """Also with a run's name in each row, after a resume, and without steps if --pattern names the file."""
     for number, text in enumerate(
@@ -156,26 +150,6 @@ def test_settings_of_rows_set_runs_of_one_size_apart(
     given = written(tmp_path, "lr,bs,N,loss\n" + "\n".join(rows))
     assert main(["best-lr", given, "--rows", "--size", "N", "--json"]) == 0
     assert [one["setup"] for one in json.loads(capsys.readouterr().out)] == ["bs 128", "bs 64"]
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("checkpoint-10/trainer_state.json", "log_history"),
-        ("version_0/hparams.yaml", "version_0/metrics.csv"),
-        ("0/meta.yaml", "search_runs"),
-        ("train/metrics.jsonl", "lines=True"),
-    ],
-)
-def test_other_formats_are_refused_with_the_command_that_makes_a_csv(
-    tmp_path: Path, name: str, said: str
-) -> None:
-    (tmp_path / name).parent.mkdir()
-    (tmp_path / name).touch()
-    with pytest.raises(UserError) as error:
-        read_study([str(tmp_path)])
-    assert said in str(error.value)
-    assert error.value.codes == ["other-format"]
 
 
 def test_a_loss_that_is_blank_to_the_end_is_nan(tmp_path: Path, golden: Golden) -> None:

@@ -103,7 +103,7 @@ def test_runs_that_are_gone_leave_the_index(study: Path) -> None:
     assert sorted(json.loads((study / NAME).read_text())["runs"]) == names(study)
 
 
-def test_of_a_study_that_may_not_be_written_it_lies_in_the_users_cache(
+def test_index_of_a_read_only_study_is_in_the_users_cache(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_folders: list[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

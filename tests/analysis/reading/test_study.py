@@ -47,7 +47,7 @@ def test_several_studies_below_one_folder(done_run: Any, tmp_path: Path) -> None
     assert [run.folder.parent.name for run in study.runs] == ["default", "other"]
 
 
-def test_the_same_run_twice_is_told_and_counted_once(done_run: Any, tmp_path: Path, golden: Golden) -> None:
+def test_the_same_run_twice_is_noted_and_counts_once(done_run: Any, tmp_path: Path, golden: Golden) -> None:
     copy = shutil.copytree(done_run.path, tmp_path / "runs" / "other" / "a")
     (Path(copy) / "status.json").unlink()
     study = read_study([str(tmp_path / "runs")])
@@ -55,7 +55,7 @@ def test_the_same_run_twice_is_told_and_counted_once(done_run: Any, tmp_path: Pa
     golden.text(study.notes()[0])
 
 
-def test_a_folder_that_cannot_be_read_is_skipped_and_told(
+def test_a_folder_that_cannot_be_read_is_skipped_with_a_note(
     done_run: Any, tmp_path: Path, golden: Golden
 ) -> None:
     lost = done_run.path.parent / "lost"
@@ -92,7 +92,7 @@ def test_nothing_to_read_is_an_error(tmp_path: Path, golden: Golden) -> None:
         read_study([str(tmp_path / "nowhere")])
 
 
-def test_foreign_csvs_tell_last_rows_and_facts_of_their_names(csvs: Path, golden: Golden) -> None:
+def test_csvs_give_last_rows_and_facts_of_their_names(csvs: Path, golden: Golden) -> None:
     study = read_study([str(csvs)], pattern="{model}_lr_{log10_lr}.csv")
     run = next(run for run in study.runs if run.name == "64d_lr_-2.5")
     assert (run.value("model"), run.value("tokens"), run.value("loss")) == ("64d", 300, 6.5)
@@ -103,7 +103,7 @@ def test_foreign_csvs_tell_last_rows_and_facts_of_their_names(csvs: Path, golden
     assert list(curve(run, ["tokens", "loss"])["tokens"]) == [100, 200, 300]
 
 
-def test_an_empty_folder_among_others_is_told(csvs: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_among_others_is_an_error(csvs: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(UserError, match="nothing") as error:
         read_study([str(csvs), str(tmp_path / "nothing")])
@@ -118,7 +118,7 @@ def test_curves_of_csvs_with_texts_in_them(tmp_path: Path) -> None:
     assert list(curve(run, ["loss"])["loss"]) == [2.5, 2.25]
 
 
-def test_a_pattern_may_pass_over_parts(csvs: Path) -> None:
+def test_a_pattern_can_skip_parts(csvs: Path) -> None:
     study = read_study([str(csvs)], pattern="{d_model}d_*.csv")
     assert {run.value("d_model") for run in study.runs} == {32, 64}
 
@@ -130,7 +130,7 @@ def test_a_pattern_must_name_facts(csvs: Path, pattern: str) -> None:
     assert error.value.codes == ["pattern"]
 
 
-def test_a_name_that_tells_no_rate_is_not_of_the_pattern(tmp_path: Path) -> None:
+def test_a_name_without_a_rate_does_not_match_the_pattern(tmp_path: Path) -> None:
     for rate in ("-2", "400", "nan"):
         (tmp_path / f"64d_lr_{rate}.csv").write_text("step,loss\n1,5\n")
     study = read_study([str(tmp_path)], pattern="{model}_lr_{log10_lr}.csv")
@@ -144,14 +144,14 @@ def test_where_takes_columns_with_blanks_in_their_names(tmp_path: Path) -> None:
     assert [run.name for run in only(read_study([str(tmp_path)]), ["Wall time > 1"]).runs] == ["2"]
 
 
-def test_a_name_in_another_encoding_can_be_told(tmp_path: Path) -> None:
+def test_a_name_in_another_encoding_can_be_printed(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/\xe9t\xe9.csv", "w") as file:
         file.write("step,loss\n1,5\n")
     run = read_study([str(tmp_path)], pattern="{season}.csv").runs[0]
     assert (run.name, run.value("season"), run.value("loss")) == ("\\udce9t\\udce9", "\\udce9t\\udce9", 5)
 
 
-def test_no_csv_is_dropped_without_a_word(tmp_path: Path, golden: Golden) -> None:
+def test_no_csv_is_skipped_without_a_note(tmp_path: Path, golden: Golden) -> None:
     """By another way to write its name, by a pipe that would be waited for, by a line that was cut."""
     (tmp_path / "UPPER.CSV").write_text("step,loss\n1,5\n")
     (tmp_path / "torn.csv").write_text("step,loss\n1,5\n2")
@@ -216,7 +216,7 @@ def test_where(csvs: Path, condition: str, names: set[str]) -> None:
         ("model=96d", "no-run-left"),
     ],
 )
-def test_where_tells_what_there_is(csvs: Path, condition: str, code: str, golden: Golden) -> None:
+def test_where_shows_the_choices(csvs: Path, condition: str, code: str, golden: Golden) -> None:
     study = read_study([str(csvs)], pattern="{model}_lr_{log10_lr}.csv")
     with golden.refused(code):
         only(study, [condition])
@@ -231,7 +231,7 @@ def test_keys_of_the_configuration_are_columns(done_run: Any) -> None:
     assert error.value.codes == ["ambiguous-key"]
 
 
-def test_another_name_of_a_run_is_no_second_run(tmp_path: Path) -> None:
+def test_a_second_name_of_a_run_is_no_second_run(tmp_path: Path) -> None:
     folders = make_sweep(tmp_path / "s", (32,), (0.01, 0.02))
     elsewhere = make_sweep(tmp_path / "elsewhere", (48,), (0.01,))
     (tmp_path / "s" / "latest").symlink_to(folders[1].name)
