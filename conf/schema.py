@@ -94,7 +94,7 @@ class Dataset:
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     dtype: str = key(
         AUTO,
-        "of raw ids from another program that nothing else tells of",
+        "type of raw ids of another program, if its files do not record it",
         choices=(AUTO, "uint16", "uint32", "int32", "int64"),
         as_before=AUTO,
     )
@@ -126,7 +126,7 @@ class Dataset:
     )
     windows: str = key(
         "plain",
-        "plain; shifted: each step has labels so many tokens on; streams: rows go on from step to step",
+        "plain; shifted: each step has a shift of its own; streams: rows continue from step to step",
         choices=("plain", "shifted", "streams"),
         as_before="plain",
     )
@@ -218,7 +218,7 @@ class Memory:
     """`memory=`: what is measured while the run goes on, and what is asked of it before."""
 
     every_steps: int = key(100, "steps between two train records", at_least=1)
-    supervise: bool = key(True, "a small process beside the run samples its memory and notes how it ended")
+    supervise: bool = key(True, "a small parent process samples the run's memory and records how it ended")
     refuse: bool = key(True, "do not start a run that cannot fit; false: start it with a warning")
     margin: float = key(
         0.1, "of the estimate, that is left free where a size is chosen: micro_batch=auto", at_least=0
@@ -233,7 +233,7 @@ class Logging:
     every_s: float = key(5.0, "seconds between two progress lines", above=0)
     to: str | None = key(
         None,
-        "where a process beside the run writes its series; null: nowhere but its own files",
+        "where a second process writes the run's series too; null: only the run's own files",
         choices=("csv", "tensorboard", "wandb"),
         as_before=None,
     )
@@ -277,7 +277,7 @@ class Slurm:
     parallel: int | None = key(None, "tasks of an array that run at a time (%N); null: all", at_least=1)
     pack: int = key(1, "runs side by side in one task, each in a step of its own", at_least=1)
     workers: int | None = key(
-        None, "so many jobs that take one missing run after the other; null: a task for each run", at_least=1
+        None, "jobs that take one missing run after the other; null: a task for each run", at_least=1
     )
     signal_s: int = key(
         120, "seconds before the time limit at which a run is asked to checkpoint", at_least=1
@@ -333,6 +333,6 @@ class Config:
     )
     again: bool = key(False, "begin again from step 0, also a finished run; attempts/N/ keeps what it has")
     then: str | None = key(None, "submitted to run when the sweep has ended", choices=("analysis",))
-    notify: str | None = key(None, "told at the end of a study: a mail address, or an https:// webhook")
+    notify: str | None = key(None, "gets a message at the end of a study: mail address or https:// webhook")
     tags: list[str] = key([], "words to find the run by")
     notes: str = key("", "free text")

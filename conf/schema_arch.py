@@ -14,7 +14,7 @@ class Arch:
     name: str = key("transformer", "name of the variant")
     family: str = key("transformer", "model family", choices=("transformer", "lstm", "mingru"))
     norm: str = key("rms", "normalization", choices=("rms", "layer", "none"))
-    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post", "sandwich"))
+    norm_position: str = key("pre", "place of the norm in a block", choices=("pre", "post", "sandwich"))
     final_norm: str = key(
         "same",
         "after the last block; same: arch.norm, none behind post",

@@ -92,7 +92,9 @@ class Training:
     )
     micro_batch: int | str = key(AUTO, "windows at once on the device", at_least=1)
     activation_checkpointing: bool | int = key(
-        False, "recompute blocks in the backward pass: less memory; a number: the first so many", at_least=1
+        False,
+        "recompute blocks in the backward pass: less memory; a number: only the first blocks",
+        at_least=1,
     )
     loss_chunk: int | str = key(AUTO, "tokens whose logits exist at once", at_least=1)
     precision: str = key(
@@ -141,7 +143,7 @@ class Training:
         "auto: by the memory that is free",
         choices=(AUTO, "background", "foreground"),
     )
-    keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    keep_checkpoints: int = key(2, "checkpoints kept in addition to the best one", at_least=1)
     patience: int | None = key(
         None,
         "evaluations without a new best after which the run ends; null: none",
@@ -156,7 +158,7 @@ class Training:
     )
     on_spike: str = key(
         "none",
-        "what is done with a step that stands far out; skip: it is left out; rollback: those before it are "
+        "what is done with an outlier step; skip: it is left out; rollback: those before it are "
         "too, back to the last multiple of rollback_every or evaluation",
         choices=("none", "skip", "rollback"),
         as_before="none",
