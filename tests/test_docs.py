@@ -23,7 +23,11 @@ from training.report.metrics import COLUMNS
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+NAMED_PAGE = re.compile(r"\bdocs/[\w-]+\.md(?:#[\w-]+)?")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+NOT_A_PAGE = ("docs/a.md",)
+"""Made up by a test."""
 NOT_RUN = (
     "sudo ",
     "apt ",
@@ -88,9 +92,47 @@ def test_commands_work(page: Path, checkout: Path, environment: dict[str, str]) 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
-    missing = [target for target in targets if not (page.parent / target).exists()]
+    """Files exist, and `#anchor` is a heading of the page, by the anchors of GitHub, which mkdocs.yml sets too."""
+    text = FENCED.sub("", page.read_text())
+    missing = []
+    for target, anchor in LINK.findall(text):
+        path = page.parent / target if target else page
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            missing.append(f"{target}#{anchor}")
     assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(anchor if anchor not in found else f"{anchor}-1")
+    return found
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """Messages and comments name pages as docs/PAGE.md, some with an anchor."""
+    named = subprocess.run(
+        ["git", "grep", "-ohE", NAMED_PAGE.pattern.replace("(?:", "("), "--", "*.py", "*.sh", "*.yaml"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    wrong = []
+    for name in sorted(set(named)):
+        path, _, anchor = name.partition("#")
+        if path not in NOT_A_PAGE and (
+            not (ROOT / path).exists() or (anchor and anchor not in anchors(ROOT / path))
+        ):
+            wrong.append(name)
+    assert len(named) > 10
+    assert wrong == []
+
+
+def test_the_site_shows_every_page() -> None:
+    listed = re.findall(r"(?<=: )[\w-]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/style.md"])
