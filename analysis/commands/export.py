@@ -32,7 +32,7 @@ examples:
   python -m analysis export curves/ --to csv --pattern '{model}_lr_{log10_lr}.csv' -o long.csv
 
 Exporting again replaces what was exported, or goes on with it: no step is there twice. While training, the
-same comes of logging=csv, tensorboard or wandb. docs/analysis-export.md tells more."""
+same comes of logging=csv, tensorboard or wandb. Details: docs/analysis-report.md."""
 _POLL_S = 5.0
 
 
