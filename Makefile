@@ -53,11 +53,11 @@ lint: install-test
 
 check: test lint marked
 
-# The site in site/, which opens from a disk. --strict: a page or link that leads nowhere is an error.
+# The site in site/. --strict: a page or link that leads nowhere is an error.
 DOCS_BIN = $(VENV)/docs/bin
 docs: $(VENV)/docs/.installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS_BIN)/mkdocs build --strict --quiet --site-dir site
-	@echo "site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(DOCS_BIN)/mkdocs build --strict --site-dir site
+	@echo "To read it, with search: python3 -m http.server -d site 8000, then http://localhost:8000"
 
 $(VENV)/docs/.installed: requirements-docs.lock
 	$(PYTHON) -m venv $(VENV)/docs

@@ -100,7 +100,8 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         if not path.exists() or (anchor and anchor not in anchors(path)):
             missing.append(f"{target}#{anchor}")
-    assert missing == []
+    outside = [target for target, _ in LINK.findall(text) if target.startswith("..")]
+    assert missing + (outside if page.parent.name == "docs" else []) == []  # the site has docs/ alone
 
 
 def anchors(page: Path) -> set[str]:
