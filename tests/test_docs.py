@@ -131,7 +131,7 @@ def test_pages_that_the_code_names_exist() -> None:
 
 
 def test_the_site_shows_every_page() -> None:
-    listed = re.findall(r"(?<=: )[\w-]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(r"^ *- .*: ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
