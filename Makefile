@@ -13,7 +13,7 @@ COMPILE = $(BIN)/python -m compileall -qq -j 4 $(VENV)/lib || true
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reruns 1 -rfER
 
-.PHONY: run test marked install install-test lint check soak benchmarks gpu gpu-bundle clean
+.PHONY: run test marked install install-test lint check docs soak benchmarks gpu gpu-bundle clean
 
 run: install
 	$(BIN)/python experiments.py model=32d
@@ -53,6 +53,17 @@ lint: install-test
 
 check: test lint marked
 
+# The site in site/. --strict: a page or link that leads nowhere is an error.
+DOCS_BIN = $(VENV)/docs/bin
+docs: $(VENV)/docs/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_BIN)/mkdocs build --strict --site-dir site
+	@echo "To read it, with search: python3 -m http.server -d site 8000, then http://localhost:8000"
+
+$(VENV)/docs/.installed: requirements-docs.lock
+	$(PYTHON) -m venv $(VENV)/docs
+	$(DOCS_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock
+	touch $@
+
 soak: install-test
 	$(BIN)/python -m pytest -m soak --timeout 3600
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
@@ -71,4 +82,4 @@ gpu-bundle:
 	KIT_PYTHON=$(PYTHON) bash benchmarks/gpu/bundle.sh
 
 clean:
-	rm -rf $(VENV) benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis .gpu gpu_report
+	rm -rf $(VENV) site benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis .gpu gpu_report

@@ -94,19 +94,19 @@ class Dataset:
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     dtype: str = key(
         AUTO,
-        "of raw ids from another program that nothing else tells of",
+        "type of raw ids of another program, if its files do not record it",
         choices=(AUTO, "uint16", "uint32", "int32", "int64"),
         as_before=AUTO,
     )
     val_fraction: float = key(0.1, "share of the tokens held out as val; 0: none", at_least=0, below=1)
     val_tokens: int | None = key(
-        None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
+        None, "tokens held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
     )
     test_fraction: float = key(
         0.0, "share of the tokens held out as test", at_least=0, below=1, as_before=0.0
     )
     test_tokens: int | None = key(
-        None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
+        None, "tokens held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
     )
     sources: list[str] = key(
         [], "of dataset=mix: what dataset= or dataset.path= takes, for example [c4,Datasets/code.npy]"
@@ -126,7 +126,7 @@ class Dataset:
     )
     windows: str = key(
         "plain",
-        "plain; shifted: each step has labels so many tokens on; streams: rows go on from step to step",
+        "plain; shifted: each step has a shift of its own; streams: rows continue from step to step",
         choices=("plain", "shifted", "streams"),
         as_before="plain",
     )
@@ -143,21 +143,21 @@ class Dataset:
     shift: int = key(1, "tokens from an input to its label", at_least=1, as_before=1)
     order: str = key(
         "shuffled",
-        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours; shuffled_shards: by files",
+        "order of windows; shuffled_blocks: blocks of block_windows; shuffled_shards: file by file",
         choices=("shuffled", "sequential", "shuffled_blocks", "shuffled_shards"),
         as_before="shuffled",
     )
     block_windows: int = key(256, "windows in a block of order=shuffled_blocks", at_least=1, as_before=256)
     shard_windows: int | None = key(
         None,
-        "order=shuffled_shards: windows of a file before the next; null: all it has",
+        "order=shuffled_shards: windows of a file before the next; null: all",
         kind="count",
         at_least=1,
         as_before=None,
     )
     reader: str = key(AUTO, "how tokens are read", choices=(AUTO, "mmap", "pread", "memory"), as_before=AUTO)
     max_resident: int | None = key(
-        None, "of RSS that reader=mmap may add; null: no bound", kind="size", at_least=1, as_before=None
+        None, "RSS that reader=mmap can add; null: no limit", kind="size", at_least=1, as_before=None
     )
     verify: str = key(
         "set",
@@ -165,25 +165,25 @@ class Dataset:
         choices=("set", "blocks"),
         as_before="set",
     )
-    hub_split: str = key("train", "of hf://, that is trained on", as_before="train")
-    text_field: str | None = key(None, "of hf://, that holds the text; null: text", as_before=None)
+    hub_split: str = key("train", "hf://: split to train on", as_before="train")
+    text_field: str | None = key(None, "hf://: field of the text; null: text", as_before=None)
     buffer_windows: int = key(
-        1024, "of hf:// that is streamed: windows that one is drawn from", at_least=1, as_before=1024
+        1024, "streamed hf://: windows in the shuffle buffer", at_least=1, as_before=1024
     )
     materialize: bool = key(
-        False, "hf:// is tokenized into Datasets/ once, and read as a token set", as_before=False
+        False, "tokenize hf:// into Datasets/ once, and read it as a token set", as_before=False
     )
     materialize_tokens: int | None = key(
-        None, "how many of it; null: all", kind="count", at_least=1, as_before=None
+        None, "tokens of hf:// to tokenize; null: all", kind="count", at_least=1, as_before=None
     )
     cache: str | None = key(
         None,
-        "folder for what is fetched from s3://, r2://, https://; null: ~/.cache/highwater",
+        "folder of downloads from s3://, r2://, https://; null: ~/.cache/highwater",
         kind="path",
         as_before=None,
     )
     disk_budget: int | None = key(
-        None, "of dataset.cache; null: all that was fetched is kept", kind="size", at_least=1, as_before=None
+        None, "limit of dataset.cache; null: all downloads are kept", kind="size", at_least=1, as_before=None
     )
     download_workers: int = key(8, "requests at a time to a store", at_least=1, as_before=8)
     part_size: int = key(
@@ -199,7 +199,7 @@ class Dataset:
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")
     document_separator: str | None = key(None, "line that ends a document; null: one document a file")
-    encoding: str = key("utf-8", "of the text")
+    encoding: str = key("utf-8", "encoding of the text")
     errors: str = key("strict", "undecodable bytes", choices=("strict", "replace", "ignore"))
 
 
@@ -209,7 +209,7 @@ class Tokenizer:
 
     name: str = key("bytes", "bytes, ids, or a name for messages and file names")
     path: str | None = key(None, "folder with tokenizer.json, or vocab.json + merges.txt", kind="path")
-    local_folder: str | None = key(None, "folder looked at when path is null", kind="path")
+    local_folder: str | None = key(None, "folder to look in if path is null", kind="path")
     repo: str | None = key(None, "Hugging Face repository, cache first, then the hub; or tiktoken:NAME")
 
 
@@ -218,12 +218,12 @@ class Memory:
     """`memory=`: what is measured while the run goes on, and what is asked of it before."""
 
     every_steps: int = key(100, "steps between two train records", at_least=1)
-    supervise: bool = key(True, "a small process beside the run samples its memory and notes how it ended")
+    supervise: bool = key(True, "a small parent process samples the run's memory and records how it ended")
     refuse: bool = key(True, "do not start a run that cannot fit; false: start it with a warning")
     margin: float = key(
         0.1, "of the estimate, that is left free where a size is chosen: micro_batch=auto", at_least=0
     )
-    attribute: bool = key(False, "tell who holds the memory after the first step, at the peak, at the end")
+    attribute: bool = key(False, "list what holds the memory after the first step, at the peak, at the end")
 
 
 @dataclass
@@ -233,12 +233,12 @@ class Logging:
     every_s: float = key(5.0, "seconds between two progress lines", above=0)
     to: str | None = key(
         None,
-        "where a process beside the run writes its series; null: nowhere but its own files",
+        "where a second process writes the run's series too; null: only the run's own files",
         choices=("csv", "tensorboard", "wandb"),
         as_before=None,
     )
     every_steps: int = key(
-        1, "of logging.to: steps between two points; evaluations are there always", at_least=1, as_before=1
+        1, "logging.to: steps between two points; evaluations are always included", at_least=1, as_before=1
     )
     sample_every: int | None = key(
         None, "steps between two samples of text, which samples.jsonl keeps; null: none",
@@ -248,7 +248,7 @@ class Logging:
         None, "text that samples continue; null: the first tokens of val", as_before=None
     )
     project: str | None = key(
-        None, "of logging.to=wandb; null: WANDB_PROJECT, else highwater", as_before=None
+        None, "logging.to=wandb: project; null: WANDB_PROJECT, else highwater", as_before=None
     )
     metrics: list[str] = key([], "metrics of your own: [NAME,...]", as_before=[])
 
@@ -264,13 +264,13 @@ class Slurm:
     constraint: str | None = key(None, "sbatch --constraint")
     mem: int | str | None = key(
         AUTO,
-        "of a node; auto: the estimate and a margin; null: what the cluster gives",
+        "memory of a node; auto: the estimate and a margin; null: the cluster's default",
         kind="size",
         at_least=1 << 20,
     )
-    time: str = key(AUTO, "limit: 24:00:00, 1-12, 90, 2h; auto: from measured tokens/s", kind="time")
-    nodes: int = key(1, "of a run", at_least=1)
-    tasks_per_node: int | str = key(AUTO, "ranks on each node; auto: one a GPU, else one", at_least=1)
+    time: str = key(AUTO, "time limit: 24:00:00, 1-12, 90, 2h; auto: from measured tokens/s", kind="time")
+    nodes: int = key(1, "nodes of a run", at_least=1)
+    tasks_per_node: int | str = key(AUTO, "ranks on each node; auto: one for each GPU, else one", at_least=1)
     gpus_per_node: int = key(0, "sbatch --gres=gpu:N", at_least=0)
     gpu_type: str | None = key(None, "sbatch --gres=gpu:TYPE:N")
     gpu_mem: int | str | None = key(
@@ -283,17 +283,15 @@ class Slurm:
         "the nodes have no internet: what would be fetched there is refused, HF_HUB_OFFLINE=1 is set",
     )
     parallel: int | None = key(None, "tasks of an array that run at a time (%N); null: all", at_least=1)
-    pack: int = key(1, "runs side by side in one task, each in a step of its own", at_least=1)
+    pack: int = key(1, "parallel runs in one task, each in a step of its own", at_least=1)
     workers: int | None = key(
-        None, "so many jobs that take one missing run after the other; null: a task for each run", at_least=1
+        None, "jobs that take one missing run after the other; null: a task for each run", at_least=1
     )
     signal_s: int = key(
         120, "seconds before the time limit at which a run is asked to checkpoint", at_least=1
     )
-    requeue: bool = key(True, "go on in the same job after a timeout, a preemption, a lost node")
-    max_idle_attempts: int = key(
-        3, "attempts without a step forward after which a run is given up", at_least=1
-    )
+    requeue: bool = key(True, "resume in the same job after a timeout, a preemption, a lost node")
+    max_idle_attempts: int = key(3, "attempts without progress after which a run is given up", at_least=1)
     setup: list[str] = key([], "lines of shell before the run: modules, a venv")
     python: str | None = key(
         None, "Python that jobs run, as typed in their shell: python, ~/venv/bin/python; null: this command's"
@@ -329,16 +327,20 @@ class Config:
     slurm: Slurm = field(default_factory=Slurm)
     study: Study = field(default_factory=Study)
     seed: int = key(0, "sets seed_init and seed_data", at_least=0, at_most=_LARGEST_SEED)
-    seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0, at_most=_LARGEST_SEED)
-    seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0, at_most=_LARGEST_SEED)
+    seed_init: int | None = key(
+        None, "seed of the initial weights; null: seed", at_least=0, at_most=_LARGEST_SEED
+    )
+    seed_data: int | None = key(
+        None, "seed of the order of data; null: seed", at_least=0, at_most=_LARGEST_SEED
+    )
     plugins: list[str] = key(
         [],
         "files, folders or modules with parts of your own (docs/own_parts.md): [my_parts.py]",
         as_before=[],
     )
     own: dict[str, Any] = key({}, "options of your own parts that are in use: own.NAME.OPTION", as_before={})
-    runs_dir: str = key("runs", "where studies and their runs go", kind="path")
-    plan: bool = key(False, "say what would run and what it costs, run nothing")
+    runs_dir: str = key("runs", "folder of studies and their runs", kind="path")
+    plan: bool = key(False, "show what would run and what it costs; run nothing")
     wait: bool = key(False, "after submitting: wait for the jobs and show how they go; Ctrl-C leaves them")
     code: str = key(
         "same",
@@ -346,7 +348,7 @@ class Config:
         choices=("same", "any"),
     )
     again: bool = key(False, "begin again from step 0, also a finished run; attempts/N/ keeps what it has")
-    then: str | None = key(None, "submitted to run when the sweep has ended", choices=("analysis",))
-    notify: str | None = key(None, "told at the end of a study: a mail address, or an https:// webhook")
-    tags: list[str] = key([], "words to find the run by")
+    then: str | None = key(None, "job to run when the sweep has ended", choices=("analysis",))
+    notify: str | None = key(None, "gets a message at the end of a study: mail address or https:// webhook")
+    tags: list[str] = key([], "words by which to find the run")
     notes: str = key("", "free text")

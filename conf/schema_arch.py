@@ -14,48 +14,50 @@ class Arch:
     name: str = key("transformer", "name of the variant")
     family: str = key("transformer", "model family", choices=("transformer", "lstm", "mingru"))
     norm: str = key("rms", "normalization", choices=("rms", "layer", "none"))
-    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post", "sandwich"))
+    norm_position: str = key("pre", "place of the norm in a block", choices=("pre", "post", "sandwich"))
     final_norm: str = key(
         "same",
-        "after the last block; same: arch.norm, none behind post",
+        "norm after the last block; same: arch.norm, none after post",
         choices=("same", "rms", "layer", "none"),
         as_before="same",
     )
-    norm_eps: float = key(1e-5, "added to the variance", above=0)
+    norm_eps: float = key(1e-5, "number added to the variance", above=0)
     qk_norm: bool = key(False, "RMSNorm over each head's queries and keys", as_before=False)
     parallel_blocks: bool = key(
-        False, "attention and feed-forward side by side, behind one norm", as_before=False
+        False, "attention and feed-forward in parallel, after one norm", as_before=False
     )
     positions: str = key(
         "rotary", "position information", choices=("rotary", "learned", "sinusoidal", "alibi", "none")
     )
     rope_theta: float = key(10000.0, "base of the rotary frequencies", above=0)
-    rope_fraction: float = key(1.0, "of a head, that is rotated", above=0, at_most=1, as_before=1.0)
+    rope_fraction: float = key(1.0, "share of each head that is rotated", above=0, at_most=1, as_before=1.0)
     rope_scaling: str = key(
         "none",
-        "of rotary frequencies, for longer sequences",
+        "scaling of rotary frequencies, for longer sequences",
         choices=("none", "linear", "ntk", "llama3"),
         as_before="none",
     )
-    rope_factor: float = key(1.0, "how many times as long; of rope_scaling", at_least=1, as_before=1.0)
+    rope_factor: float = key(
+        1.0, "factor by which rope_scaling lengthens the sequence", at_least=1, as_before=1.0
+    )
     rope_original_positions: int = key(
-        8192, "of rope_scaling=llama3: the length before", at_least=1, as_before=8192
+        8192, "rope_scaling=llama3: original length", at_least=1, as_before=8192
     )
     rope_low_frequency: float = key(
-        1.0, "of rope_scaling=llama3: turns in that length, up to which all is scaled", above=0, as_before=1.0
+        1.0, "rope_scaling=llama3: frequencies up to this number of turns are scaled", above=0, as_before=1.0
     )
     rope_high_frequency: float = key(
-        4.0, "of rope_scaling=llama3: turns from which on nothing is scaled", above=0, as_before=4.0
+        4.0, "rope_scaling=llama3: frequencies from this number of turns are kept", above=0, as_before=4.0
     )
     n_kv_heads: int | None = key(
         None,
-        "heads of keys and values, shared by those of queries; null: model.n_heads, 1: MQA",
+        "heads of keys and values, shared by query heads; null: model.n_heads, 1: MQA",
         at_least=1,
         as_before=None,
     )
     window: int | None = key(
         None,
-        "positions attention looks back on, its own included; null: all",
+        "positions that attention sees, including its own; null: all",
         at_least=1,
         as_before=None,
     )
@@ -70,11 +72,11 @@ class Arch:
     ffn_multiplier: float = key(4.0, "feed-forward hidden width / d_model", above=0)
     n_experts: int | None = key(
         None,
-        "feed-forward parts of a block, of which a token takes few; null: one",
+        "feed-forward experts of a block; null: one feed-forward part",
         at_least=2,
         as_before=None,
     )
-    experts_per_token: int = key(2, "of n_experts", at_least=1, as_before=2)
+    experts_per_token: int = key(2, "experts that a token goes through", at_least=1, as_before=2)
     balance_loss: float = key(
         0.01, "weight of the loss that keeps experts equally used", at_least=0, as_before=0.01
     )
@@ -88,22 +90,24 @@ class Arch:
     )
     bias: str = key(
         "none",
-        "qkv: of queries, keys, values; linear: of all products of the blocks; all: of their norms too",
+        "biases; qkv: queries, keys, values; linear: all products of the blocks; all: norms too",
         choices=("none", "qkv", "linear", "all"),
         as_before="none",
     )
-    head_bias: bool = key(False, "a number added to the logit of each id", as_before=False)
-    dropout_embedding: float = key(0.0, "of embeddings, in training", at_least=0, below=1, as_before=0.0)
-    dropout_attention: float = key(0.0, "of attention weights", at_least=0, below=1, as_before=0.0)
-    dropout_residual: float = key(0.0, "of what a branch adds", at_least=0, below=1, as_before=0.0)
+    head_bias: bool = key(False, "learned number added to the logit of each id", as_before=False)
+    dropout_embedding: float = key(0.0, "dropout of embeddings", at_least=0, below=1, as_before=0.0)
+    dropout_attention: float = key(0.0, "dropout of attention weights", at_least=0, below=1, as_before=0.0)
+    dropout_residual: float = key(
+        0.0, "dropout of the output of a branch", at_least=0, below=1, as_before=0.0
+    )
     dropout_locked: bool = key(
-        False, "of a recurrence: the same numbers at all positions of a row", as_before=False
+        False, "recurrence: drop the same numbers at all positions of a row", as_before=False
     )
     dropout_recurrent: float = key(
-        0.0, "of an LSTM: of the weights of its recurrence", at_least=0, below=1, as_before=0.0
+        0.0, "LSTM: dropout of its recurrent weights", at_least=0, below=1, as_before=0.0
     )
-    lstm_residual: bool = key(True, "a layer adds to what it was given", as_before=True)
-    lstm_forget_bias: float = key(1.0, "first bias of forget gates, where there are biases", as_before=1.0)
+    lstm_residual: bool = key(True, "a layer adds its output to its input", as_before=True)
+    lstm_forget_bias: float = key(1.0, "initial bias of forget gates, if there are biases", as_before=1.0)
     state_reset: float | None = key(
         None,
         "of a recurrence: rows go on with their states from step to step, reset with this probability; null: "
@@ -116,7 +120,7 @@ class Arch:
     logit_softcap: float | None = key(
         None, "c: logits become c tanh(logits / c); null: as they are", above=0, as_before=None
     )
-    z_loss: float = key(0.0, "weight of log(Z)^2 in what is minimized", at_least=0, as_before=0.0)
+    z_loss: float = key(0.0, "weight of log(Z)^2 in the minimized loss", at_least=0, as_before=0.0)
     init: str = key(
         "default",
         "first weights; mup, completep: and how settings follow the width, the depth",
@@ -134,12 +138,15 @@ class Arch:
     init_std: float = key(0.02, "standard deviation of initial weights", above=0)
     base_width: int = key(
         64,
-        "of init=mup, completep: d_model at which settings are as given",
+        "init=mup, completep: d_model for which the settings are",
         at_least=1,
         as_before=64,
     )
     base_layers: int | None = key(
-        None, "of init=completep; null: round(base_width / 16)", at_least=1, as_before=None
+        None,
+        "init=completep: layers for which the settings are; null: round(base_width / 16)",
+        at_least=1,
+        as_before=None,
     )
     max_positions: int | None = key(
         None, "longest sequence the model takes; null: training.seq_len", at_least=1

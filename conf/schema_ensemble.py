@@ -18,7 +18,7 @@ def _values_of(path: str) -> list[str]:
 @dataclass
 class Ensemble:
     """`ensemble.lr=[1e-3,2e-3]`: runs that differ in these numbers alone, all combinations, trained together
-    (docs/ensembles.md)."""
+    (docs/sweeps.md#ensembles)."""
 
     lr: list[str] = _values_of("optimizer.lr")
     weight_decay: list[str] = _values_of("optimizer.weight_decay")

@@ -21,16 +21,16 @@ class Optimizer:
     lr: float = key(3e-3, "peak learning rate", above=0)
     beta1: float = key(0.9, "decay of the first moment", at_least=0, below=1)
     beta2: float = key(0.95, "decay of the second moment", at_least=0, below=1)
-    eps: float = key(1e-8, "added to the denominator", above=0)
+    eps: float = key(1e-8, "number added to the denominator", above=0)
     weight_decay: float = key(
         0.1, "of matrices, decoupled (adam, sgd, rmsprop, adagrad: L2); norms and vectors have none",
         at_least=0,
     )  # fmt: skip
     grad_clip: float | None = key(1.0, "largest global gradient norm; null: none", above=0)
     momentum: float = key(
-        0.0, "share of the last step that is kept: sgd, rmsprop, muon", at_least=0, below=1, as_before=0.0
+        0.0, "share of the last step that is kept (sgd, rmsprop, muon)", at_least=0, below=1, as_before=0.0
     )
-    nesterov: bool = key(False, "momentum that looks ahead: sgd, muon", as_before=False)
+    nesterov: bool = key(False, "Nesterov momentum (sgd, muon)", as_before=False)
     muon_scale: str = key(
         "adamw",
         "size of muon's update; adamw: that of AdamW, so that lr is one for all; keller: sqrt(max(1, "
@@ -42,7 +42,7 @@ class Optimizer:
         0.0, "variance of noise in the gradient at the first step, / step^0.55", at_least=0, as_before=0.0
     )
     lr_factor_embedding: float = key(
-        1.0, "lr of embeddings / optimizer.lr, of a tied head too", above=0, as_before=1.0
+        1.0, "lr of embeddings and of a tied head / optimizer.lr", above=0, as_before=1.0
     )
     lr_factor_hidden: float = key(1.0, "lr of the matrices of blocks / optimizer.lr", above=0, as_before=1.0)
     lr_factor_output: float = key(1.0, "lr of an untied head / optimizer.lr", above=0, as_before=1.0)
@@ -56,7 +56,7 @@ class Schedule:
 
     name: str = key(
         "cosine_warmup",
-        "shape",
+        "shape of the learning rate over time",
         choices=(
             "constant", "cosine", "cosine_warmup", "linear_warmup", "inverse_sqrt", "one_cycle",
             "transformer", "wsd", "stable",
@@ -71,10 +71,10 @@ class Schedule:
         None, "tokens with rising lr, instead of warmup_fraction", kind="count", at_least=0, as_before=None
     )
     decay_fraction: float = key(
-        0.2, "of wsd: share of the steps with falling lr, the last ones", at_least=0, at_most=1, as_before=0.2
+        0.2, "wsd: share of the steps with falling lr, at the end", at_least=0, at_most=1, as_before=0.2
     )
     decay_shape: str = key(
-        "sqrt", "of wsd: how it falls", choices=("sqrt", "linear", "cosine"), as_before="sqrt"
+        "sqrt", "wsd: shape of the decay", choices=("sqrt", "linear", "cosine"), as_before="sqrt"
     )
 
 
@@ -90,14 +90,16 @@ class Training:
     batch_tokens: int | None = key(
         None, "tokens in a step, instead of effective_batch", kind="count", at_least=1
     )
-    micro_batch: int | str = key(AUTO, "windows at once on the device", at_least=1)
+    micro_batch: int | str = key(AUTO, "windows on the device at a time", at_least=1)
     activation_checkpointing: bool | int = key(
-        False, "recompute blocks in the backward pass: less memory; a number: the first so many", at_least=1
+        False,
+        "recompute blocks in the backward pass: less memory; a number: only the first blocks",
+        at_least=1,
     )
-    loss_chunk: int | str = key(AUTO, "tokens whose logits exist at once", at_least=1)
+    loss_chunk: int | str = key(AUTO, "tokens whose logits exist at a time", at_least=1)
     precision: str = key(
         AUTO,
-        "auto: bf16 where the GPU has it, fp16 with a loss scale where it has only that",
+        "auto: bf16 if the GPU has it, else fp16 with a loss scale",
         choices=(AUTO, "fp32", "bf16", "fp16"),
     )
     matmul_precision: str = key(
@@ -109,8 +111,8 @@ class Training:
     deterministic: bool = key(
         False, "on a GPU too the same numbers bit for bit each time, where that is slower", as_before=False
     )
-    device: str = key(AUTO, "auto: cuda where there is one", choices=(AUTO, "cpu", "cuda"))
-    threads: int | str = key(AUTO, "CPU threads of torch; auto: those this job may use", at_least=1)
+    device: str = key(AUTO, "auto: cuda if there is one", choices=(AUTO, "cpu", "cuda"))
+    threads: int | str = key(AUTO, "CPU threads of torch; auto: cores of this job", at_least=1)
     parallel: str = key(
         "ddp",
         "of a run on several ranks; ddp: the whole model on each; fsdp: sharded over them (FSDP2)",
@@ -124,15 +126,15 @@ class Training:
         choices=(AUTO,),
     )
     evals: int = key(10, "evaluations over the run, the last one at its end", at_least=1)
-    eval_spacing: str = key("linear", "of the token milestones", choices=("linear", "log"))
+    eval_spacing: str = key("linear", "spacing of the evaluations in tokens", choices=("linear", "log"))
     eval_tokens: int = key(
         100_000, "val tokens read at each, from the start of val", kind="count", at_least=1
     )
     eval_by_position: bool = key(
-        False, "tell the losses of an evaluation also by position in the window", as_before=False
+        False, "record the losses of an evaluation by position in the window too", as_before=False
     )
     profile: str | None = key(
-        None, "steps whose time and memory are traced: 10:20, both of them in it", as_before=None
+        None, "steps whose time and memory are traced: 10:20, both included", as_before=None
     )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
     checkpoint_writing: str = key(
@@ -141,7 +143,7 @@ class Training:
         "auto: by the memory that is free",
         choices=(AUTO, "background", "foreground"),
     )
-    keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    keep_checkpoints: int = key(2, "checkpoints kept in addition to the best one", at_least=1)
     patience: int | None = key(
         None,
         "evaluations without a new best after which the run ends; null: none",
@@ -156,26 +158,26 @@ class Training:
     )
     on_spike: str = key(
         "none",
-        "what is done with a step that stands far out; skip: it is left out; rollback: those before it are "
+        "what is done with an outlier step; skip: it is left out; rollback: those before it are "
         "too, back to the last multiple of rollback_every or evaluation",
         choices=("none", "skip", "rollback"),
         as_before="none",
     )
     rollback_every: int = key(
         200,
-        "of on_spike=rollback: steps from one that is gone back to to the next",
+        "on_spike=rollback: steps between two rollback points",
         at_least=1,
         as_before=200,
     )
     spike_threshold: float = key(
         10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0
     )
-    spike_window: int = key(100, "steps that the median is of", at_least=4, as_before=100)
+    spike_window: int = key(100, "steps of the median", at_least=4, as_before=100)
     dead_units: bool = key(
-        False, "tell at each evaluation which share of the feed-forward units does nothing", as_before=False
+        False, "report the share of dead feed-forward units at each evaluation", as_before=False
     )
     milestones: list[str] = key(
-        [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
+        [], "token counts after which a checkpoint is kept permanently: [50M,100M]", as_before=[]
     )
     step: str = key(
         "default", "what one step computes; or a step of your own", choices=("default",), as_before="default"
@@ -183,7 +185,7 @@ class Training:
     callbacks: list[str] = key([], "callbacks of your own: [NAME,...]", as_before=[])
     ema: float | None = key(
         None,
-        "decay of a moving average of the weights, which is evaluated in their place; null: none",
+        "decay of a moving average of the weights, which is evaluated instead; null: none",
         above=0,
         below=1,
         as_before=None,
@@ -211,6 +213,4 @@ class Restore:
         at_least=1,
         as_before=None,
     )
-    strict: bool = key(
-        True, "refuse where parameters differ; false: take those that are alike", as_before=True
-    )
+    strict: bool = key(True, "refuse if parameters differ; false: take those that match", as_before=True)

@@ -23,7 +23,10 @@ from training.report.metrics import COLUMNS
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+NOT_A_PAGE = ("docs/PAGE.md", "docs/a.md", "docs/interface.md")
+"""Made up, or of another program."""
 NOT_RUN = (
     "sudo ",
     "apt ",
@@ -88,9 +91,48 @@ def test_commands_work(page: Path, checkout: Path, environment: dict[str, str]) 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
-    missing = [target for target in targets if not (page.parent / target).exists()]
-    assert missing == []
+    """Files exist, and `#anchor` is a heading of the page (anchors as on GitHub, also in mkdocs.yml)."""
+    text = FENCED.sub("", page.read_text())
+    missing = []
+    for target, anchor in LINK.findall(text):
+        path = page.parent / target if target else page
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            missing.append(f"{target}#{anchor}")
+    outside = [target for target, _ in LINK.findall(text) if target.startswith("..")]
+    assert missing + (outside if page.parent.name == "docs" else []) == []  # the site has docs/ alone
+
+
+def anchors(page: Path) -> set[str]:
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(anchor if anchor not in found else f"{anchor}-1")
+    return found
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """Messages and comments name pages as docs/PAGE.md, some with an anchor."""
+    named = subprocess.run(
+        ["git", "grep", "-ohP", r"(?<![\w/-])docs/[\w-]+\.md(#[\w-]+)?", "--", "*.py", "*.sh", "*.yaml"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    wrong = []
+    for name in sorted(set(named)):
+        path, _, anchor = name.partition("#")
+        if path not in NOT_A_PAGE and (
+            not (ROOT / path).exists() or (anchor and anchor not in anchors(ROOT / path))
+        ):
+            wrong.append(name)
+    assert len(named) > 10
+    assert wrong == []
+
+
+def test_the_site_shows_every_page() -> None:
+    listed = re.findall(r"^ *- .*: ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/style.md"])
@@ -101,15 +143,19 @@ def test_files_that_the_page_names_exist(page: str) -> None:
     assert missing == []
 
 
-def test_runs_of_the_readme_have_a_study_each() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_runs_of_the_tours_have_a_study_each(page: str) -> None:
     """`fit`, `compare` and `report` of a study refuse runs of different data or budgets."""
-    text = "\n".join(BLOCK.findall((ROOT / "README.md").read_text())).replace("\\\n", " ")
+    text = "\n".join(BLOCK.findall((ROOT / page).read_text())).replace("\\\n", " ")
     commands = [line for line in text.splitlines() if line.startswith("python experiments.py")]
     trained = [line for line in commands if "plan=true" not in line and "--help" not in line]
     studies = [re.findall(r"study\.name=(\w+)", line) for line in trained]
-    assert len(trained) >= 4
+    assert len(trained) >= 3
     assert [len(names) for names in studies] == [1] * len(trained)
-    assert len({name for names in studies for name in names}) == len(trained)
+    by_study = {names[0]: set() for names in studies}
+    for command, names in zip(trained, studies, strict=True):
+        by_study[names[0]].add(command.partition("#")[0].strip())
+    assert {len(commands) for commands in by_study.values()} == {1}  # the same command again
 
 
 def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> None:

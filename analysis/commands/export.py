@@ -32,7 +32,7 @@ examples:
   python -m analysis export curves/ --to csv --pattern '{model}_lr_{log10_lr}.csv' -o long.csv
 
 Exporting again replaces or continues the earlier export: no step is there twice. logging=csv, tensorboard or
-wandb export the same during training. More: docs/analysis-export.md."""
+wandb export the same during training. More: docs/analysis-report.md."""
 _POLL_S = 5.0
 
 

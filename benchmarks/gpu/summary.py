@@ -103,7 +103,7 @@ def page() -> str:
     text = (
         "`make gpu` measures the CUDA side on a machine with a GPU in nine minutes and saves "
         "`benchmarks/results/gpu_NAME.json` for its GPU; `python benchmarks/figures.py` then writes this "
-        "section. [benchmarks/gpu](../benchmarks/gpu/README.md) lists the checks."
+        "section. `benchmarks/gpu/README.md` lists the checks."
     )
     parts = ["## GPU", text]
     for path in sorted(RESULTS.glob("gpu_*.json")):

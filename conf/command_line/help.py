@@ -131,7 +131,7 @@ def _names(group: str, defaults: dict[str, str], config_dir: Path | None) -> str
 def _group_page(group: str, config_dir: Path | None) -> str:
     default = default_options().get(group)
     options = [
-        (f"{name}*" if name == default else name, _describe_option(group, name, file))
+        (f"{name}*" if name == default else name, describe_option(group, name, file))
         for name, file in options_of(group, config_dir).items()
     ]
     settings = [
@@ -157,7 +157,7 @@ def _key_page(key: Key) -> str:
     )
 
 
-def _describe_option(group: str, name: str, file: Path) -> str:
+def describe_option(group: str, name: str, file: Path) -> str:
     """What an option's file says of itself: its first comment up to an empty line, else its settings."""
     lines = [
         line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("# @package")

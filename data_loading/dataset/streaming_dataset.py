@@ -215,7 +215,7 @@ class StreamingDataset(MapStyleDataset):
         return self._batches.join(batches)
 
     def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
-        """Return one batch of several: row k of batch i becomes row rows[i][k] (int64)."""
+        """Return one batch of several: row k of batch i becomes row `rows[i][k]` (int64)."""
         return self._batches.interleave(batches, rows)
 
     @property
