@@ -128,7 +128,11 @@ CASES = {
     ),
     "scancel of a shared job before its turn": Case(
         "cancelled", [row("4242", "CANCELLED", ago_s=60)], study={"how": "shared"},
-        more={"rule": "cancelled_waiting"},
+        more={"rule": "cancelled_waiting", "source": "sacct"},
+    ),
+    "scancel of a shared job, of squeue": Case(
+        "cancelled", [began(60, "CANCELLED", job="4242")], study={"how": "shared"},
+        more={"rule": "cancelled_waiting", "source": "squeue"},
     ),
     # this machine
     "waits for its turn here": Case(
