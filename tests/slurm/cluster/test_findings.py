@@ -40,8 +40,9 @@ def test_every_recorded_cluster_is_told_of(version: str, tmp_path: Path) -> None
     told = findings(cluster, tmp_path, ask=lambda command, timeout_s: Answer(0))
     assert [one.level for one in told] == sorted((one.level for one in told), key=[FAILS, MIND, FINE].index)
     assert all(one.do for one in told if one.level != FINE)
-    lines = list(render(cluster, told))
+    lines = list(render(cluster, told, 80))
     assert lines[-1].startswith("next: ")
+    assert all(len(line) <= 80 for line in lines[lines.index("") : -1]), lines
     assert any(name in line for line in lines for name in cluster.partitions)
 
 

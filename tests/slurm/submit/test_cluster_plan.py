@@ -116,9 +116,7 @@ def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None
     study = found.runs[0].plan.folder.parent  # type: ignore[union-attr]
     asked = [_asked(run.plan.folder.name, run, {}) for run in found.runs]  # type: ignore[union-attr]
     (one,) = arrays_of(asked, study, "20260101-1", MAX_ARRAY_SIZE)
-    real = dataclasses.replace(
-        _submission(study, [one]), id="20260101-1", snapshot="/code/abc", launcher=SLURM
-    )
+    real = dataclasses.replace(_submission(study, one), id="20260101-1", snapshot="/code/abc", launcher=SLURM)
     assert script(real, one.array, one.setup) == text.replace(ID, "20260101-1").replace(SNAPSHOT, "/code/abc")
     for line in (
         "#SBATCH --gres=gpu:1",
