@@ -115,25 +115,6 @@ def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -
     assert [problem.where for problem in found.refused] == ["slurm.partition"]
 
 
-def test_more_runs_than_are_submitted_unasked_would_be_refused(configs: list[Config], golden: Golden) -> None:
-    planned(configs[0])
-    found = plan_for_cluster(
-        [with_slurm(config, confirm=len(configs) - 1) for config in configs], cluster=recorded("20.11")
-    )
-    assert [problem.where for problem in found.refused] == ["slurm.confirm"]
-    golden.text(str(found.refused[0]))
-
-
-def test_a_tree_with_changes_would_be_refused(
-    configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    planned(configs[0])
-    monkeypatch.setattr("slurm.submit.cluster_plan.ROOT", tmp_path)  # of no commit at all
-    found = plan_for_cluster([with_slurm(configs[0], require_clean=True)], cluster=recorded("20.11"))
-    assert [problem.where for problem in found.refused] == ["slurm.require_clean"]
-    golden.text(str(found.refused[0]))
-
-
 def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])
     found = plan_for_cluster([with_slurm(configs[0], mem=GB // 100)], cluster=recorded("20.11"))
