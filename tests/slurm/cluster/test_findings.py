@@ -67,8 +67,7 @@ def test_preemption(tmp_path: Path, golden: Golden) -> None:
         golden.text("\n".join(f"{one.level}: {one.what}" for one in told), version)
 
 
-def test_requeue_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
-    assert "JobRequeue=0" in only(found(recorded("23.02"), tmp_path)["requeue"]).what
+def test_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
     for version, key in (("23.02", "arrays"), ("20.11", "MaxSubmitJobs"), ("24.11", "MaxSubmitJobs")):
         golden.text(only(found(recorded(version), tmp_path)[key]).what, version)
     none = recorded("20.11", config=Answer(0, "SLURM_VERSION = 22.05.8\nMaxArraySize = 0\n"))
