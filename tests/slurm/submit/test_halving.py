@@ -119,7 +119,7 @@ def test_the_end_of_a_search_that_was_stopped_in_a_rung(
     for _ in range(2):
         assert type_(*HALVING, FOUR, "then=analysis") == 0
         made = list(submissions(place / "runs" / "default"))
-        assert [one.follow_up is not None for one in made] == [False, False, True]
+        assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
         assert follow_up.summary(made[-1])["counts"] == {"done": 7}
 
 
