@@ -220,18 +220,25 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
 def check_side_by_side(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> None:
     """Check that `jobs` of these runs in parallel fit into the memory of the host and of their GPUs.
 
-    Slots are taken in any order, so the runs that need most can be in parallel, and on one GPU.
-
     Args:
         gpus: GPU of each slot (`slurm.plans.gpu_slots.gpu_slots`).
 
     Raises:
         UserError: they do not; it has the number that does.
     """
+    if (problem := too_many(plans, jobs, gpus)) is not None:
+        raise UserError(problem)
+
+
+def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> Problem | None:
+    """The problem that `jobs` runs in parallel do not fit, with the number that does; None: they fit.
+
+    Slots are taken in any order, so the runs that need most can be in parallel, and on one GPU.
+    """
     waiting = [plan for plan in _different(plans) if plan.state != "done" or plan.config.again]
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
-        return
+        return None
     on_host = sorted((memory.estimate.host_bytes for memory in refused), reverse=True)
     on_gpu = sorted((memory.estimate.gpu_bytes for memory in refused), reverse=True)
     gpu_free = min((gpu.free_bytes for gpu in gpus if gpu.free_bytes is not None), default=None)
@@ -247,11 +254,15 @@ def check_side_by_side(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot]
                 return f"{format_bytes(needed)}{where}, {format_bytes(free)} are free"
         return None
 
-    if (too_much := excess(jobs)) is not None:
-        fitting = max((runs for runs in range(1, jobs) if excess(runs) is None), default=1)
-        what = f"{jobs} in parallel need {too_much}. What fits: hydra.launcher.jobs={fitting}. To start all "
-        what += f"{jobs} without this check: memory.refuse=false"
-        raise UserError(Problem("hydra.launcher.jobs", what, code="too-many-jobs"))
+    if (too_much := excess(jobs)) is None:
+        return None
+    fitting = max((runs for runs in range(1, jobs) if excess(runs) is None), default=1)
+    return Problem(
+        "hydra.launcher.jobs",
+        f"{jobs} in parallel need {too_much}. What fits: hydra.launcher.jobs={fitting}. To start all {jobs} "
+        "without this check: memory.refuse=false",
+        code="too-many-jobs",
+    )
 
 
 def _different(plans: Sequence[Plan]) -> list[Plan]:
