@@ -167,6 +167,8 @@ def _page(
     not_begun: int,
     unreadable: Mapping[str, str],
 ) -> list[str]:
+    from training.attempt.begin import describe_changes
+
     old = [run for one in outdated for run in one.runs]
     counts = {
         "outdated": len(old), "current": len(current), "unknown": len(unknown), "not begun": not_begun,
@@ -180,8 +182,7 @@ def _page(
     if not old:
         return [*lines, "nothing to do: no run is known to be made by other code than that of this checkout"]
     for one in outdated:
-        changes = ", ".join(map(str, one.changes)) or "the files that differ were not recorded"
-        lines += ["", f"made by {one.name}; changed since: {changes}"]
+        lines += ["", f"made by {one.name}; changed since: {describe_changes(one.changes)}"]
         lines += [f"  {run.name}" for run in one.runs[:_SHOWN]]
         lines += [f"  and {len(one.runs) - _SHOWN} more"] if len(one.runs) > _SHOWN else []
     lines += ["", "make one of them again, from step 0:", f"  {_again(old[0])}"]

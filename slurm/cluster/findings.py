@@ -39,7 +39,7 @@ def findings(cluster: Cluster, runs_dir: Path, *, ask: Ask | None = None) -> lis
     """Results of all checks, the worst first. ask: runs a client command; tests pass answers."""
     found = [*_clients(cluster)]
     if cluster.is_here:
-        for check in (_partitions, _memory, _time_limit, _preemption, _requeue, _arrays, _accounts, _mail):
+        for check in (_partitions, _memory, _time_limit, _preemption, _arrays, _accounts, _mail):
             found += check(cluster)
         found += _sacct(ask or run_client)
         found += _folders(cluster, runs_dir)
@@ -122,17 +122,12 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _time_limit(cluster: Cluster) -> Iterator[Finding]:
-    default, kill_wait_s = cluster.default_partition, cluster.kill_wait_s
+    default = cluster.default_partition
     if default is not None and default.default_time_s is not None and default.default_time_s < _SHORT_S:
         yield Finding(
             MIND, "time", f"a job without --time gets {format_duration(default.default_time_s)} in "
             f"{default.name}. slurm.time=auto asks for none until a run of the same kind has been measured",
             "slurm.time=4:00:00 for the first ones",
-        )  # fmt: skip
-    if kill_wait_s is not None and kill_wait_s < 10:
-        yield Finding(
-            MIND, "KillWait", f"{kill_wait_s:g} s between SIGTERM and SIGKILL: too short for a checkpoint of "
-            "a large model", "slurm.signal_s is what counts; leave it at 60 or more",
         )  # fmt: skip
 
 
@@ -159,14 +154,6 @@ def _preemption(cluster: Cluster) -> Iterator[Finding]:
         "a run checkpoints on SIGTERM too. Without a grace time it resumes from its last checkpoint: "
         "training.checkpoint_every=N small enough",
     )  # fmt: skip
-
-
-def _requeue(cluster: Cluster) -> Iterator[Finding]:
-    if not cluster.requeues_by_default:
-        yield Finding(
-            MIND, "requeue", "only jobs that ask for it are requeued (JobRequeue=0)",
-            "slurm.requeue=true, the default, asks",
-        )  # fmt: skip
 
 
 def _arrays(cluster: Cluster) -> Iterator[Finding]:

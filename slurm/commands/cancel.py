@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     if tokens is not None:
         name, typed = str(set_of(tokens)), shlex.quote(options.study)
     under_way = found_under_way(study, runs)
-    lost = [] if tokens is not None else _lost(study, runs)
+    live, others = ([], []) if tokens is not None else _out_of_reach(study, runs, under_way)
     results = [CancelResult(one, error=one.out_of_reach) for one in under_way]
     found = [one.target for one in results if one.error is None]
     if found and not options.dry_run:
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
         groups = {"cancelled": [] if options.dry_run else found, "found": under_way}
         groups["out_of_reach"] = [one.target for one in kept]
         plain = {key: [_to_json(one, runs) for one in targets] for key, targets in groups.items()}
-        print(json.dumps({**plain, "lost": lost}, indent=2))
-        return FAILED if kept or lost else DONE
+        print(json.dumps({**plain, "lost": live}, indent=2))
+        return FAILED if kept or live else DONE
     for one in found:
         print(f"{name}: {'would end' if options.dry_run else 'ends'} {_words(one, runs)}")
     if found and not options.dry_run:
@@ -96,64 +96,58 @@ def run(options: argparse.Namespace) -> int:
         print(f"{what}. To resume: resubmit")
     for result in kept:
         print(f"{name}: {_words(result.target, runs)}: {result.error}")
-    others = _others(study, runs, under_way) if tokens is None else []
-    others = [*lost, *(line for line in others if line not in lost)]
+    others = [*live, *others]
     print(*others, sep="\n", end="\n" if others else "")
     if not under_way and not others:
         print(f"{', '.join(runs) or name}: nothing is queued or running")
     print(f"States: python -m slurm status {typed}")
-    return FAILED if kept or lost else DONE
+    return FAILED if kept or live else DONE
 
 
-def _lost(study: Path, runs: Sequence[str]) -> list[str]:
-    """Lines on processes whose job Slurm does not run: on a node that it lost, so that scancel ends none."""
-    from slurm.queue.slurm_client import NoAnswer, ask
-    from slurm.status import study_states
+def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> tuple[list[str], list[str]]:
+    """Lines on live processes that are not ended here, and on runs that have ended or cannot be read.
 
-    holders = ((run.name, RunFolder(run).holder) for run in run_folders(study))
-    held = {
-        name: one
-        for name, one in holders
-        if (not runs or name in runs) and one is not None and one.job_id and not one.is_gone()
-    }
-    if not held:
-        return []
-    try:
-        answer = ask(["squeue", "--noheader", "--format=%A %T"])
-    except NoAnswer:
-        return []
-    states = dict(line.split() for line in answer.splitlines())
-    lost = {name: one for name, one in held.items() if states.get(one.job_id or "") not in _RUNNING}
-    entries = study_states(study, folders=[study / name for name in lost]) if lost else ()
-    return [
-        f"{entry.name} is process {one.pid} on {one.host}, of job {one.job_id} (not running by Slurm). "
-        f"To end it, there: kill {one.pid}"
-        for entry in entries
-        if (one := lost[entry.name]) and entry.state in ("running", "stalled")
-    ]
-
-
-def _others(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:
-    """Lines on runs that no job or process of these holds: they have ended, or a lost process still runs."""
+    Such a process is of a script of the user's own, or in front of somebody; or Slurm does not run its job,
+    since it has lost the node: then scancel ends none, also if the job waits again.
+    """
     from slurm.status import study_states
 
     held = {run for one in found for run in one.runs if not runs or run in runs}
-    wanted = [run for run in run_folders(study) if run.name not in held and (not runs or run.name in runs)]
-    lines = []
-    for entry in study_states(study, folders=wanted) if wanted else ():
-        holder = RunFolder(entry.folder).holder
+    wanted = [run for run in run_folders(study) if not runs or run.name in runs]
+    holders = {run.name: RunFolder(run).holder for run in wanted}
+    alive = {name: one for name, one in holders.items() if one is not None and not one.is_gone()}
+    running = _running_jobs() if any(one.job_id for one in alive.values()) else None
+    lost = {
+        name
+        for name, one in alive.items()
+        if one.job_id and running is not None and one.job_id not in running
+    }
+    looked = [run for run in wanted if run.name not in held or run.name in lost]
+    live, others = list[str](), list[str]()
+    for entry in study_states(study, folders=looked) if looked else ():
+        holder = alive.get(entry.name)
         if entry.state == "unreadable":
-            lines.append(f"{entry.name}: {entry.reason}: its owner can end it")
-        elif entry.state in ("running", "stalled") and holder is not None and not holder.is_gone():
-            process = f"{entry.name} is process {holder.pid} on {holder.host}"
-            if entry.job is not None and FROM_SLURM.get(entry.slurm_word) == "running":  # of a user's script
-                lines.append(f"{process}, in job {entry.job}. To end it: scancel {entry.job}")
-            else:
+            others.append(f"{entry.name}: {entry.reason}: its owner can end it")
+        elif holder is not None and entry.state in ("running", "stalled"):
+            how = f", in job {entry.job}. To end it: scancel {entry.job}"
+            if entry.name in lost or entry.job is None or FROM_SLURM.get(entry.slurm_word) != "running":
                 whose = f", of job {holder.job_id} (not running by Slurm)" if holder.job_id else ""
-                lines.append(f"{process}{whose}. To end it, there: kill {holder.pid}")
+                how = f"{whose}. To end it, there: kill {holder.pid}"
+            live.append(f"{entry.name} is process {holder.pid} on {holder.host}{how}")
         elif entry.name in runs:
-            lines.append(f"{entry.name}: {'it has ended: ' if entry.state in ENDED else ''}{entry.state}")
-    return lines
+            others.append(f"{entry.name}: {'it has ended: ' if entry.state in ENDED else ''}{entry.state}")
+    return live, others
+
+
+def _running_jobs() -> set[str] | None:
+    """Slurm's own numbers of the jobs that run; None: it does not answer."""
+    from slurm.queue.slurm_client import NoAnswer, ask
+
+    try:
+        rows = [line.split() for line in ask(["squeue", "--noheader", "--format=%A %T"]).splitlines()]
+    except NoAnswer:
+        return None
+    return {job for job, word in rows if word in _RUNNING}
 
 
 def _to_json(target: Target, runs: Sequence[str]) -> dict[str, object]:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from experiment_utils.display import table
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.modules import IS_INSTALLED
 from experiment_utils.quantities import counted, format_duration
+from experiment_utils.typed_here import wrap
 from memory import format_bytes
 from slurm.cluster import Cluster, read_cluster
 from slurm.cluster.findings import FAILS, FINE, MIND, Finding, findings
@@ -76,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         plain = {"cluster": cluster.to_json(), "findings": [dataclasses.asdict(one) for one in found]}
         print(json.dumps(plain, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(render(cluster, found)))
+        print("\n".join(render(cluster, found, shutil.get_terminal_size((110, 24)).columns)))
     return 1 if any(one.level == FAILS for one in found) else 0
 
 
@@ -100,14 +102,15 @@ def write_site(cluster: Cluster, name: str, config_dir: Path, overwrite: bool) -
     yield f"next: python experiments.py -m {elsewhere}slurm={name} hydra/launcher=slurm plan=true"
 
 
-def render(cluster: Cluster, found: list[Finding]) -> Iterator[str]:
-    """Lines for a terminal."""
+def render(cluster: Cluster, found: list[Finding], columns: int = 110) -> Iterator[str]:
+    """Lines for a terminal of this width."""
     if cluster.partitions:
         yield from _table(cluster)
         yield ""
-    rows = []
+    rows, width = [], min(120, columns) - max((len(one.name) for one in found), default=0) - 9
     for one in found:
-        rows += [(_MARKS[one.level], one.name, one.what), *([("", "", f"-> {one.do}")] if one.do else [])]
+        first, *more = [*wrap(one.what, width), *(wrap(f"-> {one.do}", width) if one.do else [])]
+        rows += [(_MARKS[one.level], one.name, first), *(("", "", line) for line in more)]
     yield from table((), rows)
     yield ""
     if any(one.level == FAILS for one in found):

@@ -120,11 +120,11 @@ def _watch(screen: WatchScreen, look: Look, interval_s: float) -> int:
 
     news: SimpleQueue[tuple[list[str] | None, Any]] = SimpleQueue()
     console, drawn = Console(), None
-    is_looking, next_look_s = False, 0.0
+    is_looking, has_changed, next_look_s = False, False, 0.0
     with _key_by_key(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             if not is_looking and time.monotonic() >= next_look_s:
-                is_looking = True
+                is_looking, has_changed = True, False
                 _in_background(news, None, look)
             lines = screen.draw(*console.size)
             if lines != drawn:
@@ -143,9 +143,10 @@ def _watch(screen: WatchScreen, look: Look, interval_s: float) -> int:
                     raise result
                 if command is not None:
                     screen.show(str(result), at_end=command[0] == "logs")
-                    next_look_s = 0.0
+                    has_changed, next_look_s = True, 0.0
                     continue
-                is_looking, next_look_s = False, time.monotonic() + interval_s
+                is_looking = False  # what a command has changed meanwhile is not in it
+                next_look_s = 0.0 if has_changed else time.monotonic() + interval_s
                 if isinstance(result, Exception):
                     screen.note = str(result)
                 else:

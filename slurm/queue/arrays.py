@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiment_utils.quantities import counted
 from slurm.cluster.facts import Cluster
 from slurm.records.submissions import Array
 
@@ -48,6 +49,8 @@ class ToSend:
 
     array: Array
     setup: tuple[str, ...]
+    note: str | None = None
+    """Why its tasks take several runs, if that was not asked for."""
 
 
 def most_tasks(cluster: Cluster) -> int:
@@ -76,16 +79,23 @@ def arrays_of(
         classes.setdefault(one.resource_class, []).append(one)
     found: list[ToSend] = []
     for first, *others in classes.values():
-        whole = _array_of([first, *others])
+        whole, note = _array_of([first, *others]), None
         if shares and 1 < most_tasks < len(whole.tasks) and can_share(whole):
+            note = shared_words(len(whole.tasks), most_tasks, "more than MaxArraySize")
             whole = with_fewer_tasks(whole, most_tasks)
         for start in range(0, len(whole.tasks), most_tasks):
             tasks, number = whole.tasks[start : start + most_tasks], len(found)
             parallel = first.parallel if first.parallel is not None and first.parallel < len(tasks) else None
             name = array_name(study, submission_id, number)
             array = replace(whole, number=number, name=name, tasks=tasks, parallel=parallel)
-            found.append(ToSend(array, first.setup))
+            found.append(ToSend(array, first.setup, note))
     return found
+
+
+def shared_words(wanted: int, tasks: int, why: str) -> str:
+    """Words about an array with fewer tasks than were wanted."""
+    jobs = f"{counted(tasks, 'job')} {'takes' if tasks == 1 else 'take'} their runs one after another"
+    return f"{counted(wanted, 'job')}: {why}; {jobs}"
 
 
 def can_share(array: Array) -> bool:

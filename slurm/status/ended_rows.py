@@ -127,6 +127,12 @@ def _cancelled_waiting(run: RunHistory) -> str:
     return cancelled if run.evidence.state is None else and_earlier(run, f"{cancelled} again")
 
 
+def _cancelled_source(run: RunHistory) -> str:
+    if run.evidence.cancelled_s is not None:
+        return "submission.json"
+    return "squeue" if run.had_turn else slurm_source(run)
+
+
 def _has_lost_node(run: RunHistory) -> bool:
     """A later start that finds a copy of the run alive leaves it alone, and notes nothing."""
     is_left_alone = run.last is run.spoken or not run.last.noted
@@ -297,7 +303,7 @@ ENDED_ROWS = (
              lambda run: one_line(run.evidence.reason or ""), "status.json",
              "Ctrl-C reached it"),
     StateRow("cancelled_waiting", "cancelled", _is_cancelled_waiting, _cancelled_waiting,
-             lambda run: "submission.json" if run.evidence.cancelled_s is not None else "squeue",
+             _cancelled_source,
              "`slurm cancel` or scancel ended its newest submission before it had started"),
     StateRow("lost_node", "node_failed", _has_lost_node, _node_failed, "sacct",
              "the start that it was in lost its node, and no later start ended it"),

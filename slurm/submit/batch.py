@@ -22,7 +22,6 @@ from experiment_utils import atomic_files, lock_file
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.lease import remove_lapsed
 from experiment_utils.modules import IMPORT_ROOT, rooms_in
-from experiment_utils.quantities import counted
 from slurm.cluster.current_job import Job
 from slurm.queue.arrays import (
     MAX_ARRAY_SIZE,
@@ -32,6 +31,7 @@ from slurm.queue.arrays import (
     arrays_of,
     can_share,
     in_earlier_words,
+    shared_words,
     together_of,
     with_fewer_tasks,
 )
@@ -248,9 +248,11 @@ def _send(submission: Submission, one: ToSend, lock: int) -> Array:
                 raise
         array = with_fewer_tasks(one.array, len(array.tasks) // 2)
         submission.with_array(array).write()  # before sbatch: the job reads its runs there
+    note = one.note
     if array != one.array:
-        takes = f"the queue takes {counted(len(array.tasks), 'job')} of you now"
-        log.info("%s: %s: each of them takes one run after another", submission.study.name, takes)
+        note = shared_words(len(one.array.tasks), len(array.tasks), "more than the queue has room for now")
+    if note is not None:
+        log.info("%s: %s", submission.study.name, note)
     return sent(array, job)
 
 

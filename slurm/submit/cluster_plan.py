@@ -162,6 +162,7 @@ def plan_for_cluster(
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
     refused, notes = _ask_sbatch(every, cluster)
+    to_send = _to_send(missing, cluster, programs.names(keys))
     return ClusterPlan(
         cluster=cluster,
         runs=list(runs.values()),
@@ -174,11 +175,15 @@ def plan_for_cluster(
         ],
         warnings=[
             *notes,
+            *(f"{study.name}: {one.note}" for study, one in to_send if one.note is not None),
             *(warnings_of(of_missing, cluster, ROOT) if cluster.is_here else ()),
             *_of_gpu_memory(of_missing),
             *_of_idle_gpus(of_missing),
         ],
-        scripts=list(_scripts(missing, cluster, programs.names(keys))),
+        scripts=[
+            (sum(map(len, one.array.tasks)), script(_submission(study, one), one.array, one.setup))
+            for study, one in to_send
+        ],
     )
 
 
@@ -204,20 +209,17 @@ def _states(plans: Sequence[Plan], cluster: Cluster) -> dict[str, str]:
     return found
 
 
-def _scripts(
+def _to_send(
     runs: Mapping[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
-) -> Iterator[tuple[int, str]]:
-    """Number of runs and text of each array, as it would be sent. ensembles: by run, if it is in one."""
+) -> list[tuple[Path, ToSend]]:
+    """Study of each array, and the array as it would be sent. ensembles: by run, if it is in one."""
     studies: dict[Path, list[Asked]] = {}
     for key, run in runs.items():
         config = run.plan.config
         study = Path(config.runs_dir) / (config.study.name or "default")
         studies.setdefault(study, []).append(_asked(key, run, ensembles))
-    for study, asked in studies.items():
-        to_send = arrays_of(asked, study, ID, most_tasks(cluster))
-        submission = _submission(study, to_send)
-        for one in to_send:
-            yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
+    most = most_tasks(cluster)
+    return [(study, one) for study, asked in studies.items() for one in arrays_of(asked, study, ID, most)]
 
 
 def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
@@ -250,7 +252,7 @@ def _of_idle_gpus(plans: Sequence[Plan]) -> Iterator[str]:
             yield f"slurm.gpus_per_node={gpus}: {at_a_time} at a time, with one GPU each: {idle} stay idle"
 
 
-def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:
+def _submission(study: Path, to_send: ToSend) -> Submission:
     return Submission(
         id=ID,
         study=study,
@@ -260,7 +262,7 @@ def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:
         host=socket.gethostname(),
         cwd=str(Path.cwd()),
         command="",
-        arrays=[one.array for one in to_send],
+        arrays=[to_send.array],
         snapshot=SNAPSHOT,
     )
 

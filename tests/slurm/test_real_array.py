@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from tests.local_slurm import Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import PATIENCE_S, Sent
 from tests.tiny_run import tiny_config
+from training.attempt.run_files import read_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -117,6 +120,11 @@ def test_six_ends(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.Mo
             where.say("scancel", jobs["scancel"].job)
             until_told(submission.study, jobs)
             assert len(jobs["timeout"].starts) > 1, jobs["timeout"].told()
+            assert [start.state for start in jobs["oom"].starts] in (["oom"], [None]), jobs["oom"].told()
+            assert list((jobs["scancel"].run / "checkpoints").glob("step-*")), "it stopped at a step"
+            assert os.strerror(errno.ENOSPC) in jobs["disk"].told()
+            code = read_run(jobs["success"].run)["attempts"][0]["code"]
+            assert (code["snapshot"], bool(code["commit"])) == (Path(submission.snapshot or "").name, True)
             assert told_by_the_command(submission.study) == {
                 entry.name: (entry.state, entry.reason) for entry in study_states(submission.study)
             }

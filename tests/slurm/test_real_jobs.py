@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import errno
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,10 +20,9 @@ from slurm.records.start_records import read_starts
 from slurm.records.submissions import places, submissions
 from tests.golden_text import Golden
 from tests.local_slurm import SCRIPT, Cluster
-from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
+from tests.slurm.real_ends import large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import PATIENCE_S, Sent, send
 from tests.tiny_run import copy_of, make_run, outcome, run_core, tiny_config
-from training.attempt.run_files import read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(1500)]
 
@@ -38,14 +35,9 @@ def sent(
     folder, where = tmp_path_factory.mktemp("jobs"), slurm_cluster
     made: dict[str, Callable[[], Sent]] = {
         "timeout": lambda: _until_its_time_is_up(where, long_config(folder)),
-        "success": lambda: send(where, tiny_config(folder)),
-        "exception": lambda: _broken(where, dataclasses.replace(tiny_config(folder), seed=2)),
-        "oom": lambda: send(where, large_config(folder), "--mem=500M"),
-        "scancel": lambda: send(where, long_config(folder, seed=3, steps=1_000_000)),
         "slots": lambda: _in_slots(where, folder),
         "plain": lambda: _plain(where, folder),
         "kept": lambda: _kept(where, folder),
-        "disk": lambda: _on_a_small_disk(where, folder),
         "series": lambda: send(where, _logged(folder, "csv", seed=11)),
         "events": lambda: send(where, _logged(folder, "tensorboard", seed=12)),
     }
@@ -54,10 +46,6 @@ def sent(
     yield found
     for one in found.values():
         where.say("scancel", one.job, check=False)
-    if "disk" in found and where.small_disk is not None:
-        found["disk"].until_over()
-        for path in where.small_disk.iterdir():  # other tests are to fill it anew
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _in_slots(where: Cluster, folder: Path) -> Sent:
@@ -67,22 +55,9 @@ def _in_slots(where: Cluster, folder: Path) -> Sent:
     return send(where, small, "--mem=1100M", others=[large, make_run(last)], how="shared", slots=2)
 
 
-def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
-    if where.small_disk is None:
-        pytest.skip("cannot mount a small file system")
-    return send(where, dataclasses.replace(disk_filling_config(folder), runs_dir=str(where.small_disk)))
-
-
 def _logged(folder: Path, to: str, seed: int) -> Config:
     config = dataclasses.replace(tiny_config(folder), seed=seed)
     return dataclasses.replace(config, logging=dataclasses.replace(config.logging, to=to))
-
-
-def _broken(where: Cluster, config: Config) -> Sent:
-    found = send(where, config, "--hold")
-    (found.run / "metrics.csv").mkdir()
-    where.say("scontrol", "release", found.job)
-    return found
 
 
 def _until_its_time_is_up(where: Cluster, config: Config) -> Sent:
@@ -169,16 +144,6 @@ def test_script_that_is_kept(sent: dict[str, Sent]) -> None:
     assert (job.state, job.ends()) == ("COMPLETED", [("done", "done", None)]), job.told()
 
 
-def test_success(sent: dict[str, Sent]) -> None:
-    job = sent["success"]
-    job.until_over()
-    assert job.ends() == [("done", "done", None)], job.told()
-    assert job.state == "COMPLETED"
-    code = read_run(job.run)["attempts"][0]["code"]
-    assert code["snapshot"] in str(next((job.run.parent.parent / ".snapshots").iterdir()))
-    assert code["commit"]
-
-
 def test_series_are_whole_when_a_job_ends(sent: dict[str, Sent], golden: Golden) -> None:
     """`logging=csv`: the process beside the run has its last words before the job ends."""
     job = sent["series"]
@@ -208,24 +173,6 @@ def test_events_are_whole_when_a_job_ends(sent: dict[str, Sent]) -> None:
     assert events.Scalars("val_loss")[-1].step == 40
 
 
-def test_exception(sent: dict[str, Sent]) -> None:
-    job = sent["exception"]
-    job.until_over()
-    assert (job.state, job.ends()) == ("FAILED", [("ended", "failed", None)]), job.told()
-    assert os.strerror(errno.EISDIR) in job.status["reason"]
-    assert os.strerror(errno.EISDIR) in (job.run / "log.txt").read_text()
-    assert os.strerror(errno.EISDIR) in job.out.read_text()
-
-
-def test_oom_in_the_step(sent: dict[str, Sent], golden: Golden) -> None:
-    job = sent["oom"]
-    job.until_over()
-    assert [start.state for start in job.starts] == ["oom"], job.told()
-    assert [start.end for start in job.starts] == ["ended"]
-    rows = job.where.say("sacct", "-nP", "-j", job.job, "-o", "JobID,State")
-    assert f"{job.job}.0|OUT_OF_MEMORY" in rows
-
-
 def test_slots_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
     job = sent["slots"]
     job.until_over()
@@ -243,25 +190,6 @@ def test_slots_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
     said = job.out.read_text()
     assert "[mem] first_step" in said
     assert not {"\r", "\x1b"} & {*said}, "no line that moves: nobody looks at it as it comes"
-
-
-def test_scancel(sent: dict[str, Sent]) -> None:
-    job = sent["scancel"]
-    job.until_training()
-    job.where.say("scancel", job.job)
-    job.until_over()
-    assert job.state == "CANCELLED", job.told()
-    assert [start.end for start in job.starts] in (["ended"], [None]), "None: killed before it could say so"
-    assert job.status["state"] == "cancelled"
-    assert list((job.run / "checkpoints").glob("step-*")), "of the step at which it stopped"
-
-
-def test_full_disk(sent: dict[str, Sent], golden: Golden) -> None:
-    job = sent["disk"]
-    job.until_over()
-    assert job.state == "FAILED", job.told()
-    assert job.where.say("sacct", "-nXP", "-j", job.job, "-o", "ExitCode") == "2:0"
-    assert os.strerror(errno.ENOSPC) in job.out.read_text()
 
 
 def test_timeout_and_on_to_the_same_losses(sent: dict[str, Sent], tmp_path: Path) -> None:

@@ -35,7 +35,10 @@ def venv(folder: Path, *, with_packages: bool) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     if with_packages:
         (site,) = folder.glob("lib/python*/site-packages")
-        (site / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        # its own .pth files too: they are not read in a folder that a .pth only names
+        (site / "packages.pth").write_text(
+            f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        )
     return folder
 
 

@@ -8,12 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -31,6 +29,7 @@ GOES_ON = "SOAK_SLURM_GO_ON"
 NAME = "soak_slurm"
 RESULT = RESULTS / f"{NAME}.json"
 ROUND_S = 3600.0
+NOTHING: dict[str, Any] = {"rounds": 0, "minutes": 0.0, "cases": {}, "wrong": []}
 HERE = "tests/slurm"
 CASES = {
     "array of 6 (success, exception, OOM, timeout, scancel, full disk)": "test_real_array.py::test_six_ends",
@@ -114,82 +113,53 @@ def read_report(path: Path) -> tuple[set[str], dict[str, str]]:
 @pytest.mark.timeout(0)
 def test_each_case_ends_as_it_should(clusters: list[Cluster], tmp_path: Path) -> None:
     """Writes its counts to benchmarks/results/soak_slurm.json, after each round."""
-    earlier = json.loads(RESULT.read_text()) if os.environ.get(GOES_ON) and RESULT.exists() else None
-    wanted, started_s = int(os.environ.get(ROUNDS, "20")), time.monotonic()
-    rounds = max(0, wanted - (earlier["rounds"] if earlier else 0))
-    numbers = iter(range(rounds))
-    ended: list[list[Wrong]] = []
-    saving, is_over = threading.Lock(), threading.Event()
+    earlier = json.loads(RESULT.read_text()) if os.environ.get(GOES_ON) and RESULT.exists() else NOTHING
+    result, wanted = with_round(earlier, None, 0.0), int(os.environ.get(ROUNDS, "20"))
+    numbers, is_over, saving = iter(range(result["rounds"], wanted)), threading.Event(), threading.Lock()
+    wrong: list[Wrong] = []
 
     def rounds_of(where: Cluster) -> None:
+        nonlocal result
         for number in numbers:
             if is_over.is_set():
                 return
+            began_s = time.monotonic()
             found = one_round(where, number, tmp_path)
             with saving:
-                ended.append(found)
-                minutes = (time.monotonic() - started_s) / 60
-                save(NAME, added(earlier, result_of(ended, len(clusters), minutes)))
+                wrong.extend(found)
+                result = with_round(result, found, (time.monotonic() - began_s) / 60)
+                save(NAME, result)
 
     with ThreadPoolExecutor(len(clusters)) as pool:
         try:
             list(pool.map(rounds_of, clusters))
         finally:
             is_over.set()  # after Ctrl-C no more rounds begin
-    assert len(ended) == rounds
-    wrong = [one for found in ended for one in found]
+    assert result["rounds"] == max(wanted, earlier["rounds"])
     assert not wrong, "\n\n".join(f"{one.case}, round {one.round}:\n{one.told}" for one in wrong)
 
 
-def result_of(ended: list[list[Wrong]], side_by_side: int, minutes: float) -> dict[str, Any]:
-    """Of the rounds that have ended."""
-    wrong = [one for found in ended for one in found]
-    wrong_of = Counter(one.case for one in wrong)
+def with_round(result: dict[str, Any], wrong: list[Wrong] | None, minutes: float) -> dict[str, Any]:
+    """The counts with those of one more round; None: of none. minutes: of one cluster."""
+    none, of_round = {"right": 0, "wrong": 0}, {one.case for one in wrong or ()}
+    cases = {case: none | result["cases"].get(case, none) for case in CASES}
+    for case in CASES if wrong is not None else ():
+        word = "wrong" if case in of_round else "right"
+        cases[case] = cases[case] | {word: cases[case][word] + 1}
+    told = [
+        {"case": one.case, "round": one.round, "told": one.told.strip().partition("\n")[0][:300]}
+        for one in wrong or ()
+    ]
     return {
         "what": "cases that a real Slurm on this machine was put through; right: every run ended in the "
         "state, and was told of in the words, that the case has",
-        "rounds": len(ended),
-        "clusters": side_by_side,
-        "minutes": round(minutes, 1),
-        "cases": {case: {"right": len(ended) - wrong_of[case], "wrong": wrong_of[case]} for case in CASES},
-        "wrong": [
-            {"case": one.case, "round": one.round, "told": one.told.strip().partition("\n")[0][:300]}
-            for one in wrong
-        ],
-    }
-
-
-def added(earlier: dict[str, Any] | None, result: dict[str, Any]) -> dict[str, Any]:
-    """With the rounds of an earlier sitting; each sitting with its day, rounds and minutes."""
-    before = [] if earlier is None else earlier["sittings"]
-    now = {"date": f"{date.today()}", "rounds": result["rounds"], "minutes": result["minutes"]}
-    if earlier is None:
-        return result | {"sittings": [now]}
-    none = {"right": 0, "wrong": 0}
-    return result | {
-        "rounds": earlier["rounds"] + result["rounds"],
-        "minutes": round(earlier["minutes"] + result["minutes"], 1),
-        "cases": {
-            case: {word: count + earlier["cases"].get(case, none)[word] for word, count in counts.items()}
-            for case, counts in result["cases"].items()
-        },
-        "wrong": earlier["wrong"] + result["wrong"],
-        "sittings": [*before, now],
-    }
-
-
-def test_an_earlier_sitting_counts() -> None:
-    case, other, *_ = CASES
-    first = added(None, result_of([[], [Wrong(case, 1, "why")]], 2, 30.0))
-    both = added(first, result_of([[Wrong(other, 0, "else")]], 2, 10.0))
-    assert (both["rounds"], both["minutes"], len(both["sittings"])) == (3, 40.0, 2)
-    assert both["cases"][case] == {"right": 2, "wrong": 1}
-    assert both["cases"][other] == {"right": 2, "wrong": 1}
-    assert [one["told"] for one in both["wrong"]] == ["why", "else"]
+        "rounds": result["rounds"] + (wrong is not None), "minutes": round(result["minutes"] + minutes, 1),
+        "cases": cases, "wrong": result["wrong"] + told,
+    }  # fmt: skip
 
 
 def test_what_a_round_reports(tmp_path: Path) -> None:
-    """A case that failed, or of which nothing is told, counts as wrong."""
+    """A case that failed, or of which nothing is told, counts as wrong; rounds add up."""
     report = tmp_path / "round.xml"
     report.write_text(
         '<testsuites><testsuite><testcase name="test_fine"/><testcase name="test_skipped"><skipped '
@@ -201,9 +171,9 @@ def test_what_a_round_reports(tmp_path: Path) -> None:
     assert failed == {"test_skipped": "root\nNone", "test_bad[on]": "timeout\nline"}
     assert read_report(tmp_path / "nothing.xml") == (set(), {})
     case = next(iter(CASES))
-    counted = result_of([[], [Wrong(case, 1, "why\nmore")]], 1, 2.0)
-    assert counted["cases"][case] == {"right": 1, "wrong": 1}
-    assert counted["wrong"] == [{"case": case, "round": 1, "told": "why"}]
+    found = with_round(with_round(NOTHING, [], 1.5), [Wrong(case, 1, "why\nmore")], 2.0)
+    assert (found["rounds"], found["minutes"], found["cases"][case]) == (2, 3.5, {"right": 1, "wrong": 1})
+    assert found["wrong"] == [{"case": case, "round": 1, "told": "why"}]
 
 
 def test_each_case_is_a_test_that_is_there() -> None:

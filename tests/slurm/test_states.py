@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm.states import FROM_SLURM, FROM_VERDICT, STATES
+from memory.explain.verdict.explanation import VERDICTS
+from slurm.states import ENDED, FROM_SLURM, FROM_VERDICT, STATES
 from slurm.status.state_table import as_markdown
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
@@ -30,3 +31,9 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 def test_the_page_names_every_state() -> None:
     assert all(f"`{state}`" in PAGE for state in STATES)
+
+
+def test_words_of_slurm_and_of_memory_are_states() -> None:
+    assert set(FROM_SLURM.values()) <= set(STATES)
+    assert set(FROM_VERDICT) == set(VERDICTS)
+    assert set(FROM_VERDICT.values()) <= set(ENDED)

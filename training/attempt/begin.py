@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class CodeChanged(UserError):
         )
 
 
-def describe_changes(changes: list[Change]) -> str:
+def describe_changes(changes: Sequence[Change]) -> str:
     """`models/layers/blocks.py (+3 -1), training/step/train_step.py (+1 -1)`."""
     parts = [str(change) for change in changes[:_MOST_FILES]]
     if len(changes) > _MOST_FILES:

@@ -40,8 +40,9 @@ def test_every_recorded_cluster_is_told_of(version: str, tmp_path: Path) -> None
     told = findings(cluster, tmp_path, ask=lambda command, timeout_s: Answer(0))
     assert [one.level for one in told] == sorted((one.level for one in told), key=[FAILS, MIND, FINE].index)
     assert all(one.do for one in told if one.level != FINE)
-    lines = list(render(cluster, told))
+    lines = list(render(cluster, told, 80))
     assert lines[-1].startswith("next: ")
+    assert all(len(line) <= 80 for line in lines[lines.index("") : -1]), lines
     assert any(name in line for line in lines for name in cluster.partitions)
 
 
@@ -66,8 +67,7 @@ def test_preemption(tmp_path: Path, golden: Golden) -> None:
         golden.text("\n".join(f"{one.level}: {one.what}" for one in told), version)
 
 
-def test_requeue_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
-    assert "JobRequeue=0" in only(found(recorded("23.02"), tmp_path)["requeue"]).what
+def test_arrays_and_limits(tmp_path: Path, golden: Golden) -> None:
     for version, key in (("23.02", "arrays"), ("20.11", "MaxSubmitJobs"), ("24.11", "MaxSubmitJobs")):
         golden.text(only(found(recorded(version), tmp_path)[key]).what, version)
     none = recorded("20.11", config=Answer(0, "SLURM_VERSION = 22.05.8\nMaxArraySize = 0\n"))

@@ -229,6 +229,30 @@ def test_in_a_terminal_of_80_columns(study: MadeStudy, monkeypatch: pytest.Monke
     assert b"\x1b[?1049l" in shown.output, "the screen from before is shown again"
 
 
+def test_a_look_that_began_before_a_command_ended_is_followed_by_another(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not have what the command changed, and the next one comes after a day."""
+    looks: list[int] = []
+
+    def look() -> list[RunState]:
+        looks.append(1)
+        time.sleep(1.0 * (len(looks) == 1))
+        return [RunState(Path(f"runs/sweep/look{len(looks)}"), "failed", "why", "", "")]
+
+    screen = screen_of(entries_of())
+    monkeypatch.setattr(watch, "_source", lambda given, ask: (screen, look))
+    monkeypatch.setattr(watch, "_output", lambda words, columns: "typed")
+    shown = Terminal("sweep", "--interval", "86400")
+    shown.until(lambda lines: any(NAMES[0] in line for line in lines))
+    shown.press("w")
+    shown.until(lambda lines: any("typed" in line for line in lines))
+    shown.press("q")
+    shown.until(lambda lines: any("look2" in line for line in lines))
+    shown.press("q")
+    assert shown.end() == 0
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_restore_the_terminal(study: MadeStudy, number: signal.Signals, status: int) -> None:
     shown = Terminal("sweep")

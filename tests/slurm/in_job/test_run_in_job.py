@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_run import ROOT, make_run, outcome, run_here, tiny_config
+from tiny_run import ROOT, make_run, tiny_config
 
 from conf import Config
 from conf.between_keys.ensembles import members_of
@@ -166,38 +166,6 @@ def test_a_run_that_is_done(tmp_path: Path) -> None:
     assert (code, len(read_starts(job.run))) == (0, 1), said
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, dict[str, Any]]:
-    """A run that lasts long enough for a signal to come into it, and what it computes."""
-    config = tiny_config(tmp_path_factory.mktemp("uninterrupted"), max_steps=600, checkpoint_every=200)
-    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True))
-    run = make_run(config)
-    assert run_here(run).returncode == 0
-    return config, outcome(run)
-
-
-@pytest.mark.slow
-def test_time_is_up_and_it_resumes_to_the_same_losses(
-    uninterrupted: tuple[Config, dict[str, Any]], tmp_path: Path
-) -> None:
-    number = signal.SIGUSR1  # SIGUSR2 comes to runs below, and both are judged in test_judge.py
-    config, theirs = uninterrupted
-    job = in_job(dataclasses.replace(config, runs_dir=str(tmp_path / "runs")), tmp_path)
-    first = job.start()
-    wait_for(lambda: read_status(job.run).get("stage") == "train")
-    first.send_signal(number)
-    code, said = ended(first)
-    status = read_status(job.run)
-    assert (code, job.asked()) == (0, [WHY, *REQUEUE]), said
-    assert (status["state"], status["step"] < 600) == ("timeout", True)
-    assert number.name in status["reason"]
-    code, said = ended(job.start(restart=1))
-    assert code == 0, said
-    assert job.ends() == [("requeued", "timeout", number.name), ("done", "done", None)]
-    assert "job 7_2" in (job.run / "log.txt").read_text()
-    assert outcome(job.run) | {"checkpoints": theirs["checkpoints"]} == theirs
-
-
 @pytest.mark.slow
 def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
     """From the exec to the run's own handlers: none is lost, none ends it without a word."""
@@ -214,21 +182,31 @@ def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_termination_is_no_preemption_unless_slurm_says_so(light: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "slurm", "code", "end", "asked"),
+    [
+        (signal.SIGUSR2, {}, 0, ("requeued", "timeout", "SIGUSR2"), [WHY, *REQUEUE]),
+        (signal.SIGUSR2, {"REQUEUE_FAILS": "1"}, 1, ("ended", "timeout", "SIGUSR2"), None),
+        # Slurm takes a job back that it is just ending: one that was cancelled started again
+        (signal.SIGUSR2, {"JOB_STATE": "COMPLETING"}, 1, ("ended", "timeout", "SIGUSR2"), [WHY, WHY]),
+        (signal.SIGTERM, {}, 1, ("ended", "cancelled", "SIGTERM"), [WHY]),
+        (signal.SIGTERM, {"PREEMPT_TIME": "2026-11-22T08:00:00"}, 0,
+         ("requeued", "preempted", "SIGTERM"), [WHY, *REQUEUE]),
+    ],
+)  # fmt: skip
+def test_a_signal(
+    light: Path, tmp_path: Path, golden: Golden, number: signal.Signals, slurm: dict[str, str], code: int,
+    end: tuple[str, str, str], asked: list[str] | None,
+) -> None:  # fmt: skip
+    """The time is up, or another job or a user is to have its place: what Slurm says decides."""
     job = in_job(endless(tmp_path), tmp_path, code=light)
-    process = job.start()
+    process = job.start(**slurm)
     job.at_step(1)
-    process.send_signal(signal.SIGTERM)
-    code, said = ended(process)
-    assert (code, job.ends()) == (1, [("ended", "cancelled", "SIGTERM")]), said
-    assert job.asked() == [WHY]
-    process = job.start(PREEMPT_TIME="2026-11-22T08:00:00")
-    wait_for(lambda: read_status(job.run).get("stage") == "train")
-    process.send_signal(signal.SIGTERM)
-    code, said = ended(process)
-    assert code == 0, said
-    assert job.asked()[1:] == [WHY, *REQUEUE]
-    assert job.ends()[1] == ("requeued", "preempted", "SIGTERM")
+    process.send_signal(number)
+    found, said = ended(process)
+    assert (found, job.ends()) == (code, [end]), said
+    assert asked in (None, job.asked())
+    golden.text(str(read_starts(job.run)[0].reason).rpartition("; ")[2], numbers=False)
 
 
 @pytest.mark.slow
@@ -249,32 +227,6 @@ def test_a_termination_that_was_for_the_start_before(
     end = read_starts(job.run)[-1]
     assert end.end == "requeued"
     golden.text(str(end.reason))
-
-
-@pytest.mark.slow
-def test_a_job_that_slurm_does_not_take_back(light: Path, tmp_path: Path, golden: Golden) -> None:
-    job = in_job(endless(tmp_path), tmp_path, code=light)
-    process = job.start(REQUEUE_FAILS="1")
-    job.at_step(1)
-    process.send_signal(signal.SIGUSR2)
-    code, said = ended(process)
-    assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
-    golden.text(str(read_starts(job.run)[0].reason).rpartition("; ")[2], numbers=False)
-
-
-@pytest.mark.slow
-def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(
-    light: Path, tmp_path: Path, golden: Golden
-) -> None:
-    """Slurm takes a job back that it is just ending: one that was cancelled started again."""
-    job = in_job(endless(tmp_path), tmp_path, code=light)
-    process = job.start(JOB_STATE="COMPLETING")
-    job.at_step(1)
-    process.send_signal(signal.SIGUSR2)
-    code, said = ended(process)
-    assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
-    assert job.asked() == [WHY, WHY]
-    golden.text(str(read_starts(job.run)[0].reason).rpartition("; ")[2], numbers=False)
 
 
 @pytest.mark.slow

@@ -181,16 +181,6 @@ def test_package_is_that_of_the_project(root: Path) -> None:
     assert {*PACKAGE} == {*tops, *(f"{name}.py" for name in setup["py-modules"]), "pyproject.toml"}
 
 
-def test_what_was_lost_is_put_back(checkout: Path, tmp_path: Path) -> None:
-    found = take(tmp_path / "runs", root=checkout)
-    (found.path / "room" / "link").unlink()
-    (found.path / "core.py").chmod(0o644)
-    (found.path / "core.py").write_text("")
-    assert take(tmp_path / "runs", root=checkout) == found
-    assert (found.path / "core.py").read_text() == "one = 1\n"
-    assert (found.path / "room" / "link").is_symlink()
-
-
 def test_many_shells_at_once(checkout: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from slurm.launch.code_snapshot import take; "
@@ -220,13 +210,17 @@ def test_a_copy_has_the_bytes_of_its_hash_though_a_file_is_edited_meanwhile(
     assert take(tmp_path / "runs", root=checkout).path != found.path
 
 
-def test_a_copy_whose_maker_was_killed_is_completed(checkout: Path, tmp_path: Path) -> None:
+def test_a_copy_that_is_not_whole_is_completed(checkout: Path, tmp_path: Path) -> None:
+    """Its maker was killed, or files of it are gone or shorter."""
     found = take(tmp_path / "runs", root=checkout)
     whole = names(found.path)
-    for name in (MANIFEST, DIFF, "core.py"):
+    for name in (MANIFEST, DIFF, "room/link"):
         (found.path / name).unlink()
+    (found.path / "core.py").chmod(0o644)
+    (found.path / "core.py").write_text("")
     assert read_manifest(found.path) is None
     assert take(tmp_path / "runs", root=checkout) == found
+    assert (found.path / "core.py").read_text() == "one = 1\n"
     assert names(found.path) == whole
 
 

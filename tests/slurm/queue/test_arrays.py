@@ -86,37 +86,27 @@ def test_with_fewer_tasks_every_run_finds_its_task_by_its_place(runs: int, pack:
 
 
 @pytest.mark.parametrize(
-    ("asked", "slots", "tasks", "earlier"),
+    ("asked", "how", "slots", "tasks", "earlier"),
     [
-        ({"pack": 2}, 2, [["r0", "r2"], ["r1"]], "pack"),
-        ({"workers": 2}, 1, [["r0", "r2"], ["r1"]], "workers"),
-        ({"workers": 1, "pack": 2}, 2, [["r0", "r1", "r2"]], "workers"),
+        ({}, "each", 1, [["r0"], ["r1"], ["r2"], ["r3"], ["r4"]], "each"),
+        ({"pack": 3}, "shared", 3, [["r0", "r2", "r4"], ["r1", "r3"]], "pack"),
+        ({"workers": 2}, "shared", 1, [["r0", "r2", "r4"], ["r1", "r3"]], "workers"),
+        ({"workers": 2, "pack": 2}, "shared", 2, [["r0", "r2", "r4"], ["r1", "r3"]], "workers"),
+        ({"workers": 4, "pack": 3}, "shared", 3, [["r0", "r2", "r4"], ["r1", "r3"]], "pack"),
     ],
 )
 def test_pack_is_slots_and_workers_are_tasks(
-    asked: dict[str, int], slots: int, tasks: list[list[str]], earlier: str
+    asked: dict[str, int], how: str, slots: int, tasks: list[list[str]], earlier: str
 ) -> None:
     """Earlier code, which `resubmit` runs, has other words for it."""
-    (one,) = arrays_of([Asked(f"r{n}", **asked) for n in range(3)], STUDY, "id", 9)  # type: ignore[arg-type]
-    assert (one.array.how, one.array.slots, one.array.tasks) == ("shared", slots, tasks)
+    (one,) = arrays_of([Asked(f"r{n}", **asked) for n in range(5)], STUDY, "id", 9)  # type: ignore[arg-type]
+    assert (one.array.how, one.array.slots, one.array.tasks) == (how, slots, tasks)
     assert (in_earlier_words(one.array).how, in_earlier_words(one.array).slots) == (earlier, 1)
 
 
 def test_a_name_is_one_word_that_slurm_can_be_asked_for() -> None:
     assert array_name(STUDY, "20260101-000000-000-abcd", 3) == "lr_sweep-20260101-000000-000-abcd-3"
     assert array_name(Path("a,b"), "id", 0) == "a_b-id-0"
-
-
-def test_slots_and_tasks_of_runs_that_share_jobs() -> None:
-    for asked, how, slots, tasks in (
-        ({}, "each", 1, [["r0"], ["r1"], ["r2"], ["r3"], ["r4"]]),
-        ({"pack": 2}, "shared", 2, [["r0", "r3"], ["r1", "r4"], ["r2"]]),
-        ({"workers": 2}, "shared", 1, [["r0", "r2", "r4"], ["r1", "r3"]]),
-        ({"workers": 2, "pack": 2}, "shared", 2, [["r0", "r2", "r4"], ["r1", "r3"]]),
-        ({"workers": 4, "pack": 3}, "shared", 3, [["r0", "r2", "r4"], ["r1", "r3"]]),
-    ):
-        (found,) = arrays_of([Asked(f"r{n}", **asked) for n in range(5)], STUDY, "id", 9)  # type: ignore[arg-type]
-        assert (found.array.how, found.array.slots, found.array.tasks) == (how, slots, tasks)
 
 
 def test_the_runs_of_an_ensemble_are_one_task() -> None:

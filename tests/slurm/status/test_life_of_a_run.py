@@ -19,6 +19,7 @@ from made_studies import NOW_S, FakeSlurm, MadeStudy
 from experiment_utils.exit_status import LEASE_LOST
 from slurm.records.submissions import Place, add_place
 from slurm.status import RunState, study_states
+from slurm.status.state_table import TABLE
 from tests.searched import examples
 
 LASTS_S, WAITS_S = 600.0, 200.0
@@ -89,6 +90,8 @@ class Faults:
     """How far the clock of the node is ahead."""
     has_lost_lease: bool = False
     """Whether an earlier start that had not noticed its end found its lease taken, a moment ago."""
+    damage: tuple[tuple[str, str, Any], ...] = ()
+    """Values of another shape than is written: file, key, value."""
 
 
 @dataclass
@@ -178,6 +181,12 @@ class Life:
             study.outcome("a", exit_code=LEASE_LOST, attempt=self.starts[-1].attempt, ended_s=NOW_S)
         for name in faults.lost:
             (study.folder / "a" / name).unlink(missing_ok=True)
+        for name, key, value in faults.damage:
+            path = study.folder / "a" / name
+            plain = json.loads(path.read_text()) if path.exists() else {}
+            for one in plain["starts"] if isinstance(plain.get("starts"), list) else [plain]:
+                one[key] = value
+            path.write_text(json.dumps(plain))
 
     def _answer(self, slurm: FakeSlurm, faults: Faults) -> None:
         last = self.starts[-1]
@@ -265,10 +274,35 @@ def test_no_fault_makes_a_state_dangerous(life: Life, faults: Faults) -> None:
     is_beating = life.how[-1] == "runs" and faults.lost.isdisjoint({"status.json", "run.lock"})
     if is_beating or (life.is_live and faults.has_queue):  # without squeue nothing is submitted again
         assert found.state in ("queued", "running", "stalled", "blocked"), "it would run twice"
-    if found.state != "done":
-        assert found.reason
-        assert found.reason.strip()
-        assert "\n" not in found.reason
+    if life.how[-1] == "oom" and "outcome.json" not in faults.lost and not faults.late_rows:
+        assert found.state == "oom", "a kill that was seen is hidden by no row"
+    has_reason(found)
+
+
+def has_reason(found: RunState) -> None:
+    row = next(row for row in TABLE if row.name == found.rule)
+    assert (found.state, bool(found.source)) == (row.state, True)
+    assert found.state == "done" or (found.reason or "").strip()
+    assert "\n" not in (found.reason or "")
+
+
+KEYS = (
+    "state", "reason", "step", "stage", "attempt", "heartbeat_s", "host", "signal", "exit_code", "victim",
+    "counters_after", "environment", "job_ids", "job_id", "restart", "end", "starts", "attempts", "pid",
+)  # fmt: skip
+damages = st.tuples(
+    st.sampled_from(FILES),
+    st.sampled_from(KEYS),
+    st.sampled_from([None, True, -1, 10**9, 1.5, "", "x", "two\nlines", [1], {"oom_kill": "x"}]),
+)
+
+
+@given(lives, faults_of_all_kinds, st.lists(damages, min_size=1, max_size=4))
+@settings(max_examples=examples(600), deadline=None)
+def test_values_of_any_shape_leave_a_state_and_a_reason(
+    life: Life, faults: Faults, damage: list[tuple[str, str, Any]]
+) -> None:
+    has_reason(seen(life, replace(faults, damage=tuple(damage))))
 
 
 ENDS_AS = {

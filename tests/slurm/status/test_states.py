@@ -12,11 +12,17 @@ import pytest
 from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here
 
 from experiment_utils.lock_file import Holder
+from memory.explain.verdict.explanation import Explanation
 from memory.record.ring import RingWriter
 from memory.record.samples import Sample
+from slurm.records.submissions import Array, Place
 from slurm.records.submitter_liveness import NEVER_SENT, NO_ROOM
+from slurm.states import STATES
 from slurm.status import RunState, study_states
-from slurm.status.state_table import TABLE
+from slurm.status.run_evidence import RunEvidence
+from slurm.status.run_history import RunHistory
+from slurm.status.state_table import TABLE, decide
+from slurm.status.timeline import events_of, fold
 from tests.golden_text import Golden
 
 Row = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -117,6 +123,15 @@ AGAIN = row("4242_0", "PENDING", Restarts="2", NodeList="", Start="Unknown", End
 NODES = {"NodeList": "n[1-2]"}
 OTHER_START = start(job_id="4100_7", end="ended", signal="SIGTERM")
 
+ENDED_BEFORE = {"cancelled": "stopped by SIGTERM", "failed": "luckless", "timeout": "stopped by USR2"}
+REQUEUED_BY_SLURM = (
+    "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2027-01-15T08:00:00 DUE TO JOB REQUEUE ***\n"
+)
+LOST_SUPERVISOR = {
+    "end": "ended", "state": "failed", "reason": "its supervisor was killed by SIGKILL",
+    "started_s": NOW_S - 5000,
+}  # fmt: skip
+
 CASES = {
     "file that is a folder": Case(
         "unreadable", [waits("Priority")], files={"status.json": None}, more={"rule": "unreadable"}
@@ -128,7 +143,11 @@ CASES = {
     ),
     "scancel of a shared job before its turn": Case(
         "cancelled", [row("4242", "CANCELLED", ago_s=60)], study={"how": "shared"},
-        more={"rule": "cancelled_waiting"},
+        more={"rule": "cancelled_waiting", "source": "sacct"},
+    ),
+    "scancel of a shared job, of squeue": Case(
+        "cancelled", [began(60, "CANCELLED", job="4242")], study={"how": "shared"},
+        more={"rule": "cancelled_waiting", "source": "squeue"},
     ),
     # this machine
     "waits for its turn here": Case(
@@ -494,6 +513,130 @@ CASES = {
         "never_started", [row("4242", "CANCELLED by 0", Restarts="0")], None,
         packed(end="ended", reason="its step ended"), study=PACK, more={"source": "starts.json"},
     ),
+    **{
+        f"stopped as {said}, submitted again, cancelled while it waited, {where}": Case(
+            "cancelled", [], status(said, 4000, reason),
+            study={"launcher": where, **array(cancelled_s=NOW_S - 5, job_id="7")},
+        )
+        for where in ("slurm", "local")
+        for said, reason in ENDED_BEFORE.items()
+    },
+    **{
+        f"stopped as {said}, submitted again, cancelled when it had begun": Case(
+            "failed" if said == "cancelled" else said, [row("7", "FAILED", "1:0")],
+            status(said, 4000, reason), study=array(cancelled_s=NOW_S - 5, job_id="7"),
+        )
+        for said, reason in ENDED_BEFORE.items()
+    },
+    **{
+        f"submitted again here after {said}": Case(
+            "queued", [], status(said, 4000), study={"launcher": "local", **array(job_id=HERE)},
+            more={"rule": "waits_here"},
+        )
+        for said in (*ENDED_BEFORE, "oom")
+    },
+    **{
+        f"ended as {said} in its newest submission here": Case(
+            said, [], status(said, 100), study={"launcher": "local", **array(job_id=HERE)}
+        )
+        for said in (*ENDED_BEFORE, "oom")
+    },
+    # a line of slurm.setup fails on another node; what attempt 1 said when it was requeued is of the past
+    **{
+        f"{said}, and a later start failed before the run{', with a line' * bool(line)}": Case(
+            "failed",
+            [
+                row("4242_0", "CANCELLED", Restarts="0"),
+                row("4242_0", "FAILED", "3:0", ago_s=100, Restarts="1"),
+            ],
+            status(said, 500, None if said == "running" else "stopped by SIGTERM"),
+            start(end="ended", state=said), stderr=f"step 9\n{REQUEUED_BY_SLURM}{line}",
+        )
+        for said in ("cancelled", "running", "timeout")
+        for line in ("no scratch on this node\n", "")
+    },
+    **{
+        f"failed in a job of {how} that is {word} again": Case(
+            "failed",
+            [
+                began(400, word, job="4242"),
+                row("4242", word, ago_s=400, Restarts="1", End="Unknown"),
+            ],
+            status("running", 4000), packed(**LOST_SUPERVISOR), study={"how": how},
+        )
+        for how, word in (("pack", "RUNNING"), ("pack", "PENDING"), ("workers", "PENDING"))
+    },
+    "asked to stop in a shared job that waits again": Case(
+        "queued",
+        [waits("None", job="4242"), row("4242", "PENDING", ago_s=400, Restarts="1", End="Unknown")],
+        status("running", 4000), packed(**LOST_SUPERVISOR, signal="SIGTERM"), study=PACK,
+    ),
+    **{
+        f"{state} in a job of {how} that was cancelled": Case(
+            state, [row("4242", "CANCELLED by 0", Restarts="0")], status("running", 70), end,
+            study={"how": how},
+        )
+        for how in ("pack", "workers")
+        for state, end in (
+            ("failed", packed(end="ended", reason="killed by SIGKILL")), ("cancelled", None)
+        )
+    },
+    "failed by itself in a job that went on": Case(
+        "failed", [row("4242", "TIMEOUT", ago_s=5000)], status("failed", 4000, "ValueError: no"), study=PACK
+    ),
+    "ran in a shared job until its limit": Case(
+        "timeout", [row("4242", "TIMEOUT", ago_s=5000)], status("running", 70), study=PACK
+    ),
+    **{
+        f"its turn in its job came {ago_s} s ago, end {end}": Case(
+            state, [began(5000, job="4242")], None, packed(started_s=NOW_S - ago_s, end=end),
+            study={"how": "workers"},
+        )
+        for ago_s, end, state in (
+            (10, None, "running"), (1000, None, "stalled"), (9000, None, "queued"), (10, "requeued", "queued")
+        )
+    },
+    # put back, the job has fewer runs, and the number is that of another run's step
+    "step of the start that it was in": Case(
+        "cancelled",
+        [
+            row("4242", "REQUEUED", ago_s=5000, End=str(int(NOW_S - 3000)), Restarts="0"),
+            row("4242.1", "CANCELLED by 0", "0:9", ago_s=5000, End=str(int(NOW_S - 3000)), Restarts="0"),
+            began(400, job="4242"), row("4242", "RUNNING", ago_s=400, Restarts="1", End="Unknown"),
+            row("4242.1", "OUT_OF_MEMORY", "0:125", ago_s=400, Restarts="1"),
+        ],
+        status("running", 4000), packed(end="ended", reason="its step ended"), study=PACK,
+        outcome={"exit_code": None, "signal": "SIGKILL", "environment": {"SLURM_STEP_ID": "1"}},
+    ),
+    # a second copy ended the job well, and left the first alone; then that one's node died
+    "left by a dead node, job completed": Case(
+        "failed", [began(500, "COMPLETED", nodes="n2")], status("running", 42), sampled_s=40,
+        files={"log.txt": "2027-01-15 08:00:00 [mem] checkpoint step 1,200\n"},
+    ),
+    "submission that cannot be read": Case(
+        "queued", files={"../.submissions/20270115-1/submission.json": "{"}
+    ),
+    "job that was renamed": Case(
+        "queued", [waits("Resources", job="4242", name="mine", submit=str(int(NOW_S - 502)))],
+        study=array(submitted_s=NOW_S - 500), more={"source": "squeue"},
+    ),
+    **{
+        f"damaged {' and '.join(names)}, job {word}": Case(
+            state, [began(30)] if word == "RUNNING" else [row("4242_0", word)],
+            files=dict.fromkeys(names, "\x00?" * 40), more={"rule": rule},
+        )
+        for names in (("status.json",), ("status.json", "jobs.json"))
+        for word, state, rule in (("RUNNING", "running", "job_begins"), ("COMPLETED", "failed", "damaged"))
+    },
+    # a real Slurm 22.05: nothing is written anywhere
+    "node that does not see the folder": Case(
+        "never_started", [row("4242_0", "FAILED", "0:53"), row("4242_0.batch", "CANCELLED", "0:53")],
+        more={"rule": "job_over"},
+    ),
+    "later node that does not see the folder": Case(
+        "failed", [row("4242_0", "FAILED", "0:53", Restarts="1")], status("timeout", 4000),
+        start(end="requeued"), stderr="of the start before\n", more={"rule": "later_start_failed"},
+    ),
     "numbers of another cluster": Case(
         "failed",
         [row("4242_0", "COMPLETED", JobName="another"), waits("None", state="RUNNING", name="another")],
@@ -566,5 +709,24 @@ def test_state(name: str, tmp_path: Path, golden: Golden) -> None:
 
 
 def test_each_row_of_the_table_has_a_case(tmp_path: Path) -> None:
+    names = [row.name for row in TABLE]
+    assert len(set(names)) == len(names)
+    assert {row.state for row in TABLE} == set(STATES)
     found = {entry_of(name, tmp_path / str(place)).rule for place, name in enumerate(CASES)}
     assert [row.name for row in TABLE if row.name not in found] == []
+
+
+@pytest.mark.parametrize(("cause", "rule"), [("scancel", "killed"), ("signal", "killed_explained")])
+def test_a_later_scancel_of_its_job_does_not_explain_a_death_that_the_job_noted(
+    cause: str, rule: str
+) -> None:
+    note = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step was killed"}
+    array = Array(0, "sweep", [["a"], ["b"]], how="shared", job_id="4242")
+    known = RunEvidence(
+        Path("s/a"), {"state": "running", "attempt": 1}, silent_s=900.0, notes=(note,), array=array,
+        place=Place("1", 0, 0),
+    )  # fmt: skip
+    explained = Explanation("killed_from_outside", cause, "It was cancelled.", "certain")
+    starts = fold(events_of(known, "4242", None, ()), "4242")
+    history = RunHistory(known, NOW_S, starts, in_queue=True, explain=lambda: explained)
+    assert decide(history).rule == rule

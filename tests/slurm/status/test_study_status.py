@@ -91,17 +91,6 @@ def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: Fa
     assert run_state_of(study, slurm).state == "stalled"
 
 
-def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm: FakeSlurm) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
-    study.status("a", "failed", age_s=4000, reason="ValueError: no")
-    study.status("b", "running", age_s=70)
-    slurm.row("4242", "TIMEOUT", Start=str(int(NOW_S - 5000)))
-    assert [one.state for one in study_states(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
-        "failed",
-        "timeout",
-    ]
-
-
 @pytest.mark.parametrize(
     ("word", "age_s", "state"),
     [
@@ -127,19 +116,6 @@ def test_a_step_that_ended_with_its_supervisor_while_its_job_goes_on(
     slurm.row("4242.0", "RUNNING", End="Unknown")
     slurm.row("4242.1", word)
     assert (run_state_of(study, slurm).state, pinned(study, "b").state) == ("running", state)
-
-
-def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSlurm) -> None:
-    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
-    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
-    for started_s, end, state in (
-        (NOW_S - 10, None, "running"), (NOW_S - 1000, None, "stalled"),
-        (NOW_S - 9000, None, "queued"), (NOW_S - 10, "requeued", "queued"),
-    ):  # fmt: skip
-        start = {"job_id": "4242", "restart": 0, "attempt": 1, "started_s": started_s, "end": end}
-        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-        a, b = study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
-        assert (a.state, b.state) == (state, "queued"), start
 
 
 def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -181,62 +157,16 @@ def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm, pinned: Pin
     assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
 
 
-def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """A run that has just stopped may go on in the same job: it has not ended yet."""
+def test_no_time_is_left_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
     rows = "".join(f"{step},{100 * step},{step / 4},100\n" for step in (300, 400))
     (study.folder / "a" / "metrics.csv").write_text("step,tokens,seconds,tokens_per_s\n" + rows)
-    for state, signal in (("timeout", "SIGUSR2"), ("cancelled", "SIGTERM")):
-        study.status("a", state, age_s=3, reason=f"stopped by {signal}")
-        found = pinned(study)
-        assert found.state == "running"
-        assert found.progress.eta_s is not None
-        assert found.eta_s is None, "it does not go on"
-        study.status("a", state, age_s=90, reason=f"stopped by {signal}")
-        assert run_state_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
-
-
-@pytest.mark.parametrize("launcher", ["local", "slurm"])
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [("cancelled", "stopped by SIGTERM"), ("failed", "luckless"), ("timeout", "stopped by USR2")],
-)
-def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
-    tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, pinned: Pinned
-) -> None:
-    """One that was stopped in the submission before was told as failed on this machine."""
-    array = {"cancelled_s": NOW_S - 5, "job_id": f"{here()[0]}:{DEAD_PID}:1" if launcher == "local" else "7"}
-    study = MadeStudy(tmp_path / "study", ["a"], launcher=launcher, array=array)
-    study.status("a", said, age_s=4000, reason=reason)
-    assert pinned(study).state == "cancelled"
-    if launcher == "slurm":  # it came to its start, and not to a word
-        slurm.row("7", "FAILED", "1:0")
-        assert run_state_of(study, slurm).state == (said if said != "cancelled" else "failed")
-
-
-@pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
-def test_a_later_start_that_failed_before_the_run_counts(
-    study: MadeStudy, slurm: FakeSlurm, own: str, golden: Golden
-) -> None:
-    """A line of slurm.setup on another node; what attempt 1 said when it was requeued is of the past."""
-    reason = None if own == "running" else "stopped by SIGTERM"
-    study.status("a", own, age_s=500, reason=reason)
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": own}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    requeued = (
-        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2027-01-15T08:00:00 DUE TO JOB REQUEUE ***\n"
-    )
-    study.wrote("a", f"step 9\n{requeued}no scratch on this node\n")
-    slurm.row("4242_0", "CANCELLED", Restarts="0")
-    slurm.row("4242_0", "FAILED", "3:0", Restarts="1", Start=str(int(NOW_S - 100)))
+    study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
     found = run_state_of(study, slurm)
-    assert found.state == "failed"
-    if own == "running":
-        golden.text(str(found.reason))
-        study.wrote("a", f"step 9\n{requeued}")
-        golden.text(str(run_state_of(study, slurm).reason))
+    assert found.progress.eta_s is not None
+    assert found.eta_s is None, "it does not go on"
 
 
 @pytest.mark.parametrize("output", [None, "logs/mine.txt"])
@@ -256,89 +186,6 @@ def test_what_the_script_of_a_plain_job_says_is_read(
     found = run_state_of(study, slurm)
     assert found.state == "failed"
     golden.text(str(found.reason))
-
-
-@pytest.mark.parametrize(
-    ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
-)
-def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_again(
-    tmp_path: Path, slurm: FakeSlurm, stands: str, how: str, pinned: Pinned
-) -> None:
-    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
-    start = {
-        "job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "state": "failed",
-        "reason": "its supervisor was killed by SIGKILL", "started_s": NOW_S - 5000,
-    }  # fmt: skip
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.status("a", "running", age_s=4000)
-    slurm.wait("4242", stands, "None", start=str(int(NOW_S - 400)), nodes="n1")
-    slurm.row("4242", stands, Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
-    assert pinned(study).state == "failed"
-    assert run_state_of(study, slurm, "b").state == ("queued" if stands == "PENDING" else "stalled")
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": "SIGTERM"}]}))
-    assert run_state_of(study, slurm).state != "failed", "one that was asked to stop is taken again"
-
-
-def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
-    tmp_path: Path, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """Put back, the job has fewer runs, and the number is that of another run's step."""
-    study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
-    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    study.status("a", "running", age_s=4000)
-    study.outcome("a", exit_code=None, signal="SIGKILL", environment={"SLURM_STEP_ID": "1"})
-    times = {"Start": str(int(NOW_S - 5000)), "End": str(int(NOW_S - 3000)), "Restarts": "0"}
-    slurm.row("4242", "REQUEUED", **times)
-    slurm.row("4242.1", "CANCELLED by 0", "0:9", **times)
-    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
-    slurm.row("4242", "RUNNING", Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
-    slurm.row("4242.1", "OUT_OF_MEMORY", "0:125", Start=str(int(NOW_S - 400)), Restarts="1")
-    assert pinned(study).state == "cancelled"
-
-
-@pytest.mark.parametrize("how", ["pack", "workers"])
-def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_is_cancelled(
-    tmp_path: Path, slurm: FakeSlurm, how: str
-) -> None:
-    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
-    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "killed by SIGKILL"}
-    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    for name in ("a", "b"):
-        study.status(name, "running", age_s=70)
-    slurm.row("4242", "CANCELLED by 0", Restarts="0")
-    assert [one.state for one in study_states(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
-        "failed",
-        "cancelled",
-    ]
-
-
-def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
-    study: MadeStudy, slurm: FakeSlurm
-) -> None:
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
-    study.status("a", "running", step=0, attempt=3)
-    (study.folder / "a" / "checkpoints" / "step-00000629").mkdir(parents=True)
-    assert run_state_of(study, slurm).progress.step == 629
-
-
-def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(
-    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
-) -> None:
-    """A second copy ended the job well, and left the first alone; then that one's node died."""
-    study.status("a", "running", age_s=42, host="n1")
-    with RingWriter(study.folder / "a" / "memory.ring", {"pid": 100}) as ring:
-        ring.add(Sample(NOW_S - 40))
-    (study.folder / "a" / "log.txt").write_text("2027-01-15 08:00:00 [mem] checkpoint step 1,200\n")
-    for path in (study.folder / "a" / "status.json", study.folder / "a" / "memory.ring"):
-        os.utime(path, (NOW_S - 40, NOW_S - 40))
-    slurm.wait("4242_0", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
-    assert pinned(study).state == "failed"
-
-
-def test_a_submission_that_cannot_be_read(study: MadeStudy, pinned: Pinned) -> None:
-    (study.submission.folder / "submission.json").write_text("{")
-    assert pinned(study).state == "queued"
 
 
 def test_slurm_is_silent(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> None:
@@ -368,14 +215,6 @@ def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm, golden: Golden) -> No
     found = run_state_of(study, slurm)
     assert found.state == "running"
     golden.text(found.notes[0])
-
-
-def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
-    array = replace(study.submission.arrays[0], submitted_s=NOW_S - 500)
-    replace(study.submission, arrays=[array]).write()
-    slurm.wait("4242_0", "PENDING", "Resources", name="mine", submit=str(int(NOW_S - 502)))
-    found = run_state_of(study, slurm)
-    assert (found.state, found.source) == ("queued", "squeue")
 
 
 def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm) -> None:
@@ -437,20 +276,6 @@ def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlur
         assert run_state_of(study, slurm).state == state
 
 
-@pytest.mark.parametrize("places", ["known", "damaged"])
-def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str, pinned: Pinned) -> None:
-    folder = study.folder / "a"
-    (folder / "status.json").write_bytes(b"\x00\xff" * 40)
-    if places == "damaged":
-        (folder / "jobs.json").write_bytes(b"\x00\xff" * 40)
-    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 30)), nodes="n1")
-    assert run_state_of(study, slurm).state == "running", "its submission names it"
-    slurm.queue = []
-    slurm.row("4242_0", "COMPLETED")
-    found = pinned(study)
-    assert (found.state, found.rule, found.is_live) == ("failed", "damaged", False)
-
-
 @pytest.mark.parametrize(
     "plain",
     [
@@ -471,16 +296,9 @@ def test_files_of_another_shape(study: MadeStudy, slurm: FakeSlurm, plain: objec
         assert study_states(study.folder, ask=slurm.ask, now_s=NOW_S)
 
 
-def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
-    study = MadeStudy(tmp_path / "sweep", [])
-    folder = study.run("a")
-    (folder / "status.json").write_text("{")
-    found = run_state_of(study, slurm)
-    assert (found.state, found.rule) == ("failed", "damaged")
-
-
-def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """What it would have gone on from."""
+def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
+    study: MadeStudy, slurm: FakeSlurm, pinned: Pinned
+) -> None:
     study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
     slurm.row("4242_0", "CANCELLED by 0")
     assert run_state_of(study, slurm).progress.step is None
@@ -496,32 +314,3 @@ def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> Non
     slurm.row("99", "PREEMPTED")
     found = run_state_of(study, slurm)
     assert (found.state, found.job, found.launcher) == ("preempted", "99", "slurm")
-
-
-@pytest.mark.parametrize("state", ["cancelled", "failed", "oom", "timeout"])
-def test_submitted_again_in_the_background_it_is_queued(
-    tmp_path: Path, slurm: FakeSlurm, state: str, pinned: Pinned
-) -> None:
-    """Its old end counts only as long as nothing newer is known: made_studies submits an hour before now."""
-    host, pid, started = here()
-    study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
-    study.status("a", state, age_s=4000)
-    found = pinned(study)
-    assert (found.state, found.rule) == ("queued", "waits_here")
-    study.status("a", state, age_s=100)
-    assert run_state_of(study, slurm).state == state, "of its newest submission"
-
-
-def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm, pinned: Pinned) -> None:
-    """As a real Slurm 22.05 told it: nothing is written anywhere."""
-    slurm.row("4242_0", "FAILED", "0:53")
-    slurm.row("4242_0.batch", "CANCELLED", "0:53")
-    for state, rule in (("never_started", "job_over"), ("failed", "later_start_failed")):
-        found = pinned(study)
-        assert (found.state, found.rule) == (state, rule)
-        study.status("a", "timeout", age_s=4000)
-        study.wrote("a", "of the start before\n")
-        start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
-        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-        slurm.accounting = ""
-        slurm.row("4242_0", "FAILED", "0:53", Restarts="1")

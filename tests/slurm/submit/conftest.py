@@ -126,3 +126,54 @@ def _signals_as_before() -> object:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+FOREIGN = '''
+from hydra.plugins.sweeper import Sweeper
+from hydra.core.plugins import Plugins
+
+class Descent(Sweeper):
+    """Two batches: the second one follows from the results of the first."""
+
+    def __init__(self, rates):
+        self.rates = rates
+
+    def setup(self, *, hydra_context, task_function, config):
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def sweep(self, arguments):
+        fixed = [a for a in arguments if not a.startswith("optimizer.lr=")]
+        first = self.launcher.launch([[*fixed, f"optimizer.lr={r}"] for r in self.rates], initial_job_idx=0)
+        losses = {}
+        for rate, job in zip(self.rates, first):
+            try:
+                losses[rate] = job.return_value
+            except Exception as error:
+                losses[rate] = type(error).__name__
+        best = min((r for r in losses if isinstance(losses[r], float)), key=losses.get)
+        rates = [best / 2, self.rates[-1]]
+        second = self.launcher.launch([[*fixed, f"optimizer.lr={r}"] for r in rates], initial_job_idx=3)
+        open("losses.txt", "w").write(repr((losses, second[0].return_value)))
+'''
+
+
+@pytest.fixture
+def foreign_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A sweeper that another package brings, as Optuna's does."""
+    from hydra.core.plugins import Plugins
+    from hydra.core.singleton import Singleton
+
+    package = tmp_path / "site" / "hydra_plugins" / "descent"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "descent.py").write_text(FOREIGN)
+    conf = tmp_path / "their_conf" / "hydra" / "sweeper"
+    conf.mkdir(parents=True)
+    (conf / "descent.yaml").write_text(
+        "_target_: hydra_plugins.descent.descent.Descent\nrates: [0.5, 0.25, 1.0]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    Singleton._instances.pop(Plugins, None)
+    yield tmp_path / "their_conf"
+    Singleton._instances.pop(Plugins, None)

@@ -12,10 +12,7 @@ from tiny_run import tiny_config
 
 from conf import Config
 from slurm.cluster import Cluster
-from slurm.queue.arrays import MAX_ARRAY_SIZE, arrays_of
-from slurm.queue.batch_script import script
-from slurm.records.submissions import SLURM
-from slurm.submit.cluster_plan import ID, SNAPSHOT, ClusterPlan, plan_for_cluster, render
+from slurm.submit.cluster_plan import ClusterPlan, plan_for_cluster, render
 from tests.golden_text import Golden
 from training.attempt.begin import create_run
 
@@ -100,35 +97,6 @@ def test_runs_of_one_name_in_two_studies_are_two_runs(configs: list[Config]) -> 
     assert len(found.missing) == 4
 
 
-def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:
-    """By the same functions; only what a submission alone has is a word here."""
-    from slurm.submit.cluster_plan import _asked, _submission
-
-    configs = [
-        with_slurm(config, setup=["module load x"], gpus_per_node=1, partition="scavenge")
-        for config in configs
-    ]
-    planned(configs[0])
-    found = plan_for_cluster(configs, cluster=recorded("20.11"))
-    ((count, text),) = found.scripts
-    assert count == 2
-    study = Path(configs[0].runs_dir) / "tiny"
-    study = found.runs[0].plan.folder.parent  # type: ignore[union-attr]
-    asked = [_asked(run.plan.folder.name, run, {}) for run in found.runs]  # type: ignore[union-attr]
-    (one,) = arrays_of(asked, study, "20260101-1", MAX_ARRAY_SIZE)
-    real = dataclasses.replace(
-        _submission(study, [one]), id="20260101-1", snapshot="/code/abc", launcher=SLURM
-    )
-    assert script(real, one.array, one.setup) == text.replace(ID, "20260101-1").replace(SNAPSHOT, "/code/abc")
-    for line in (
-        "#SBATCH --gres=gpu:1",
-        "#SBATCH --partition=scavenge",
-        "#SBATCH --array=0-1%2",
-        "module load x",
-    ):
-        assert line in text
-
-
 @pytest.mark.usefixtures("cpu_build")
 def test_an_array_for_each_class_of_resources(configs: list[Config], golden: Golden) -> None:
     planned(configs[0])
@@ -145,25 +113,6 @@ def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -
         [with_slurm(config, partition="bach") for config in configs], cluster=recorded("20.11")
     )
     assert [problem.where for problem in found.refused] == ["slurm.partition"]
-
-
-def test_more_runs_than_are_submitted_unasked_would_be_refused(configs: list[Config], golden: Golden) -> None:
-    planned(configs[0])
-    found = plan_for_cluster(
-        [with_slurm(config, confirm=len(configs) - 1) for config in configs], cluster=recorded("20.11")
-    )
-    assert [problem.where for problem in found.refused] == ["slurm.confirm"]
-    golden.text(str(found.refused[0]))
-
-
-def test_a_tree_with_changes_would_be_refused(
-    configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    planned(configs[0])
-    monkeypatch.setattr("slurm.submit.cluster_plan.ROOT", tmp_path)  # of no commit at all
-    found = plan_for_cluster([with_slurm(configs[0], require_clean=True)], cluster=recorded("20.11"))
-    assert [problem.where for problem in found.refused] == ["slurm.require_clean"]
-    golden.text(str(found.refused[0]))
 
 
 def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config], golden: Golden) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,24 +74,16 @@ def test_mail_says_what_became_of_it_in_the_jobs_name(
     assert ["update", "JobId=77", name] in cluster.calls("scontrol")
 
 
+@pytest.mark.parametrize("said", ["Job dependency problem", "AssocMaxSubmitJobLimit"])
 def test_a_refusal_of_it_does_not_take_the_runs_back(
-    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+    type_: Type, cluster: FakeSlurm, place: Path, golden: Golden, said: str
 ) -> None:
-    cluster.tell("refuse_dependency", "Job dependency problem")
+    """The note has the command that does the same: the same one again submits runs alone."""
+    cluster.tell("refuse_dependency", said)
     assert type_("-m", "seed=0,1", "then=analysis", "--json") == 0
     (submission,) = submissions(place / "runs" / "default")
     assert submission.follow_up is None
     assert submission.arrays[0].job_id is not None
-    (note,) = study_json(place / "runs" / "default", [])["notes"]
-    golden.text(note)
-
-
-def test_where_the_queue_has_no_room_for_it_the_note_says_what_does_the_same(
-    type_: Type, cluster: FakeSlurm, place: Path, golden: Golden
-) -> None:
-    """It said to type the same command again, which submits runs alone, and to ask for slurm.workers."""
-    cluster.tell("refuse_dependency", "AssocMaxSubmitJobLimit")
-    type_("seed=0", "then=analysis")
     (note,) = study_json(place / "runs" / "default", [])["notes"]
     golden.text(note)
 
@@ -125,19 +116,6 @@ def test_a_full_disk_does_not_take_back_what_has_come(
     monkeypatch.setattr(slurm.submit.follow_up, "_post", lambda url, told: None)
     monkeypatch.setattr(slurm.submit.follow_up.atomic_files, "write_json", full)
     assert follow_up(submission) == 0
-
-
-@pytest.mark.slow
-def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm, place: Path) -> None:
-    assert type_("-m", "seed=0,1", "then=analysis") == 0
-    end(cluster, place, {1: "failed"})
-    script = Path(cluster.jobs[1]["script"])
-    done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = (place / "runs" / "default" / "report.txt").read_text()
-    assert "seed0" in report
-    assert "luckless" in report
-    assert sys.executable in script.read_text()
 
 
 @pytest.mark.slow

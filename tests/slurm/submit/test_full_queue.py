@@ -91,8 +91,12 @@ def test_runs_of_several_ranks_share_no_job(type_: Type, cluster: FakeSlurm) -> 
     assert cluster.jobs == []
 
 
-def test_more_runs_than_an_array_has_tasks_share_one(type_: Type, cluster: FakeSlurm) -> None:
+def test_more_runs_than_an_array_has_tasks_share_one(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.tell("config", "MaxArraySize            = 2\n")
+    assert type_("-m", "seed=0,1,2,3,4", "plan=true") == 0
+    assert "MaxArraySize" in capsys.readouterr().out
     assert type_("-m", "seed=0,1,2,3,4") == 0
     assert [len(job["states"]) for job in cluster.jobs] == [2]
 

@@ -100,28 +100,9 @@ def test_what_comes_at_the_end_comes_once_and_tells_of_all_rungs(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster_that_runs")
-def test_a_search_that_is_stopped_has_no_end(
-    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The same command again continues it, and has one."""
-
-    def pressed(*asked: object) -> None:
-        raise WaitInterrupted("")
-
-    with monkeypatch.context() as stopped:
-        stopped.setattr(slurm.submit.submit_runs, "wait_for", pressed)
-        assert type_(*HALVING, FOUR, "then=analysis") == 130
-    assert "search" in capsys.readouterr().err
-    assert type_(*HALVING, FOUR, "then=analysis") == 0
-    made = list(submissions(place / "runs" / "default"))
-    assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster_that_runs")
-@pytest.mark.parametrize("rung", [2, 3])
-def test_the_end_of_a_search_that_was_killed_in_a_rung(
-    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, rung: int
+@pytest.mark.parametrize("rung", [1, 2, 3])
+def test_the_end_of_a_search_that_was_stopped_in_a_rung(
+    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rung: int
 ) -> None:
     """The same command again tells of all of it, also where it had nothing more to submit, and once."""
     waited, wait_for = iter(range(1, rung + 1)), slurm.submit.submit_runs.wait_for
@@ -134,10 +115,11 @@ def test_the_end_of_a_search_that_was_killed_in_a_rung(
     with monkeypatch.context() as stopped:
         stopped.setattr(slurm.submit.submit_runs, "wait_for", killed)
         assert type_(*HALVING, FOUR, "then=analysis") == 130
+    assert "search" in capsys.readouterr().err
     for _ in range(2):
         assert type_(*HALVING, FOUR, "then=analysis") == 0
         made = list(submissions(place / "runs" / "default"))
-        assert [one.follow_up is not None for one in made] == [False, False, True]
+        assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
         assert follow_up.summary(made[-1])["counts"] == {"done": 7}
 
 

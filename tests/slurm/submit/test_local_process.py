@@ -157,18 +157,6 @@ def test_a_webhook_gets_what_died_and_why(home: Path, webhook: list[dict[str, An
     golden.text(posted["text"])
 
 
-@pytest.mark.slow
-def test_a_webhook_hears_of_a_search_once(home: Path, webhook: list[dict[str, Any]]) -> None:
-    """When the last rung has ended, by the command itself, which has waited."""
-    url = webhook.pop()["url"]
-    search = ("hydra/sweeper=halving", "hydra.sweeper.eta=2", "optimizer.lr=1e-3,2e-3", "wait=true")
-    main(["-m", *HERE, *search, "training.max_steps=4", "seed=0", f"notify={url}"])
-    made = all_submissions(home)
-    assert len(made) == 2
-    (posted,) = webhook
-    assert sum(posted["counts"].values()) == sum(len(one.arrays[0].tasks) for one in made)
-
-
 def test_mail_is_slurms_alone(home: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["-m", *HERE, "seed=0,1", "notify=me@example.org"]) == 2
     golden.text(capsys.readouterr().err)

@@ -60,18 +60,6 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
     atomic_files.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
-@pytest.mark.parametrize("key", ["plan=true", "wait=true", "runs_dir=elsewhere", "study.name=other"])
-def test_keys_that_mean_nothing_to_a_run_that_is_submitted_again(
-    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], key: str
-) -> None:
-    before = len(cluster.jobs)
-    assert command("resubmit", "default", key) == 2
-    assert capsys.readouterr().err.startswith(f"error: {key.partition('=')[0]}: ")
-    assert command("resubmit", "default", "--jobs", "2") == 2
-    assert "slurm.parallel=N" in capsys.readouterr().err
-    assert len(cluster.jobs) == before
-
-
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one test of this file stands after another, so that a sweep which many look at is made once."""
@@ -166,6 +154,14 @@ def test_a_dry_run_submits_nothing_and_says_the_command(
         (("--mem", "512"), "--mem: must be at least 1MB, got 512: a number alone is bytes, or a factor"),
         (("--time", "soon"), "--time: expected a time limit"),
         (("99999999",), "no run `99999999`"),
+        (("plan=true",), "error: plan: "),
+        (("wait=true",), "error: wait: "),
+        (("runs_dir=elsewhere",), "error: runs_dir: "),
+        (("study.name=other",), "error: study.name: "),
+        (("--jobs", "0"), "--jobs 0: expected 1"),
+        (("--jobs", "2"), "slurm.parallel=N"),
+        (("--launcher", "local", "--mem", "1GB"), "--mem: is asked of Slurm"),
+        (("--launcher", "local", "--time", "1h"), "--time: is asked of Slurm"),
     ],
 )
 def test_what_cannot_be_asked_for(
@@ -302,16 +298,6 @@ def test_a_run_that_is_left_alone_in_its_job_is_cancelled_alone(
     assert set(cluster.jobs[0]["states"]) == {"CANCELLED"}, "of workers any has it"
 
 
-def test_memory_and_time_are_asked_of_slurm_alone(
-    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
-) -> None:
-    assert type_("-m", "seed=0,1") == 0
-    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
-    assert command("resubmit", "default", "--launcher", "local", "--mem", "1GB", "--time", "1h") == 2
-    told = capsys.readouterr().err
-    golden.text(told)
-
-
 def over_in_its_job(run: Path, job: int, **more: object) -> None:
     """As the job writes it of a run that failed while others of it go on."""
     start = Start(f"{job}", f"{job}", 0, "n1", 7, 1.0, 1, 0, end="ended", state="failed", reason="it broke")
@@ -382,14 +368,6 @@ def test_factors_and_sizes() -> None:
     assert new_time("90", "auto", None) == "90"
     with pytest.raises(UserError, match="--time"):
         new_time("x2", "auto", None)
-
-
-def test_runs_side_by_side_are_counted_from_one(
-    ended: list[Path], capsys: pytest.CaptureFixture[str], golden: Golden
-) -> None:
-    for jobs in ("0", "-3"):
-        assert command("resubmit", "default", "--jobs", jobs) == 2
-        golden.text(capsys.readouterr().err)
 
 
 def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
@@ -559,17 +537,6 @@ def test_resubmit_runs_the_frozen_copy_or_the_checkout(
     first, second = submissions(place / "runs" / "default")
     assert (second.snapshot == first.snapshot) is (code == "frozen")
     assert (answer["code"] or {}).get("changes") == (["core.py (+2 -0)"] if code == "frozen" else None)
-
-
-@pytest.mark.slow
-def test_resubmit_names_a_copy_that_is_gone(
-    with_copies: Path, place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
-) -> None:
-    (first,) = submissions(place / "runs" / "default")
-    shutil.rmtree(str(first.snapshot))
-    assert command("resubmit", "default") == 2
-    golden.text(capsys.readouterr().err, numbers=False)
-    assert command("resubmit", "default", "--code", "now") == 0
 
 
 @pytest.mark.parametrize("typed", ["--again", "again=true"])
