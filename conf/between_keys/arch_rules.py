@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from conf import parts_table
 from conf.option_files import options_of
 from conf.schema import Arch, Config
 from experiment_utils.errors import Problem
@@ -160,3 +161,23 @@ def kernel_of_an_lstm(config: Config) -> list[Problem]:
             )
         )
     return problems
+
+
+def own_model_alone(config: Config) -> list[Problem]:
+    """Refuse settings that a model of the user's does not go with."""
+    if config.arch.family not in parts_table.names_at("arch.family"):
+        return []
+    training, documents = config.training, config.dataset.documents
+    settings = [
+        ("dataset.documents", documents, documents != "across", "across"),
+        ("training.activation_checkpointing", "true", bool(training.activation_checkpointing), "false"),
+        ("training.parallel", training.parallel, training.parallel == "fsdp", "ddp"),
+        ("training.dead_units", "true", training.dead_units, "false"),
+    ]
+    return [
+        Problem(
+            key, f"{value} does not go with {config.arch.family}, a model of your own. Use {use}", "own-model"
+        )
+        for key, value, is_set, use in settings
+        if is_set
+    ]

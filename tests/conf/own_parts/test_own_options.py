@@ -162,3 +162,11 @@ def test_a_typo_imports_no_plugin_and_no_torch(plugin: Path, tmp_path: Path, roo
     )  # fmt: skip
     assert done.stdout.split() == ["2", "False"]
     assert "own.tiny.hidden" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["dataset.documents=masked", "training.activation_checkpointing=true", "training.parallel=fsdp"],
+)
+def test_settings_that_an_own_model_does_not_go_with(plugin: Path, typed: str) -> None:
+    assert codes("plugins=[parts.py]", "arch=tiny", typed) == {typed.partition("=")[0]: "own-model"}
