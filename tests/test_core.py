@@ -316,11 +316,11 @@ def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(
     [
         (
             Interrupted(signal.SIGINT),
-            "to go on from the checkpoint of step 1,200",
+            "from the checkpoint of step 1,200",
             "to start it over: it has",
         ),
         (NonFinite("step 9: loss nan"), "The checkpoint of step 1,200 is kept", "There is no checkpoint yet"),
-        (OSError(28, "No space left", "a"), "to go on from the checkpoint of step 1,200", "to start it over"),
+        (OSError(28, "No space left", "a"), "from the checkpoint of step 1,200", "to start it over"),
     ],
 )
 def test_what_is_said_of_checkpoints_is_true(
