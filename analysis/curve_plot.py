@@ -121,7 +121,9 @@ def curves_figure(
         _draw(axes, bundle, scale, color, style, label, shows_raw)
     _limit(axes, bundles)
     axes.set_xlabel(f"{_words(x)}{unit}")
-    axes.set_ylabel(f"{y}" + (" (nats a token)" if y in ("train_loss", "val_loss") else ""))
+    units = {name: unit for one in bundles for line in one.lines for name, unit in line.run.metrics.items()}
+    unit_y = "nats a token" if y in ("train_loss", "val_loss") else units.get(y, "")
+    axes.set_ylabel(f"{y} ({unit_y})" if unit_y else y)
     if log_x:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(_plain_number)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.columns import cell, is_right, plain
+from analysis.columns import cell, is_right, plain, titles
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.display import table
 from experiment_utils.extras import check_installed
@@ -46,7 +46,8 @@ def _sortable(value: Any) -> Any:
 def lines(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
     """A header and a row a run, aligned."""
     right = [place for place, column in enumerate(columns) if is_right([run.value(column) for run in runs])]
-    return table(columns, [[_in_one_line(column, run) for column in columns] for run in runs], right=right)
+    rows = [[_in_one_line(column, run) for column in columns] for run in runs]
+    return table(titles(runs, columns), rows, right=right)
 
 
 def failures(runs: Sequence[Run]) -> list[str]:
@@ -85,7 +86,8 @@ def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
     right = [is_right([run.value(column) for run in runs]) for column in columns]
     rows = [[_in_one_line(column, run).replace("|", "\\|") for column in columns] for run in runs]
     marks = ["---:" if of_numbers else "---" for of_numbers in right]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [list(columns), marks, *rows]) + "\n"
+    heads = titles(runs, columns)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows]) + "\n"
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:

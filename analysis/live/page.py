@@ -20,8 +20,9 @@ def page_of(follower: Follower) -> str:
     if study is None:
         raise UserError("the study was never read")
     figure = figure_of(
-        follower.curves(), follower.colors(), is_ours=study.is_ours, x=follower.x, y=follower.y
-    )
+        follower.curves(), follower.colors(), is_ours=study.is_ours, x=follower.x, y=follower.y,
+        metrics=study.metrics,
+    )  # fmt: skip
     told = {"version": follower.version, "every_s": follower.every_s}
     page = new_page(
         study, f"python -m analysis live {study.path}", own=_OWN.read_text(encoding="utf-8"),

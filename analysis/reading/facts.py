@@ -12,12 +12,12 @@ from typing import Any
 
 from conf.schema import Model
 from conf.sizes import size_name
-from experiment_utils.json_values import csv_number, leaves
+from experiment_utils.json_values import csv_number, is_number, leaves
 from experiment_utils.metrics_file import read_columns
 from experiment_utils.run_folder import RunFolder
 from training.attempt.made_by import codes_of
 
-VERSION = 5
+VERSION = 6
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -29,7 +29,8 @@ _OF_METRICS = {"step": "step", "tokens": "tokens", "flops": "flops", "train_loss
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """`values`: column to value, None where the run does not tell; `config`: path to value; `damage`: lines.
+    """`values`: column to value, None where the run does not tell; `config`: path to value; `damage`: lines;
+    `metrics`: the user's own columns, name to unit.
 
     Losses are in nats a token and may be nan. Never raises because of what a file holds.
     """
@@ -37,9 +38,10 @@ def facts_of(folder: Path) -> dict[str, Any]:
     written = run.run.get("config")
     config = leaves(written if isinstance(written, dict) else run.config)
     values = {
-        **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run), **_of_memory(run)
+        **_of_own_metrics(run), **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run),
+        **_of_memory(run),
     }  # fmt: skip
-    return {"values": values, "config": config, "damage": run.damage}
+    return {"values": values, "config": config, "damage": run.damage, "metrics": run.own_metrics}
 
 
 def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,6 +107,16 @@ def _of_losses(run: RunFolder) -> dict[str, Any]:
             value is not None and not math.isfinite(value)
             for value in (last["train_loss"], last["grad_norm"], val_loss)
         ),
+    }
+
+
+def _of_own_metrics(run: RunFolder) -> dict[str, Any]:
+    """Newest value of each registered metric: of the last evaluation, or of the last row."""
+    newest, tail = run.evals[-1] if run.evals else {}, run.metrics_tail
+    row = dict(zip(tail.columns, tail.row, strict=True)) if tail.row is not None else {}
+    return {
+        name: float(newest[name]) if is_number(newest.get(name)) else csv_number(row.get(name))
+        for name in run.own_metrics
     }
 
 

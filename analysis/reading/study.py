@@ -49,6 +49,8 @@ class Run:
     damage: tuple[str, ...] = ()
     is_ours: bool = True
     codes: tuple[Code | None, ...] = ()
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Registered metrics of a run of ours: column to unit."""
     is_row: bool = False
     """Row of a table of another program: it has values and no curve, and its folder is `FILE:ROW`."""
 
@@ -105,6 +107,11 @@ class Study:
     @property
     def is_ours(self) -> bool:
         return all(run.is_ours for run in self.runs)
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Registered metrics of any of the runs: column to unit."""
+        return {name: unit for run in self.runs for name, unit in run.metrics.items()}
 
     @property
     def noun(self) -> str:
@@ -307,7 +314,10 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
             }  # fmt: skip
     name = folder.name or folder.resolve().name
     codes = tuple(code and Code(*code) for code in values.pop("codes"))
-    return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]), codes=codes)
+    return Run(
+        name, folder, state, reason, values, facts["config"], tuple(facts["damage"]), codes=codes,
+        metrics=facts.get("metrics", {}),
+    )  # fmt: skip
 
 
 def _limit_at(folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from analysis.columns import cell, varying_columns
@@ -35,7 +36,7 @@ def add_curves(page: Page, study: Study, *, x: str | None = None, y: str | None 
     if not runs:
         return notes
     by = coloring([study.runs[run["row"]] for run in runs])
-    figure = figure_of(runs, by, is_ours=study.is_ours, x=x, y=y)
+    figure = figure_of(runs, by, is_ours=study.is_ours, x=x, y=y, metrics=study.metrics)
     page.heading("Curves", "training loss: means of stretches, so that noise does not hide them")
     page.drawn("curves", figure, caption=HOW_TO_READ)
     return notes
@@ -81,9 +82,9 @@ def curve_of(
 
 def figure_of(
     runs: Sequence[Mapping[str, Any]], by: Sequence[dict[str, Any]], *, is_ours: bool, x: str | None = None,
-    y: str | None = None,
+    y: str | None = None, metrics: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """What curves.js reads; `runs` as `read_curves` has them, `by` as `coloring`."""
+    """What curves.js reads; `runs` as `read_curves` has them, `by` as `coloring`. metrics: name to unit."""
     if is_ours:
         xs = [
             {"key": "tokens", "name": "tokens", "format": "count"},
@@ -93,6 +94,7 @@ def figure_of(
         ys = [
             {"key": TRAIN, "name": "train loss, nats a token"},
             {"key": VAL, "name": "val loss, nats a token"},
+            *({"key": name, "name": f"{name}, {unit}" if unit else name} for name, unit in metrics.items()),
         ]
         if runs:
             ys = [one for one in ys if any(one["key"] in run["curves"] for run in runs)]

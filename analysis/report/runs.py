@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.columns import cell, is_right, shown_columns
+from analysis.columns import cell, is_right, shown_columns, titles
 from analysis.reading import Run, Study
 from experiment_utils.json_values import finite, is_number
 from memory.report.page import Cell, Column, Page
@@ -17,7 +17,8 @@ def add_runs(page: Page, study: Study, best: Run | None) -> None:
     """In the order of the study: curves.js knows a row by its place."""
     columns = _columns(study)
     heads = [
-        Column(name, is_right([run.value(name) for run in study.runs]), name in _LONG) for name in columns
+        Column(title, is_right([run.value(name) for run in study.runs]), name in _LONG)
+        for name, title in zip(columns, titles(study.runs, columns), strict=True)
     ]
     page.heading("Runs", "a title sorts, words and conditions filter")
     page.drawn("filter", HINT)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from models import LanguageModel
     from training.devices.device import Device
     from training.distributed.parallel import Parallel
+    from training.own_parts.own_metric import MetricSums
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Evaluation:
     seconds: float
     bytes_per_token: float | None = None
     by_position: tuple[dict[str, Any], ...] = ()
+    own: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the user's, by name: means over the labels."""
 
     @property
     def perplexity(self) -> float:
@@ -88,6 +91,7 @@ def mean_of(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> Evaluation:
         sum(one.tokens for one in found),
         sum(one.seconds for one in found),
         mean(lengths) if len(lengths) == len(found) else None,
+        own={name: mean([of_one.own[name] for of_one in found]) for name in found[0].own},
     )
 
 
@@ -107,6 +111,7 @@ def evaluate(
     parallel: Parallel | None = None,
     bytes_per_id: np.ndarray | None = None,
     by_position: bool = False,
+    metrics: MetricSums | None = None,
 ) -> Evaluation:
     """Mean loss over the first `windows` windows of `dataset`, in order, without gradients.
 
@@ -114,6 +119,7 @@ def evaluate(
     bytes_per_id: as of `HeldOut`, for bits per byte.
     by_position: the losses by position are wanted too; the loss is then summed in another order, so that its
     last bits are others.
+    metrics: sums of the user's metrics, all 0.
     """
     import torch
 
@@ -142,7 +148,11 @@ def evaluate(
             moved = on_device(batch, device)
             input_ids, labels, positions = moved["input_ids"], moved["labels"], moved.get("position_ids")
             of_tokens = None if of_positions is None else torch.empty(labels.shape, device=labels.device)
-            loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
+            loss_of.seen_by = metrics.add if metrics is not None and counts else None
+            try:
+                loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
+            finally:
+                loss_of.seen_by = None
             if counts:
                 total += loss.double()
                 counted = batch["labels"] != IGNORED_LABEL
@@ -152,7 +162,7 @@ def evaluate(
                 if of_positions is not None and of_tokens is not None:
                     of_positions.add(of_tokens, labels != IGNORED_LABEL, positions)
     model.train(was_training)
-    ranks.sum_(total)
+    ranks.sum_(total, *([] if metrics is None else [metrics.sums]))
     if of_positions is not None:
         of_positions.sum_over(ranks)
     tokens, text_bytes = ranks.total(tokens), ranks.total(text_bytes)
@@ -162,4 +172,5 @@ def evaluate(
         seconds=time.monotonic() - started,
         bytes_per_token=text_bytes / tokens if text_bytes else None,
         by_position=tuple(of_positions.to_json()) if of_positions else (),
+        own=metrics.means(tokens) if metrics is not None else {},
     )

@@ -26,6 +26,7 @@ from conf.own_parts.load import code_of, load_plugins, options_of, own_part
 from experiment_utils.errors import Problem, UserError
 from models.loss_model import LossModel
 from models.options.parameter_roles import roles_of
+from training.own_parts.contracts import check_contracts
 from training.own_parts.facts import Facts
 from training.own_parts.own_model import OwnModel, build_run_model
 
@@ -51,6 +52,7 @@ def _facts(config: Config, vocab_size: int) -> Facts:
         facts = dataclasses.replace(facts, state_numbers=_state_numbers(config))
     if own_part(config, "schedule"):
         _check_schedule(config)
+    check_contracts(config, vocab_size)
     return facts
 
 

@@ -29,7 +29,7 @@ from experiment_utils.errors import Problem, UserError
 from experiment_utils.modules import IMPORT_ROOT, module_name
 from experiment_utils.run_folder import read_file
 
-_VERSION = 1
+_VERSION = 2
 """Of the way in which facts are found."""
 _KEYS = ("model", "arch", "own", "optimizer", "schedule", "dataset", "tokenizer", "training")
 _FREE = ("lr", "weight_decay", "beta1", "beta2")
@@ -85,7 +85,7 @@ def facts_of(config: Config, vocab_size: int) -> Facts | None:
 
 def _key(config: Config, vocab_size: int) -> str:
     plain = to_plain(config, _KEYS)
-    training = {name: plain["training"][name] for name in ("seq_len", "step", "callbacks")}
+    training = {name: plain["training"][name] for name in ("seq_len", "step", "callbacks", "parallel")}
     optimizer = {name: value for name, value in plain["optimizer"].items() if name not in _FREE}
     sources = [
         hashlib.sha256(file.read_bytes()).hexdigest()
@@ -149,7 +149,9 @@ def _python_path() -> list[str]:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    with suppress(OSError):
+    try:
         if child.stdin is not None:
             child.stdin.close()
         child.wait(5)
+    except (OSError, subprocess.TimeoutExpired):  # a machine that is very busy, or code that does not end
+        child.kill()
