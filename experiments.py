@@ -52,7 +52,9 @@ def _main(argv: list[str]) -> int:
         return _print({"version": version()} if arguments.json else f"highwater {version()}")
     if arguments.help:
         from conf.command_line.help import help_page
+        from conf.command_line.request import use_plugins_of
 
+        use_plugins_of(arguments.overrides)
         return _print(help_page(arguments.topics, arguments.config_dir))
     if arguments.to_hydra:
         return _ask_hydra()

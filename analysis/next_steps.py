@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged, time_was_over
-from conf import Config
+from conf import Config, parts_table
 from conf.between_keys.rules import BUDGETS
 from conf.budget import resolve_budget
 from conf.composing.check import check, to_plain
 from conf.composing.overrides import typed_at
 from conf.keys import groups
 from conf.option_files import options_of
-from conf.own_parts import table
-from conf.own_parts.part import OPTION_GROUPS
 from conf.own_parts.use import use_plugins
+from conf.parts_table import OPTION_GROUPS
 from conf.schema import field_of
 from experiment_utils.errors import UserError
 from experiment_utils.json_values import is_number, leaves
@@ -191,7 +190,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     settled = leaves(to_plain(_settled(so_far, run)))
     # the budget comes last: what is filled in depends on the other keys
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
-        if path in _NOT_TYPED_AGAIN or settled.get(path) == wanted[path]:
+        if path in (*_NOT_TYPED_AGAIN, *_files_of_own(config)) or settled.get(path) == wanted[path]:
             continue
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
@@ -200,6 +199,14 @@ def _typed(run: RunFolder) -> dict[str, str]:
     kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
     in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)} | _study_of(run)
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
+
+
+def _files_of_own(config: Config) -> Iterator[str]:
+    """Keys that say where the data of the user's own dataset and tokenizer were written."""
+    if config.dataset.name in parts_table.names_at("dataset.source"):
+        yield from ("dataset.source", "dataset.path")
+    if config.tokenizer.name in parts_table.names_at("tokenizer.name"):
+        yield "tokenizer.path"
 
 
 def _study_of(run: RunFolder) -> dict[str, str]:
@@ -244,7 +251,7 @@ def _choices(config: Config) -> dict[str, str]:
             continue
         options = [
             *options_of(group),
-            *(one.name for one in table.parts() if OPTION_GROUPS.get(one.kind) == group),
+            *(one.name for one in parts_table.parts() if OPTION_GROUPS.get(one.kind) == group),
         ]
         option = name if name in options else "custom"
         if option in options:
@@ -254,12 +261,12 @@ def _choices(config: Config) -> dict[str, str]:
 
 def _composed(choices: dict[str, str]) -> Config:
     """What these options ask for, before anything is filled in."""
-    return _composed_once(tuple(choices.items()), table.version())
+    return _composed_once(tuple(choices.items()), parts_table.version())
 
 
 @cache
 def _composed_once(choices: tuple[tuple[str, str], ...], parts: int) -> Config:
-    _composer().add_parts(table.parts())
+    _composer().add_parts(parts_table.parts())
     config, _ = check(_composer().compose(dict(choices)).plain, rules=())
     return config
 

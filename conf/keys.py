@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from conf.own_parts import table
+from conf import parts_table
 from conf.schema import Config, name_of
 from conf.schema_key import Key
 
@@ -26,17 +26,17 @@ def groups() -> dict[str, type]:
 
 def keys() -> dict[str, Key]:
     """Config path to Key, in the order of the schema; then the options of the user's own parts."""
-    return _keys(table.version())
+    return _keys(parts_table.version())
 
 
 @lru_cache(maxsize=1)
 def _keys(version: int) -> dict[str, Key]:
     found = {one.path: one for one in _walk(Config, "")}
-    for part in table.parts():
+    for part in parts_table.parts():
         key = found.get(part.chosen_at)
         if key is not None and key.choices is not None:
             found[key.path] = replace(key, choices=(*key.choices, part.name))
-    return found | {option.path: option for part in table.parts() for option in part.options}
+    return found | {option.path: option for part in parts_table.parts() for option in part.options}
 
 
 def keys_of(group: str) -> list[Key]:

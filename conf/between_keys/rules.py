@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from conf import parts_table
 from conf.between_keys.arch_rules import (
     experts_are_not_compiled,
     kernel_of_an_lstm,
@@ -172,7 +173,8 @@ def findable_tokenizer(config: Config) -> list[Problem]:
             for name, value in (("path", tokenizer.path), ("repo", tokenizer.repo))
             if value is not None
         ]
-    if tokenizer.path or tokenizer.local_folder or tokenizer.repo:
+    is_own = tokenizer.name in parts_table.names_at("tokenizer.name")
+    if is_own or tokenizer.path or tokenizer.local_folder or tokenizer.repo:
         return []
     return [
         Problem(

@@ -55,7 +55,9 @@ def read_arguments(argv: list[str]) -> Arguments:
     asked = [argument.removesuffix("=?") for argument in found.overrides if argument.endswith("=?")]
     wants_help = found.help or bool(asked)
     topics = (
-        [argument.partition("=")[0].lstrip("+~") for argument in found.overrides] if found.help else asked
+        [one.partition("=")[0].lstrip("+~") for one in found.overrides if not one.startswith("plugins=")]
+        if found.help
+        else asked
     )
     return Arguments(
         overrides=found.overrides,

@@ -8,8 +8,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from conf import parts_table
 from conf.keys import groups, keys, keys_of
 from conf.option_files import default_options, options_of
+from conf.parts_table import Part
 from conf.schema_key import Key
 from conf.suggestions import nearest
 from conf.values import describe
@@ -51,13 +53,30 @@ def help_page(topics: list[str], config_dir: Path | None = None) -> str:
     """
     if not topics:
         return _front_page(config_dir)
-    known = [*groups(), *keys()]
+    known = [*groups(), *keys(), *(one.name for one in parts_table.parts())]
     unknown = [topic for topic in topics if topic not in known]
     if unknown:
         raise UserError(*(Problem(topic, _no_help(topic, known)) for topic in unknown))
-    return "\n\n".join(
-        _group_page(topic, config_dir) if topic in groups() else _key_page(keys()[topic]) for topic in topics
-    )
+    return "\n\n".join(_page(topic, config_dir) for topic in topics)
+
+
+def _page(topic: str, config_dir: Path | None) -> str:
+    part = parts_table.part(topic)
+    if topic in groups():
+        return _group_page(topic, config_dir)
+    return _key_page(keys()[topic]) if part is None else _part_page(part)
+
+
+def _part_page(part: Part) -> str:
+    """The page of a part that the user registered."""
+    options = [(f"{key.path}={shown(key.default)}", _meaning(key)) for key in part.options]
+    head = f"{part.name}: {part.kind} of your own, {part.place}"
+    chosen = f"Choose it: {part.typed_as}" if part.chosen_at else ""
+    return "\n".join(filter(None, [head, chosen, *(["", "Options", *_table(options)] if options else [])]))
+
+
+def _meaning(key: Key) -> str:
+    return f"{key.doc} ({describe(key)})" if key.doc else describe(key)
 
 
 def _no_help(topic: str, known: list[str]) -> str:
@@ -85,6 +104,7 @@ def _front_page(config_dir: Path | None) -> str:
             "",
             "Keys outside of the groups",
             *_table(top),
+            *_own_parts(),
             "",
             "Flags",
             *_table(FLAGS),
@@ -92,6 +112,12 @@ def _front_page(config_dir: Path | None) -> str:
             NOTES,
         ]
     )
+
+
+def _own_parts() -> list[str]:
+    """Lines of the front page about the parts that the user registered; none without plugins."""
+    rows = [(one.typed_as or one.name, f"{one.kind}, {one.place}") for one in parts_table.parts()]
+    return ["", "Parts of your own (options: --help NAME)", *_table(rows)] if rows else []
 
 
 def _names(group: str, defaults: dict[str, str], config_dir: Path | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from conf import parts_table
 from conf.between_keys.ensembles import said_twice
 from conf.between_keys.rules import RULES, Rule
 from conf.command_line.settings import Settings, option_name, read_settings, without_effect_in
@@ -19,7 +20,6 @@ from conf.composing.defaults_errors import shown_path
 from conf.composing.interpolation import resolve
 from conf.composing.overrides import Setting, Value, argument_of, parse
 from conf.keys import groups, keys
-from conf.own_parts import table
 from conf.own_parts.use import use_plugins
 from conf.per_model_slurm import is_mapping, merged, unknown_sizes, without
 from conf.schema import Config
@@ -178,7 +178,7 @@ def use_plugins_of(arguments: Iterable[str], composer: Composer | None = None) -
             typed += _plugins_listed(composer.top_value("study", value, "plugins"))
     use_plugins(typed)
     if composer is not None:
-        composer.add_parts(table.parts())
+        composer.add_parts(parts_table.parts())
 
 
 def _plugins_typed(argument: str) -> list[str]:
@@ -386,5 +386,5 @@ def _told_once(
             which = f": {', '.join(same)}" if same else ""
             notes.append(f"in {len(numbers)} of {len(assignments)} runs{which}")
         noted = f" ({', '.join(notes)})" if notes else ""
-        told.append(Problem(problem.where, f"{problem.what}{noted}"))
+        told.append(Problem(problem.where, f"{problem.what}{noted}", problem.code))
     return told

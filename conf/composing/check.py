@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
+from conf import parts_table
 from conf.between_keys.ensembles import not_a_number_of_members
 from conf.between_keys.rules import RULES, Rule
 from conf.keys import groups, keys
-from conf.own_parts import table
 from conf.own_parts.in_use import is_extensible, parts_in_use, read_own
 from conf.per_model_slurm import convert_by_model, is_mapping
 from conf.schema import REMOVED_KEYS, Config, field_of, name_of
@@ -129,7 +129,9 @@ def _read(plain: Mapping[Any, Any], is_saved: bool) -> tuple[dict[str, Any], lis
             if value is not None and not isinstance(value, Mapping):
                 problems.append(Problem(name, f"expected the keys of the group {name}, got {value!r}"))
             given = value if isinstance(value, Mapping) else {}
-            fields[name], found = _read_group(name, _Same(repr(given), given), is_saved, table.version())
+            fields[name], found = _read_group(
+                name, _Same(repr(given), given), is_saved, parts_table.version()
+            )
         elif name == "own":
             fields["own"], found = (copy.deepcopy(value) if is_saved else {}), []
         elif str(name) in keys() and "." in str(name):

@@ -20,7 +20,7 @@ from conf.composing.hydra_setup import errors_of_files, first_line, prepare_hydr
 from conf.composing.overrides import quoted
 from conf.composing.yaml_sexagesimal import put_back_texts
 from conf.keys import groups
-from conf.own_parts.part import OPTION_GROUPS, Part
+from conf.parts_table import OPTION_GROUPS, Part
 from conf.suggestions import natural, nearest, nearest_keys
 from experiment_utils.errors import Problem, UserError
 

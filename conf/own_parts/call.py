@@ -5,12 +5,12 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 
 
 def called(part: Part, code: Any, *arguments: Any) -> Any:
-    """What the code of a part returns.
+    """Call the code of a part and return its result.
 
     Raises:
         UserError: it raises an exception; names FILE:LINE.

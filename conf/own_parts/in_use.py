@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conf.own_parts import table
-from conf.own_parts.part import ARCH_OPTIONS, CHOSEN_AT, LISTED_AT, Part
+from conf import parts_table
+from conf.parts_table import ARCH_OPTIONS, CHOSEN_AT, LISTED_AT, Part
 from conf.suggestions import nearest, no_such
 from conf.values import convert
 from experiment_utils.errors import Problem
@@ -25,9 +25,9 @@ def parts_in_use(config: Any) -> list[Part]:
     Args:
         config: a Config, or an object with its groups.
     """
-    if not table.parts():
+    if not parts_table.parts():
         return []
-    return [found for name in _names_in_use(config) if (found := table.part(name)) is not None]
+    return [found for name in _names_in_use(config) if (found := parts_table.part(name)) is not None]
 
 
 def listed(config: Any) -> set[str]:
@@ -63,9 +63,9 @@ def read_own(config: Any, given: Any) -> tuple[dict[str, dict[str, Any]], list[P
 def _read_section(
     name: str, section: Any, used: Mapping[str, Part], values: dict[str, dict[str, Any]]
 ) -> list[Problem]:
-    part = table.part(name)
+    part = parts_table.part(name)
     if part is None:
-        names = [one.name for one in table.parts() if one.options]
+        names = [one.name for one in parts_table.parts() if one.options]
         what = (
             no_such("part", name, names) if names else "no plugin registers it: name its file, plugins=[FILE]"
         )
@@ -96,7 +96,7 @@ def _no_such_option(option: str, names: list[str]) -> str:
 def _unknown_in_lists(config: Any) -> list[Problem]:
     problems = []
     for kind, path in LISTED_AT.items():
-        there = table.names_at(path)
+        there = parts_table.names_at(path)
         for name in _value_at(config, path) or ():
             if name not in there:
                 what = no_such(kind, name, there) if there else f"{name}: no plugin registers such a {kind}"
@@ -109,7 +109,7 @@ def _names_in_use(config: Any) -> list[str]:
     single = [
         value
         for path in paths
-        if isinstance(value := _value_at(config, path), str) and value in table.names_at(path)
+        if isinstance(value := _value_at(config, path), str) and value in parts_table.names_at(path)
     ]
     return list(
         dict.fromkeys(

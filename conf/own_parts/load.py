@@ -18,13 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conf.own_parts import table
+from conf import parts_table
 from conf.own_parts.call import describe, line_in
 from conf.own_parts.in_use import parts_in_use
-from conf.own_parts.part import Part
 from conf.own_parts.plugin_files import is_path
 from conf.own_parts.register import REGISTERED, Registered
 from conf.own_parts.use import use_plugins
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 
 _PACKAGE = "highwater_plugins"
@@ -45,8 +45,8 @@ def load_plugins(plugins: list[str], copies: Mapping[str, Path] | None = None) -
     for plugin in plugins:
         if plugin in _LOADED:
             continue
-        place = table.place_of(plugin)
-        files = {str(part.file) for part in table.parts() if part.plugin == plugin}
+        place = parts_table.place_of(plugin)
+        files = {str(part.file) for part in parts_table.parts() if part.plugin == plugin}
         with _as_user_error(place, files):
             _run(plugin, place)
         _LOADED.add(plugin)
@@ -60,7 +60,7 @@ def code_of(kind: str, name: str) -> Registered:
     """
     found = REGISTERED.get((kind, name))
     if found is None:
-        part = table.part(name)
+        part = parts_table.part(name)
         where = part.place if part is not None else "plugins"
         raise UserError(
             Problem(where, f"{kind} {name} was not registered as the file was run", "not-registered")
@@ -106,7 +106,7 @@ def _run(plugin: str, place: str) -> None:
             _run_file(file, None)
     else:
         _run_file(path / "__init__.py", path)
-        for file in dict.fromkeys(part.file for part in table.parts() if part.plugin == plugin):
+        for file in dict.fromkeys(part.file for part in parts_table.parts() if part.plugin == plugin):
             if file.name != "__init__.py":
                 inner = file.relative_to(path).with_suffix("").parts
                 importlib.import_module(".".join([_module_name(path), *inner]))
@@ -158,7 +158,7 @@ def _as_user_error(plugin: str, files: set[str]) -> Iterator[None]:
 
 
 class _Printed(io.StringIO):
-    """Where standard output went while a plugin ran. where: file and line of the plugin that wrote first."""
+    """Standard output while a plugin runs. where: file and line of the plugin that wrote first."""
 
     def __init__(self, files: set[str]) -> None:
         super().__init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import re
@@ -64,19 +63,18 @@ def files_of(plugin: str) -> list[Path]:
 
 
 def _module_files(name: str) -> list[Path] | None:
-    """Files of a module or package; None if it cannot be found. Parents are not imported."""
-    spec, places = None, None
-    for end in range(1, name.count(".") + 2):
-        part = ".".join(name.split(".")[:end])
-        spec = importlib.util.find_spec(part) if end == 1 else _find(part, places)
-        if spec is None:
-            return None
-        places = list(spec.submodule_search_locations or [])
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+    """Files of a module or package; None if it cannot be found. Its parents are not imported."""
+    top, *inner = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
         return None
-    origin = Path(spec.origin)
-    return sorted(origin.parent.rglob("*.py")) if places else [origin]
-
-
-def _find(name: str, places: list[str] | None) -> importlib.machinery.ModuleSpec | None:
-    return importlib.machinery.PathFinder.find_spec(name, places or [])
+    places = [Path(one) for one in spec.submodule_search_locations or ()]
+    file = Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+    for part in inner:
+        files = [one / f"{part}.py" for one in places if (one / f"{part}.py").is_file()]
+        places = [] if files else [one / part for one in places if (one / part).is_dir()]
+        inits = [one / "__init__.py" for one in places if (one / "__init__.py").is_file()]
+        file = next(iter([*files, *inits]), None)
+    if places:
+        return sorted(one for place in places for one in place.rglob("*.py"))
+    return [file] if file is not None else None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conf.own_parts.part import ARCH_OPTIONS, KINDS, Part
+from conf.parts_table import ARCH_OPTIONS, KINDS, Part
 from conf.schema_key import Key, key
 from conf.suggestions import nearest, or_list
 from conf.values import convert

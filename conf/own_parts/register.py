@@ -23,7 +23,7 @@ class Registered:
     options: type | None
     """Dataclass of its options; None if it has none."""
     facts: dict[str, Any]
-    """What else the decorator was given."""
+    """Further arguments of the decorator."""
 
     def options_at(self, values: dict[str, Any]) -> Any:
         """The options as an instance of their dataclass; None if the part has none."""
@@ -75,12 +75,16 @@ def schedule(name: str, *, options: type | None = None) -> Callable[[T], T]:
 
 
 def dataset(name: str, *, options: type | None = None) -> Callable[[T], T]:
-    """Register a dataset: `dataset=NAME`. Decorates a generator (split, options) of documents as text."""
+    """Register a dataset: `dataset=NAME`. Decorates a generator function (options) of
+    documents, each a str.
+    """
     return _keep("dataset", name, options)
 
 
 def tokenizer(name: str, *, options: type | None = None) -> Callable[[T], T]:
-    """Register a tokenizer: `tokenizer=NAME`. Decorates a class with `encode`, `decode` and `vocab_size`."""
+    """Register a tokenizer: `tokenizer=NAME`. Decorates a function (options) that returns a
+    tokenizers.Tokenizer.
+    """
     return _keep("tokenizer", name, options)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from conf import parts_table
 from conf.keys import keys
 from conf.option_files import options_of
-from conf.own_parts import table
-from conf.own_parts.part import OPTION_GROUPS, Part
 from conf.own_parts.plugin_files import files_of, plugins_around, recorded
 from conf.own_parts.read_source import read_parts
+from conf.parts_table import OPTION_GROUPS, Part
 from experiment_utils.errors import Problem, UserError
 
 
@@ -31,12 +31,15 @@ def use_plugins(
     copies = copies or {}
     for typed in dict.fromkeys([*plugins, *(plugins_around() if around else [])]):
         try:
-            plugin = typed if typed in copies or table.is_known(typed) else recorded(typed)
-            if not table.is_known(plugin):
-                place = str(copies.get(plugin, plugin))
-                found = read_parts(plugin, files_of(place))
+            plugin = typed if typed in copies or parts_table.is_known(typed) else recorded(typed)
+            place = str(copies.get(plugin) or parts_table.place_of(plugin))
+            files = files_of(place)
+            stamps = [(one.stat().st_mtime_ns, one.stat().st_size) for one in files]
+            if not parts_table.is_known(plugin, stamps):
+                found = read_parts(plugin, files)
+                parts_table.forget(plugin)
                 problems += [problem for one in found for problem in _taken(one)]
-                table.add(plugin, place, found)
+                parts_table.add(plugin, place, found, stamps)
         except UserError as error:
             problems += error.problems
     if problems:
@@ -47,7 +50,7 @@ def _taken(part: Part) -> list[Problem]:
     """The problem of a name that is one of ours."""
     key = keys().get(part.chosen_at)
     group = OPTION_GROUPS.get(part.kind)
-    ours = {*(key.choices or () if key is not None else ())} - {*table.names_at(part.chosen_at)}
+    ours = {*(key.choices or () if key is not None else ())} - {*parts_table.names_at(part.chosen_at)}
     ours |= set(options_of(group)) if group is not None else set()
     if part.name not in ours:
         return []

@@ -15,7 +15,6 @@ from memory.estimate.estimate import AFTER_FIRST_STEP, ALWAYS, COMPILE_EVALUATIO
 from models.costs.memory_loss import evaluation_loss_bytes, is_whole, loss_kept_bytes, loss_peak_bytes
 from models.costs.memory_lstm import layer_backward_bytes, layer_evaluation_bytes, layer_untouched_bytes
 from models.costs.memory_saved import (
-    KEPT_IN_FEED_FORWARD,
     block_saved_bytes,
     feed_forward_saved_bytes,
     feed_forwards_per_token,
@@ -25,20 +24,10 @@ from models.costs.memory_saved import (
     saved_bytes,
 )
 from models.costs.memory_sizes import FP32, StepSizes
+from models.options.activations import activation_costs
 from models.options.counts import block_matrices, count_parameters
 from models.options.recomputed import recomputed_blocks
 from models.options.shape import Shape, positions_of, resolve_shape
-
-GRADIENTS_IN_FEED_FORWARD = {
-    "swiglu": 2,
-    "geglu": 2,
-    "gelu": 1,
-    "gelu_exact": 1,
-    "relu": 2,
-    "relu2": 3,
-    "silu": 1,
-}
-"""Factors of the hidden width: gradients and their operands that exist together in the backward pass."""
 
 IN_RECURRENCE = 12
 """Tensors of d_model in fp32 that exist together in the backward pass through the scan of a minGRU."""
@@ -135,7 +124,7 @@ def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
     if arch.family == "lstm" or FP32 * step.tokens * d > HEAP_PIECE.value:
         return 0.0
     widths = [
-        (shape.ffn_hidden * feed_forwards_per_token(arch), KEPT_IN_FEED_FORWARD[arch.activation]),
+        (shape.ffn_hidden * feed_forwards_per_token(arch), activation_costs(arch.activation).kept),
         (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
         (shape.n_heads * step.seq_len, 2 if arch.attention_softcap is not None else 0),
     ]
@@ -175,7 +164,7 @@ def _block_worst_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     # Experts come one after the other, each with its share of the tokens; on a GPU they come together.
     together = arch.n_experts or 1 if step.on_gpu else 1
     tokens = step.tokens * feed_forwards_per_token(arch) * together // (arch.n_experts or 1)
-    inner = size * tokens * GRADIENTS_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
+    inner = size * tokens * activation_costs(arch.activation).gradients * shape.ffn_hidden
     matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden * together
     mixing, scores = 0, FP32 * step.tokens * shape.n_heads * step.seq_len
     if arch.family == "mingru":

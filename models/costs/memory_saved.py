@@ -8,22 +8,11 @@ from __future__ import annotations
 from conf.schema import Arch, Model
 from models.costs.memory_lstm import input_saved_bytes, layer_saved_bytes
 from models.costs.memory_sizes import FP32, INT64, StepSizes, norm_saved_bytes
-from models.options.counts import FEED_FORWARD_MATRICES, block_matrices, norms_of_block
+from models.options.activations import activation_costs
+from models.options.counts import block_matrices, norms_of_block
 from models.options.family_keys import RECURRENT
 from models.options.recomputed import recomputed_blocks
 from models.options.shape import Shape, final_norm, positions_of, resolve_shape
-
-KEPT_IN_FEED_FORWARD = {
-    "swiglu": 4,
-    "geglu": 4,
-    "gelu": 2,
-    "gelu_exact": 2,
-    "relu": 1,
-    "relu2": 2,
-    "silu": 2,
-}
-"""Factors of the hidden width: gate and up, the activated gate, and their product; or what the activation
-saves, and its result. The gradient of relu is computed from its result, of the others from their input."""
 
 COMPILED_SHARE = 0.85
 """Share of a block's saved bytes that torch.compile keeps: it computes the cheap rest again
@@ -32,7 +21,7 @@ COMPILED_SHARE = 0.85
 
 def is_gated(arch: Arch) -> bool:
     """Whether the first product of the feed-forward part is of twice the hidden width."""
-    return FEED_FORWARD_MATRICES[arch.activation] == 3
+    return activation_costs(arch.activation).matrices == 3
 
 
 def feed_forwards_per_token(arch: Arch) -> int:
@@ -139,7 +128,7 @@ def _qk_norm_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
 
 def feed_forward_saved_bytes(shape: Shape, arch: Arch, step: StepSizes) -> int:
     size, tokens = step.product_bytes, step.tokens * feed_forwards_per_token(arch)
-    inner = size * tokens * KEPT_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
+    inner = size * tokens * activation_costs(arch.activation).kept * shape.ffn_hidden
     if arch.n_experts is None:
         return inner
     # Tokens in the order of experts, the results, their weights; the orders there and back.

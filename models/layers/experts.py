@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from conf.schema import Arch
 from models.layers.basic import ExpertLinear, Linear
-from models.options.counts import FEED_FORWARD_MATRICES
+from models.options.activations import activation_costs
 from models.options.shape import Shape
 
 
@@ -25,7 +25,7 @@ class Experts(nn.Module):
         self.per_token = arch.experts_per_token
         self.balance_loss = arch.balance_loss
         self.balance_is_of_sequences = arch.balance_over == "sequence"
-        parts = (shape.ffn_hidden,) * (FEED_FORWARD_MATRICES[arch.activation] - 1)
+        parts = (shape.ffn_hidden,) * (activation_costs(arch.activation).matrices - 1)
         self.router = Linear(shape.d_model, arch.n_experts)
         self.input = ExpertLinear(arch.n_experts, shape.d_model, sum(parts), parts=parts)
         self.output = ExpertLinear(arch.n_experts, shape.ffn_hidden, shape.d_model)

@@ -8,10 +8,11 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conf.own_parts.load import code_of
 from conf.schema import Arch
 from models.layers.basic import Linear
 from models.layers.experts import Experts
-from models.options.counts import FEED_FORWARD_MATRICES
+from models.options.activations import activation_costs
 from models.options.shape import Shape
 
 Activation = Callable[[Tensor], Tensor]
@@ -46,6 +47,11 @@ ACTIVATIONS: dict[str, Activation] = {
 """What stands between the two products. gelu is the tanh approximation, as in GPT-2."""
 
 
+def activation_function(name: str) -> Activation:
+    """Function of an activation: one of ours, or one that the user registered."""
+    return ACTIVATIONS[name] if name in ACTIVATIONS else code_of("arch_option", name).code
+
+
 class FeedForward(nn.Module):
     """`out(f(in(x)))`, (..., d_model) -> (..., d_model) (Vaswani et al., arXiv:1706.03762).
 
@@ -56,10 +62,10 @@ class FeedForward(nn.Module):
     def __init__(self, shape: Shape, arch: Arch) -> None:
         super().__init__()
         hidden, has_bias = shape.ffn_hidden, arch.bias in ("linear", "all")
-        parts = (hidden,) * (FEED_FORWARD_MATRICES[arch.activation] - 1)
+        parts = (hidden,) * (activation_costs(arch.activation).matrices - 1)
         self.input = Linear(shape.d_model, sum(parts), bias=has_bias, parts=parts)
         self.output = Linear(hidden, shape.d_model, bias=has_bias)
-        self.activation = ACTIVATIONS[arch.activation]
+        self.activation = activation_function(arch.activation)
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         return self.output(self.activation(self.input(x))), None
@@ -69,4 +75,4 @@ def feed_forward(shape: Shape, arch: Arch) -> FeedForward | Experts:
     """One part for all tokens, or experts among which each token has its own."""
     if arch.n_experts is None:
         return FeedForward(shape, arch)
-    return Experts(shape, arch, ACTIVATIONS[arch.activation])
+    return Experts(shape, arch, activation_function(arch.activation))

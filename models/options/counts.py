@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conf.schema import Arch, Model
+from models.options.activations import activation_costs
 from models.options.family_keys import RECURRENT
 from models.options.shape import Shape, final_norm, positions_of, resolve_shape
-
-FEED_FORWARD_MATRICES = {
-    "swiglu": 3,
-    "geglu": 3,
-    "gelu": 2,
-    "gelu_exact": 2,
-    "relu": 2,
-    "relu2": 2,
-    "silu": 2,
-}
-"""Matrices of (d_model, ffn_hidden): a gated unit has one more than a plain one."""
 
 NORMS_OF_BLOCK = {"pre": 2, "post": 2, "sandwich": 4}
 
@@ -100,7 +90,7 @@ def block_matrices(shape: Shape, arch: Arch, *, active: bool = False) -> int:
     if arch.family == "lstm":
         return MATRICES_OF_LSTM * d * d
     attention = 3 * d * d if arch.family == "mingru" else 2 * d * d + 2 * d * shape.kv_dim
-    feed_forward = FEED_FORWARD_MATRICES[arch.activation] * d * shape.ffn_hidden
+    feed_forward = activation_costs(arch.activation).matrices * d * shape.ffn_hidden
     if arch.n_experts is None:
         return attention + feed_forward
     parts = arch.experts_per_token if active else arch.n_experts
@@ -130,7 +120,7 @@ def _biases(shape: Shape, arch: Arch) -> int:
     of_qkv = 2 * shape.d_model if arch.family == "mingru" else shape.d_model + 2 * shape.kv_dim
     if arch.bias == "qkv":
         return of_qkv
-    inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * shape.ffn_hidden
+    inner = (activation_costs(arch.activation).matrices - 1) * shape.ffn_hidden
     return of_qkv + shape.d_model + inner + shape.d_model
 
 

@@ -22,6 +22,7 @@ from slurm.records.submissions import STOPS_S, Submission, note_cancelled
 from slurm.records.submitter_liveness import BEAT_S, beat
 from training.attempt.begin import create_run
 from training.attempt.run_files import read_status
+from training.own_parts.facts import end_child
 
 
 def run_one(config: Config, *, quiet: bool = False) -> Outcome:
@@ -62,6 +63,7 @@ def work_through(
         for submission in submissions:
             beat(submission)
 
+    end_child()
     waiting, running = [*units], dict[int, tuple[Sequence[Path], list[dict[str, Any]]]]()
     slots = min(jobs, max(1, len(units)))
     live()

@@ -41,7 +41,6 @@ def test_keys_without_rows_are_told_in_those_of_others() -> None:
 
 
 def test_every_choice_has_its_code() -> None:
-    from models.costs.memory_saved import KEPT_IN_FEED_FORWARD
     from models.families import FAMILIES
     from models.initialization import INITS
     from models.layers.blocks import BLOCKS
@@ -49,7 +48,8 @@ def test_every_choice_has_its_code() -> None:
     from models.layers.norms import NORMS
     from models.layers.positions import POSITIONS
     from models.layers.rotary import SCALINGS
-    from models.options.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK
+    from models.options.activations import ACTIVATIONS as COSTS
+    from models.options.counts import NORMS_OF_BLOCK
     from models.options.family_keys import MEANINGLESS
     from models.options.option_conflicts import COMBINATIONS
 
@@ -62,4 +62,4 @@ def test_every_choice_has_its_code() -> None:
     assert choices["rope_scaling"] == set(SCALINGS)
     assert choices["init"] == set(INITS)
     assert choices["activation"] == set(ACTIVATIONS)
-    assert choices["activation"] == set(FEED_FORWARD_MATRICES) == set(KEPT_IN_FEED_FORWARD)
+    assert choices["activation"] == set(COSTS)

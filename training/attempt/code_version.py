@@ -37,7 +37,7 @@ NOT_COUNTED = (
     "data_loading/find/catalogue.py", "data_loading/find/verify_set.py",
     "data_loading/tokenizers/contradictions.py", "data_loading/tokens/truncated_documents.py",
     "training/__main__.py", "training/commands", "training/export", "training/run/load_run.py",
-    "training/own_parts/describe.py", "training/own_parts/facts.py", "training/plan/model_counts.py",
+    "training/own_parts/try_parts.py", "training/own_parts/facts.py", "training/own_parts/model_counts.py",
     # text to token sets, and how their bytes are read: a run names its data by fingerprint
     "data_loading/pretokenizer", "data_loading/readers", "data_loading/remote",
     # messages, records, signals, the other ranks

@@ -47,7 +47,7 @@ def keep_plugins(folder: Path, plugins: list[str]) -> None:
     hashes = {plugin: hash_of(plugin) for plugin in plugins}
     for plugin, found in hashes.items():
         if is_path(plugin):
-            _copy(Path(plugin), copies_beside(folder) / found)
+            _copy(Path(plugin), copies_folder(folder) / found)
     atomic_files.write_json(folder / FILE, {"version": 1, "plugins": hashes})
 
 
@@ -60,14 +60,14 @@ def hashes_of(folder: Path) -> dict[str, str]:
 def copies_of(folder: Path) -> dict[str, Path]:
     """Plugin to its copy, of a run; those of installed modules have none."""
     found = {
-        plugin: copies_beside(folder) / one / Path(plugin).name
+        plugin: copies_folder(folder) / one / Path(plugin).name
         for plugin, one in hashes_of(folder).items()
         if is_path(plugin)
     }
     return {plugin: place for plugin, place in found.items() if place.exists()}
 
 
-def copies_beside(folder: Path) -> Path:
+def copies_folder(folder: Path) -> Path:
     """Folder of all copies, of the runs_dir that a run is in."""
     return folder.absolute().parent.parent / FOLDER
 
@@ -87,7 +87,7 @@ def plugin_changes(
         is_now = hash_of(str(place)) if files_of(str(place)) else None
         if is_now == was:
             continue
-        old = copies_beside(folder) / was
+        old = copies_folder(folder) / was
         name = Path(plugin).name
         changes = _file_changes(old / name, place) if is_path(plugin) and (old / name).exists() else []
         found += [with_lines(one, old, place.parent) for one in changes] or [

@@ -8,7 +8,7 @@ from dataclasses import replace
 from conf import Config
 from memory.estimate.estimate import Part
 from models.costs.memory_parts import StepSizes
-from training.plan.model_counts import memory_of_model
+from training.own_parts.model_counts import memory_of_model
 
 TOKENS_AT_ONCE = 65_536
 """Most tokens of a forward pass without gradients on a GPU: fewer leave it waiting for the host."""

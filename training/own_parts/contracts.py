@@ -14,7 +14,7 @@ from torch import Tensor
 from conf import Config
 from conf.own_parts.call import called
 from conf.own_parts.load import own_part
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from conf.schema import Model
 from conf.suggestions import nearest, or_list
 from experiment_utils.errors import Problem, UserError

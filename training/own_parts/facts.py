@@ -1,4 +1,4 @@
-"""What a plan must know of the user's own parts, found by running them once. No torch here.
+"""Facts of the user's own parts that a plan needs, found by running them once. No torch here.
 
 Entries ask a child process, so that a plan imports no torch, and what the user's code does stays outside.
 Answers are kept in the user's cache by content: a run finds those of its plan.
@@ -14,49 +14,27 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conf import Config
+from conf import Config, parts_table
 from conf.composing.check import to_plain
-from conf.own_parts import table
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.plugin_files import files_of
 from conf.own_parts.use import use_plugins
+from conf.parts_table import Part
 from experiment_utils import atomic_files
 from experiment_utils.errors import Problem, UserError
 from experiment_utils.modules import IMPORT_ROOT, module_name
 from experiment_utils.run_folder import read_file
+from training.own_parts.part_facts import Facts
 
 _VERSION = 2
-"""Of the way in which facts are found."""
+"""Version of the way in which facts are found."""
 _KEYS = ("model", "arch", "own", "optimizer", "schedule", "dataset", "tokenizer", "training")
 _FREE = ("lr", "weight_decay", "beta1", "beta2")
 _KNOWN: dict[str, Facts] = {}
 _CHILD: list[subprocess.Popen[str]] = []
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Facts of the parts of a configuration. All 0 where it has no model, or no optimizer, of the user's."""
-
-    parameters: int = 0
-    non_embedding: int = 0
-    """Parameters in matrices other than embeddings and `head`."""
-    flops_per_token: float = 0.0
-    """FLOPs of forward and backward in one training step, per token."""
-    head_flops_per_token: float = 0.0
-    saved_bytes: int = 0
-    """Bytes that autograd saves for the backward pass whatever the batch."""
-    saved_bytes_per_window: int = 0
-    """Bytes that it saves for each window more, logits included."""
-    has_head: bool = False
-    """Whether forward returns hidden states."""
-    is_counted: bool = True
-    """Whether torch's counter could count the FLOPs; otherwise they are 6 a parameter."""
-    state_numbers: float = 0.0
-    """fp32 numbers that the optimizer keeps for each parameter."""
 
 
 def facts_of(config: Config, vocab_size: int) -> Facts | None:
@@ -83,6 +61,15 @@ def facts_of(config: Config, vocab_size: int) -> Facts | None:
     return _KNOWN[key]
 
 
+def make_own_data(config: Config, part: Part, place: Path) -> None:
+    """Write the file of a dataset or tokenizer of the user's, in the process that tries parts out.
+
+    Raises:
+        UserError: the user's code fails; names FILE:LINE.
+    """
+    _ask({"config": to_plain(config), "part": part.name, "place": str(place)})
+
+
 def _key(config: Config, vocab_size: int) -> str:
     plain = to_plain(config, _KEYS)
     training = {name: plain["training"][name] for name in ("seq_len", "step", "callbacks", "parallel")}
@@ -90,15 +77,15 @@ def _key(config: Config, vocab_size: int) -> str:
     sources = [
         hashlib.sha256(file.read_bytes()).hexdigest()
         for one in config.plugins
-        for file in files_of(table.place_of(one))
+        for file in files_of(parts_table.place_of(one))
     ]
-    told = [
+    described = [
         _VERSION,
         plain | {"training": training, "optimizer": optimizer},
         config.logging.metrics,
         vocab_size,
     ]
-    text = json.dumps([*told, sources, config.plugins], sort_keys=True, default=str)
+    text = json.dumps([*described, sources, config.plugins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -110,7 +97,7 @@ def _cache_folder() -> Path:
 def _ask(question: dict[str, Any]) -> dict[str, Any]:
     """The answer of the child, which is started for the first question and ends with this process."""
     if "torch" in sys.modules:  # a training process: it runs the parts itself
-        from training.own_parts.describe import answer
+        from training.own_parts.try_parts import answer
 
         found = answer(question)
     else:
@@ -123,12 +110,12 @@ def _ask(question: dict[str, Any]) -> dict[str, Any]:
 def _ask_child(question: dict[str, Any]) -> dict[str, Any]:
     if not _CHILD:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), *_python_path()])}
-        command = [sys.executable, "-m", module_name("training.own_parts.describe")]
+        command = [sys.executable, "-m", module_name("training.own_parts.try_parts")]
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         _CHILD.append(child)
-        atexit.register(_end, child)
+        atexit.register(end_child)
     child = _CHILD[0]
     assert child.stdin is not None
     assert child.stdout is not None
@@ -140,18 +127,17 @@ def _ask_child(question: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         _CHILD.clear()
         code = child.wait()
-        what = f"the process that tries them out ended with exit code {code}; its own words are above"
-        raise UserError(Problem("plugins", what, "describing-died")) from None
+        what = f"the process that tries them out ended with status {code}"
+        raise UserError(Problem("plugins", what, "trying-died")) from None
 
 
 def _python_path() -> list[str]:
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    try:
-        if child.stdin is not None:
-            child.stdin.close()
-        child.wait(5)
-    except (OSError, subprocess.TimeoutExpired):  # a machine that is very busy, or code that does not end
-        child.kill()
+def end_child() -> None:
+    """End the process that tries parts out: it has torch in memory, which runs on this machine need."""
+    while _CHILD:
+        child = _CHILD.pop()
+        child.kill()  # it holds nothing, and may still be loading torch
+        child.wait()

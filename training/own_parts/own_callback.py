@@ -17,7 +17,7 @@ from conf import Config
 from conf.own_parts.call import called
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.load import code_of, options_of
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 from training.own_parts.step_view import Guard, StepView
 

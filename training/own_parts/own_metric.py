@@ -19,7 +19,7 @@ from torch import Tensor
 from conf import Config
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.load import code_of, options_of
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 from models import LanguageModel
 from models.loss.lm_loss import IGNORED

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conf import Config
 from conf.own_parts.call import called
 from conf.own_parts.load import own_part
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 from models import LanguageModel, build_model
 from models.options.parametrization import Scales

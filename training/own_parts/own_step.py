@@ -17,8 +17,8 @@ from torch import Tensor
 from conf import Config
 from conf.own_parts.call import called
 from conf.own_parts.load import own_part
-from conf.own_parts.part import Part
 from conf.own_parts.register import Registered
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 from models import LanguageModel, LossModel
 from training.own_parts.own_metric import described

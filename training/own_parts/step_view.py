@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conf.own_parts.call import called
-from conf.own_parts.part import Part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 
 

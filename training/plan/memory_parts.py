@@ -35,7 +35,7 @@ from training.devices.device import GPU_MATRIX
 from training.devices.gpu_check import cuda_is_available, may_have_gpu
 from training.distributed.memory_parts import parts_of_ranks
 from training.evaluation.evaluation_batch import evaluation_parts, evaluation_step
-from training.plan.model_counts import memory_of_model, parameter_counts
+from training.own_parts.model_counts import memory_of_model, parameter_counts
 from training.plan.optimizer_memory import (
     averages,
     checkpoint_bytes,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from conf.schema import Arch, Config, Model, Optimizer
-from models.options.counts import FEED_FORWARD_MATRICES, count_parameters
+from models.options.activations import activation_costs
+from models.options.counts import count_parameters
 from models.options.family_keys import is_own
 from models.options.shape import positions_of, resolve_shape
 from training.own_parts.facts import facts_of
-from training.plan.model_counts import parameter_counts
+from training.own_parts.model_counts import parameter_counts
 from training.step.recurrent_state import row_state_bytes
 
 _FP32 = 4
@@ -83,7 +84,7 @@ def _matrices(
     if arch.family == "lstm":  # four gates, of the input and of the state
         return [*found, (2 * layers, 1, 4 * d, d)]
     mixing = 2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim
-    inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * h
+    inner = (activation_costs(arch.activation).matrices - 1) * h
     experts = arch.n_experts or 1
     found += [(layers, 1, mixing, d), (layers, 1, d, d), (layers, experts, inner, d), (layers, experts, d, h)]
     return [*found, (layers, 1, arch.n_experts, d)] if arch.n_experts else found

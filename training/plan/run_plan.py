@@ -35,7 +35,9 @@ from training.attempt.run_files import run_folder, state_of
 from training.devices.device import available_threads, other_bits
 from training.devices.gpu_check import foreseen_problem, may_have_gpu
 from training.evaluation.evaluate import evaluation_windows
-from training.own_parts.facts import facts_of
+from training.own_parts.facts import facts_of, make_own_data
+from training.own_parts.model_counts import flop_counts, parameter_counts
+from training.own_parts.own_data import with_own_data
 from training.plan.data_facts import count_train_windows, describe, problems_with_data
 from training.plan.describe import besides, learning_words, model_words
 from training.plan.memory_parts import expected_device
@@ -48,7 +50,6 @@ from training.plan.mixture import (
     source_lines,
     with_plain_weights,
 )
-from training.plan.model_counts import flop_counts, parameter_counts
 from training.plan.optimizer_memory import checkpoint_bytes
 from training.plan.plan_problems import problems_with_place, problems_with_ranks
 from training.plan.restore_source import Origin, find_origin
@@ -303,7 +304,7 @@ def make_plan(
     """
     from data_loading import NotTokenized, prepare_run
 
-    config = resolve(config)
+    config = resolve(with_own_data(config, make_own_data))
     problems = [*problems_with_place(config), *problems_with_ranks(config, place.get("ranks", 1))]
     if is_ensemble(config):  # each of its runs is planned
         problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
@@ -317,6 +318,7 @@ def make_plan(
             raise
         missing = error
     found = (cost or run_cost)(shape_of(config), data, missing, **place)
+    facts_of(config, found.vocab_size)  # also parts that cost nothing are tried
     training = config.training
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
         training = dataclasses.replace(training, max_tokens=found.budget.tokens)
@@ -404,7 +406,6 @@ def run_cost(
         **(budget_words(shape, cast("MixedData", data)) if is_mixture(shape) and data else {}),
     )
     flops = flop_counts(shape, vocab_size)
-    facts_of(shape, vocab_size)  # also of parts that cost nothing: they are checked
     memory = needs.plan(micro)
     has_val = data is None or "val" in data.splits
     return RunCost(

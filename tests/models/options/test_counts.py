@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import Arch, Model
 from models import LanguageModel, build_model
-from models.options.counts import FEED_FORWARD_MATRICES, count_parameters, flops_per_token
+from models.options.activations import ACTIVATIONS
+from models.options.counts import count_parameters, flops_per_token
 from models.options.option_conflicts import combination_problems
 from tests.searched import examples
 
@@ -32,7 +33,7 @@ ARCHS = st.builds(
     n_kv_heads=st.sampled_from([None, 1, 2]),
     window=st.sampled_from([None, 5]),
     attention_softcap=st.sampled_from([None, None, 20.0]),
-    activation=st.sampled_from(sorted(FEED_FORWARD_MATRICES)),
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
     ffn_multiplier=st.sampled_from([4.0, 8 / 3]),
     n_experts=st.sampled_from([None, None, 3]),
     bias=st.sampled_from(["none", "qkv", "linear", "all"]),
@@ -73,7 +74,7 @@ MINGRUS = st.builds(
     Arch,
     family=st.just("mingru"),
     norm=st.sampled_from(["rms", "layer", "none"]),
-    activation=st.sampled_from(sorted(FEED_FORWARD_MATRICES)),
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
     ffn_multiplier=st.sampled_from([4.0, 8 / 3]),
     n_experts=st.sampled_from([None, None, 3]),
     bias=st.sampled_from(["none", "linear", "all"]),

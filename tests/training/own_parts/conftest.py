@@ -11,8 +11,7 @@ import pytest
 from tiny_run import tiny_config
 
 from conf import Config
-from conf.own_parts import load, table
-from conf.own_parts.register import REGISTERED
+from tests.own_plugins import forget_plugins
 from training.own_parts import facts
 
 Own = Callable[..., Config]
@@ -22,10 +21,7 @@ Own = Callable[..., Config]
 def _no_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield
-    for plugin in list(table._PLUGINS):
-        table.forget(plugin)
-    load._LOADED.clear()
-    REGISTERED.clear()
+    forget_plugins()
     facts._KNOWN.clear()
 
 

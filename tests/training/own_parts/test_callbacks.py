@@ -13,6 +13,7 @@ from conf.own_parts.use import use_plugins
 from conf.schema import Arch
 from experiment_utils.errors import UserError
 from tests.forked import killed_at
+from tests.own_plugins import forget_plugins
 from tests.training.own_parts.conftest import Own
 from training.attempt.run_files import read_status
 from training.checkpoint.checkpoints import Checkpoints
@@ -96,6 +97,7 @@ def test_a_callback_that_does_wrong_ends_the_run(own: Own, body: str, line: int)
         f"    def on_step(self, view):\n        if view.step == 3: {body}\n"
     )
     folder = make_run(own(source, callbacks=["watcher"]))
+    forget_plugins()  # a run begins in a process of its own
     assert run_here(folder, "--quiet").returncode == 2
     status = read_status(folder)
     assert status["state"] == "failed"
@@ -132,7 +134,7 @@ def test_wrong_callbacks_are_refused(own: Own, body: str, code: str) -> None:
 
 
 def test_random_numbers_stay_as_they_were(own: Own) -> None:
-    from conf.own_parts.part import Part
+    from conf.parts_table import Part
     from training.own_parts.step_view import Guard
 
     before = torch.get_rng_state()

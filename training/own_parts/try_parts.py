@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -18,17 +19,17 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from conf import Config
+from conf import Config, parts_table
 from conf.composing.check import to_config
 from conf.own_parts.call import called
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.load import code_of, load_plugins, options_of, own_part
 from experiment_utils.errors import Problem, UserError
-from models.loss_model import LossModel
 from models.options.parameter_roles import roles_of
 from training.own_parts.contracts import check_contracts
-from training.own_parts.facts import Facts
+from training.own_parts.own_data import write_part
 from training.own_parts.own_model import OwnModel, build_run_model
+from training.own_parts.part_facts import Facts
 
 BATCH = 2
 
@@ -38,6 +39,11 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         config = to_config(question["config"])
         load_plugins(config.plugins)
+        if "part" in question:
+            part = parts_table.part(question["part"])
+            assert part is not None
+            write_part(config, part, Path(question["place"]))
+            return {}
         return dataclasses.asdict(_facts(config, question["vocab_size"]))
     except UserError as error:
         return {"problems": [[one.where, one.what, one.code] for one in error.problems]}
@@ -52,35 +58,39 @@ def _facts(config: Config, vocab_size: int) -> Facts:
         facts = dataclasses.replace(facts, state_numbers=_state_numbers(config))
     if own_part(config, "schedule"):
         _check_schedule(config)
+    if own_part(config, "arch_option"):
+        _check_activation(config)
     check_contracts(config, vocab_size)
     return facts
 
 
 def _model_facts(config: Config, vocab_size: int) -> Facts:
-    found = own_part(config, "model")
-    assert found is not None
-    part = found[0]
+    """Facts of the model, on shapes alone if it can be built and run so, else with numbers on the CPU."""
+    try:
+        return _facts_on("meta", config, vocab_size)
+    except UserError:
+        return _facts_on("cpu", config, vocab_size)
+
+
+def _facts_on(device: str, config: Config, vocab_size: int) -> Facts:
     seq_len = config.training.seq_len
     positions = config.arch.max_positions or seq_len
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = cast("OwnModel", build_run_model(config, vocab_size, positions))
-    model.to("meta")
-    _check_output(config, model, vocab_size)
+    with torch.device(device), torch.random.fork_rng(devices=[]):
+        model = cast("OwnModel", build_run_model(config, vocab_size, positions)).to(device)
+    _check_output(config, model, vocab_size, device)
     roles = roles_of(model)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     total, hidden = sum(sizes.values()), sum(sizes[name] for name, role in roles.items() if role == "hidden")
     if not total:
+        part = model.part
         raise UserError(Problem(part.place, f"model {part.name} has no parameters", "model-empty"))
-    flops, head = _flops(model, seq_len), 0.0
-    weight = model.output_weight
-    if weight is not None:
-        head = 6.0 * weight.numel()
-    one, two = _saved_bytes(model, 1, seq_len), _saved_bytes(model, 2, seq_len)
+    flops, weight = _flops(model, _ids(1, seq_len, device)), model.output_weight
+    one, two = (_saved_bytes(model, _ids(batch, seq_len, device)) for batch in (1, 2))
     return Facts(
         parameters=total,
         non_embedding=hidden,
         flops_per_token=6.0 * total if flops is None else flops,
-        head_flops_per_token=head,
+        head_flops_per_token=0.0 if weight is None else 6.0 * weight.numel(),
         saved_bytes=max(0, 2 * one - two),
         saved_bytes_per_window=max(0, two - one),
         has_head=weight is not None,
@@ -88,15 +98,15 @@ def _model_facts(config: Config, vocab_size: int) -> Facts:
     )
 
 
-def _ids(batch: int, seq_len: int) -> Tensor:
-    return torch.zeros((batch, seq_len), dtype=torch.int64, device="meta")
+def _ids(batch: int, seq_len: int, device: str) -> Tensor:
+    return torch.zeros((batch, seq_len), dtype=torch.int64, device=device)
 
 
-def _check_output(config: Config, model: OwnModel, vocab_size: int) -> None:
+def _check_output(config: Config, model: OwnModel, vocab_size: int, device: str) -> None:
     """Raise a UserError if forward does not return what the contract says."""
     part, seq_len = model.part, config.training.seq_len
     with torch.no_grad():
-        found = called(part, model.own, _ids(BATCH, seq_len))
+        found = called(part, model.own, _ids(BATCH, seq_len, device))
     width = config.model.d_model if model.output_weight is not None else vocab_size
     last = "d_model, as it has a head" if model.output_weight is not None else "vocab_size, as it has no head"
     if not isinstance(found, Tensor) or found.shape != (BATCH, seq_len, width):
@@ -112,27 +122,20 @@ def _check_output(config: Config, model: OwnModel, vocab_size: int) -> None:
         raise UserError(Problem(part.place, what, "model-head"))
 
 
-def _flops(model: OwnModel, seq_len: int) -> float | None:
-    """FLOPs per token of forward and backward; None if they cannot be counted on shapes."""
+def _flops(model: OwnModel, ids: Tensor) -> float | None:
+    """FLOPs per token of forward and backward; None if they cannot be counted."""
     counter = FlopCounterMode(display=False)
     try:
         with counter, sdpa_kernel(SDPBackend.MATH):
-            _loss(model, 1, seq_len).backward()
+            model(ids).float().sum().backward()
     except (RuntimeError, NotImplementedError, TypeError):
         return None
     finally:
         model.zero_grad(set_to_none=True)
-    return counter.get_total_flops() / seq_len or None
+    return counter.get_total_flops() / ids.numel() or None
 
 
-def _loss(model: OwnModel, batch: int, seq_len: int) -> Tensor:
-    ids = _ids(batch, seq_len)
-    if model.output_weight is not None:  # the head's part is not that of a chunked loss
-        return model.logits(model.hidden(ids)).float().sum()
-    return LossModel(model)(ids, ids, None, batch * seq_len)  # type: ignore[arg-type]
-
-
-def _saved_bytes(model: OwnModel, batch: int, seq_len: int) -> int:
+def _saved_bytes(model: OwnModel, ids: Tensor) -> int:
     """Bytes of the tensors that autograd saves in forward, other than parameters."""
     own = {id(one) for one in model.parameters()}
     saved: dict[tuple[int, ...], int] = {}
@@ -147,7 +150,7 @@ def _saved_bytes(model: OwnModel, batch: int, seq_len: int) -> int:
 
     kept: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.hidden(_ids(batch, seq_len))
+        model.hidden(ids)
     return sum(saved.values())
 
 
@@ -167,6 +170,18 @@ def _state_numbers(config: Config) -> float:
     ]
     count = sum(parameter.numel() for parameter in layer.parameters())
     return sum(tensor.numel() for tensor in tensors if tensor.numel() > 1) / count
+
+
+def _check_activation(config: Config) -> None:
+    """Raise a UserError if an activation does not keep the shape of its tensor."""
+    found = own_part(config, "arch_option")
+    assert found is not None
+    part, registered, _ = found
+    given = torch.linspace(-2, 2, 12).view(3, 4).requires_grad_()
+    result = called(part, registered.code, given)
+    if not isinstance(result, Tensor) or result.shape != given.shape or not result.requires_grad:
+        what = f"activation {part.name}: expected a tensor of the shape of its input, with a gradient"
+        raise UserError(Problem(part.place, what, "activation-result"))
 
 
 def _check_schedule(config: Config) -> None:
@@ -191,12 +206,22 @@ def _questions() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer questions until standard input ends. What the user's code prints goes to standard error."""
+    """Answer questions until standard input ends, each in a fork: no plugin is there for the next one.
+
+    What the user's code prints goes to standard error.
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     torch.set_num_threads(1)
     for question in _questions():
-        print(json.dumps(answer(question)), file=out, flush=True)
+        child = os.fork()
+        if not child:
+            print(json.dumps(answer(question)), file=out, flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            what = f"the process that tried them out ended with status {os.waitstatus_to_exitcode(status)}"
+            print(json.dumps({"problems": [["plugins", what, "trying-died"]]}), file=out, flush=True)
 
 
 if __name__ == "__main__":

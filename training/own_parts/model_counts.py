@@ -15,7 +15,8 @@ from models.options import counts
 from models.options.counts import FlopCounts, ParameterCounts
 from models.options.family_keys import is_own
 from models.options.shape import resolve_shape
-from training.own_parts.facts import Facts, facts_of
+from training.own_parts.facts import facts_of
+from training.own_parts.part_facts import Facts
 
 
 def own_facts(config: Config, vocab_size: int) -> Facts | None:
