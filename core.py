@@ -120,6 +120,8 @@ def begin(
     with run.stage("build_optimizer"):
         from training.distributed.parallel import Parallel
         from training.own_parts.own_optimizer import build_run_optimizer
+        from training.own_parts.own_step import loss_model_of
+        from training.own_parts.watchers import watchers_of
         from training.run.probe import settle_micro_batch
         from training.step.recurrent_state import row_states_of
         from training.step.weight_average import average_of
@@ -127,8 +129,10 @@ def begin(
         settle_micro_batch(run, model)
         plan = run.plan
         kind, is_bf16 = config.training.parallel, device.precision == "bf16"
-        run.parallel = Parallel(model, run.ranks, kind, gathers_bf16=is_bf16)
+        loss = loss_model_of(config, model)
+        run.parallel = Parallel(model, run.ranks, kind, gathers_bf16=is_bf16, loss=loss)
         optimizer = build_run_optimizer(model, config, device.kind)
+        run.watchers = watchers_of(run, model, optimizer)
         run.average = average_of(model, optimizer, config)
         run.row_states = row_states_of(config, plan.budget.effective_batch, device)
 
@@ -150,7 +154,8 @@ def begin(
         restore_newest(run, checkpoints, model, optimizer, loader)
         # Of rank 0 the run's own; others make theirs of what all of them computed, and drop them.
         rows = folder if run.ranks.is_first else None
-        metrics = MetricsFile(rows and rows / "metrics.csv", run.step)
+        own = run.watchers.columns if run.watchers is not None else ()
+        metrics = MetricsFile(rows and rows / "metrics.csv", run.step, own)
         sources = SourcesFile(rows and rows / "sources.csv", run.step) if plan.sources else None
 
     with run.stage("first_batch"):
@@ -231,7 +236,7 @@ def train(
                 check_there_is_time(run)
                 with run.last_stage("evaluate"):
                     val_loss = fitted(started, partial(evaluate_run, run, model, val_sets))
-            progress.flush(val_loss)
+            progress.flush(val_loss, run.measured)
             take_if_due(started.samples, run, model)
             if logger is not None:
                 logger.check()

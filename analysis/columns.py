@@ -57,7 +57,9 @@ def shown_columns(study: Study) -> list[str]:
     if not study.is_ours:
         names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
         return ["run", *names]
-    shown = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
+    place = OF_A_RUN.index("seconds")
+    names = [*OF_A_RUN[2:place], *study.metrics, *OF_A_RUN[place:]]
+    shown = [name for name in names if any(run.value(name) is not None for run in study.runs)]
     if all(run.value("device") in ("cpu", None) for run in study.runs):
         shown = [name for name in shown if name != "device"]
     code = ["code"] if versions_of(study.runs).are_several else []
@@ -68,7 +70,8 @@ def export_columns(study: Study) -> list[str]:
     """Columns of a file by default."""
     if not study.is_ours:
         return shown_columns(study)
-    return [*OF_EXPORTS, *(name for name in varying_columns(study.runs) if name not in OF_EXPORTS)]
+    varying = (name for name in varying_columns(study.runs) if name not in OF_EXPORTS)
+    return [*OF_EXPORTS, *study.metrics, *varying]
 
 
 def varying_columns(runs: Sequence[Run]) -> list[str]:
@@ -98,6 +101,12 @@ def differing_paths(configs: Sequence[Mapping[str, Any]]) -> set[str]:
             found.update([path for path, value in config.items() if first.get(path, ...) != value])
             found.update(first.keys() - config.keys())
     return found
+
+
+def titles(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
+    """Titles for people: a registered metric has its unit behind its name."""
+    units = {name: unit for run in runs for name, unit in run.metrics.items() if unit}
+    return [f"{name} ({units[name]})" if name in units else name for name in columns]
 
 
 def cell(column: str, value: Any) -> str:

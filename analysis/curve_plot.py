@@ -140,9 +140,10 @@ def curve_panels(
     )
     shows_raw = len(runs) <= MOST_TOGETHER
     top = _top(bundles)
-    is_loss = y in ("train_loss", "val_loss")
+    units = {name: unit for run in runs for name, unit in run.metrics.items()}
+    unit_y = "nats per token" if y in ("train_loss", "val_loss") else units.get(y, "")
     x_axis = Axis(_named(x), _unit(x), scale="log" if log_x else "fit")
-    y_axis = Axis(f"{y} (nats per token)" if is_loss else y, "loss", scale="fit", top=top)
+    y_axis = Axis(f"{y} ({unit_y})" if unit_y else y, "loss", scale="fit", top=top)
     values = {value_key(run.value(facet)): run.value(facet) for run in runs} if facet else {"": None}
     panels = []
     for key, value in sorted(values.items(), key=lambda item: natural_order(item[1])):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.columns import cell, is_right, plain
+from analysis.columns import cell, is_right, plain, titles
 from analysis.export.result_table import ResultTable, csv_field
 from analysis.reading.study import Run, Study, versions_of
 from experiment_utils.display import table
@@ -55,7 +55,7 @@ def lines(runs: Sequence[Run], columns: Sequence[str], *, is_cut: bool = True) -
     right = [place for place, column in enumerate(columns) if is_right([run.value(column) for run in runs])]
     cells = [[_in_one_line(column, run) for column in columns] for run in runs]
     width = None if is_cut else _ANY_WIDTH
-    return table(columns, cells, right=right, least=_LEAST_IMPORTANT, columns=width)
+    return table(titles(runs, columns), cells, right=right, least=_LEAST_IMPORTANT, columns=width)
 
 
 def failures(runs: Sequence[Run]) -> list[str]:
@@ -95,7 +95,8 @@ def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
     right = [is_right([run.value(column) for run in runs]) for column in columns]
     rows = [[_in_one_line(column, run).replace("|", "\\|") for column in columns] for run in runs]
     marks = ["---:" if of_numbers else "---" for of_numbers in right]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [list(columns), marks, *rows]) + "\n"
+    heads = titles(runs, columns)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows]) + "\n"
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:

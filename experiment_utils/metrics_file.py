@@ -96,7 +96,7 @@ def read_columns(path: str | Path, names: Iterable[str] | None = None, *, rows: 
         path: The file.
         names: Columns to read; None: all.
         rows: About how many rows to read: some are left out, closer together later in the file, and neither
-            the last one nor those without a blank field between others (evaluations). None: all.
+            the last one nor those of evaluations, whose val_loss is not blank. None: all.
 
     Raises:
         OSError: the file cannot be read.
@@ -106,7 +106,7 @@ def read_columns(path: str | Path, names: Iterable[str] | None = None, *, rows: 
     places = {name: columns.index(name) for name in (columns if names is None else names) if name in columns}
     torn = 1 if lines and lines.pop() else 0
     if rows is not None and len(lines) > rows:
-        lines = _some(lines, rows)
+        lines = _some(lines, rows, columns.index("val_loss") if "val_loss" in columns else 0)
     found = _at_once(lines, len(columns), list(places.values()))
     if found is None:
         parsed = [_numbers(line, len(columns), list(places.values())) for line in lines]
@@ -159,10 +159,10 @@ def _at_once(lines: Sequence[str], width: int, places: Sequence[int]) -> list[li
     return [[math.nan if one is None else float(one) for one in flat[place::width]] for place in places]
 
 
-def _some(lines: list[str], rows: int) -> list[str]:
-    """Rows in equal distances, in equal ratios, and evaluated ones: others have a blank between fields."""
+def _some(lines: list[str], rows: int, measured: int) -> list[str]:
+    """Rows in equal distances, in equal ratios, and those in which the field at `measured` is not blank."""
     count, half = len(lines), rows // 2
-    evaluated = [at for at, line in enumerate(lines) if ",," not in line]
+    evaluated = [at for at, line in enumerate(lines) if "".join(line.split(",", measured + 1)[measured:-1])]
     kept = {*evaluated[:: max(1, -(-len(evaluated) // rows))], count - 1}
     kept |= {at * (count - 1) // max(1, half - 1) for at in range(half)}
     kept |= {int(count ** (at / max(1, half - 1))) - 1 for at in range(half)}

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from experiment_utils import lock_file
 from experiment_utils.atomic_files import Unreadable
 from experiment_utils.errors import UserError
-from experiment_utils.json_values import at_path, finite, is_number, mappings, parse_json
+from experiment_utils.json_values import at_path, finite, is_number, mapping, mappings, parse_json, text
 from experiment_utils.metrics_file import Tail, read_columns, read_tail
 from experiment_utils.safe_read import plain_only, read_plain
 
@@ -176,6 +176,12 @@ class RunFolder:
         name = at_path(self.attempts[-1], "device.name") if self.attempts else None
         found = name if kind == "cuda" and name is not None else kind
         return None if found is None else str(found)
+
+    @property
+    def own_metrics(self) -> dict[str, str]:
+        """Registered metrics of the run: name to unit, which may be empty."""
+        found = mapping(self.fact("metrics"))
+        return {str(name): text(mapping(one).get("unit")) for name, one in found.items()}
 
     @cached_property
     def checkpoint_step(self) -> int | None:

@@ -6,6 +6,8 @@ also the product with the output matrix, which is the embedding matrix where the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,9 @@ class LossModel(nn.Module):
 
     In training its gradients are also those of what parts of the model want minimized; its value is not.
     """
+
+    seen_by: Callable[[Tensor, Tensor], None] | None = None
+    """Gets the hidden states (or logits) and the labels of each batch."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -35,6 +40,8 @@ class LossModel(nn.Module):
     ) -> Tensor:
         model = self.model
         hidden, losses = model.states(input_ids, position_ids)
+        if self.seen_by is not None:
+            self.seen_by(hidden, labels)
         if model.output_weight is None:  # of the user's, which has the logits
             return logits_loss(hidden, labels, reduction, of_tokens)
         loss = lm_loss(

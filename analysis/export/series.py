@@ -49,6 +49,7 @@ class Series:
         ]
         self._memory = GrowingRecords(folder / "memory.jsonl")
         self._clock = WallClock(attempts, changed_s(folder / "metrics.csv"))
+        self._own = tuple(RunFolder(folder).own_metrics)
         self._after, self._every = after, every
         self._held: list[dict[str, str]] = []
         self._ahead: dict[str, str] | None = None
@@ -77,7 +78,8 @@ class Series:
             if step <= self._after:  # the reader has it; or the run went on from an earlier step
                 continue
             self._after = step
-            values = {name: found for name in _OF_A_ROW if (found := csv_number(row.get(name))) is not None}
+            names = (*_OF_A_ROW, *self._own)
+            values = {name: found for name in names if (found := csv_number(row.get(name))) is not None}
             values |= of_sources | self._of_evals.pop(step, {})
             self._carried |= self._memory_at(time_s)
             point = Point(step, time_s, csv_number(row.get("tokens")), values)
@@ -99,7 +101,8 @@ class Series:
             if not isinstance(step, int) or record.get("extra"):
                 continue
             behind = source.partition("/")[1] + source.partition("/")[2]
-            for key, name in _OF_AN_EVALUATION.items():
+            own = {name: name for name in self._own} if behind else {}
+            for key, name in (_OF_AN_EVALUATION | own).items():
                 if is_number(record.get(key)):
                     self._of_evals.setdefault(step, {})[name + behind] = float(record[key])
         of_earlier, self._earlier = self._earlier, []

@@ -12,13 +12,13 @@ from typing import Any
 
 from conf.schema import Model
 from conf.sizes import size_name
-from experiment_utils.json_values import csv_number, leaves
+from experiment_utils.json_values import csv_number, is_number, leaves
 from experiment_utils.metrics_file import read_columns
 from experiment_utils.run_folder import RunFolder
 from memory.measure.host import run_memory
 from training.attempt.made_by import codes_of
 
-VERSION = 7
+VERSION = 8
 """Version of the facts: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -34,15 +34,17 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
     Returns:
         `values`: column to value, None if the run does not record it; losses are in nats per token and can be
-        nan. `config`: dotted path to value. `damage`: a line for each file that is not whole.
+        nan. `config`: dotted path to value. `damage`: a line for each file that is not whole. `metrics`: the
+        user's own columns, name to unit.
     """
     run = RunFolder(folder)
     written = run.run.get("config")
     config = leaves(written if isinstance(written, dict) else run.config)
     values = {
-        **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run), **_of_memory(run)
+        **_of_own_metrics(run), **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run),
+        **_of_memory(run),
     }  # fmt: skip
-    return {"values": values, "config": config, "damage": run.damage}
+    return {"values": values, "config": config, "damage": run.damage, "metrics": run.own_metrics}
 
 
 def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +110,16 @@ def _of_losses(run: RunFolder) -> dict[str, Any]:
             value is not None and not math.isfinite(value)
             for value in (last["train_loss"], last["grad_norm"], val_loss)
         ),
+    }
+
+
+def _of_own_metrics(run: RunFolder) -> dict[str, Any]:
+    """Newest value of each registered metric: of the last evaluation, or of the last row."""
+    newest, tail = run.evals[-1] if run.evals else {}, run.metrics_tail
+    row = dict(zip(tail.columns, tail.row, strict=True)) if tail.row is not None else {}
+    return {
+        name: float(newest[name]) if is_number(newest.get(name)) else csv_number(row.get(name))
+        for name in run.own_metrics
     }
 
 

@@ -89,8 +89,14 @@ def _whole(entry: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
     config = {**base, **facts["config"]}
     for path in facts["lacks"]:
         config.pop(path, None)
-    whole = {"values": facts["values"], "config": config, "damage": facts["damage"]}
-    if not all(isinstance(part, kind) for part, kind in zip(whole.values(), (dict, dict, list), strict=True)):
+    whole = {
+        "values": facts["values"],
+        "config": config,
+        "damage": facts["damage"],
+        "metrics": facts["metrics"],
+    }
+    kinds = (dict, dict, list, dict)
+    if not all(isinstance(part, kind) for part, kind in zip(whole.values(), kinds, strict=True)):
         raise TypeError("not an entry of ours")
     return {"stamp": entry["stamp"], "facts": whole}
 
@@ -103,7 +109,7 @@ def _save(study: Path, entries: dict[str, dict[str, Any]], base: dict[str, Any])
         facts = entry["facts"]
         config = {path: value for path, value in facts["config"].items() if base.get(path, ...) != value}
         lacks = [path for path in base if path not in facts["config"]]
-        stored = {"values": facts["values"], "config": config, "lacks": lacks, "damage": facts["damage"]}
+        stored = {**facts, "config": config, "lacks": lacks}
         runs[name] = {"stamp": entry["stamp"], "facts": stored}
     text = json.dumps({"version": VERSION, "files": FILES, "config": base, "runs": runs}, default=str)
     for place in _places(study):

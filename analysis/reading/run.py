@@ -39,6 +39,8 @@ class Run:
     is_ours: bool = True
     codes: tuple[Code | None, ...] = ()
     """Code of each attempt, None if it was not recorded."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Registered metrics of a run of ours: column to unit."""
     is_row: bool = False
     """Row of a table of another program: it has values and no curve."""
     file: Path | None = None

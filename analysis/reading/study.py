@@ -48,6 +48,11 @@ class Study:
         return all(run.is_ours for run in self.runs)
 
     @property
+    def metrics(self) -> dict[str, str]:
+        """Registered metrics of any of the runs: column to unit."""
+        return {name: unit for run in self.runs for name, unit in run.metrics.items()}
+
+    @property
     def noun(self) -> str:
         """`run`, or `CSV file` if each run is one."""
         is_csv = all(_is_csv(run.folder) and run.name == run.folder.stem for run in self.runs)
@@ -255,7 +260,10 @@ def _run(folder: Path, facts: Mapping[str, Any], status: Any) -> Run:
             }  # fmt: skip
     name = folder.name or folder.resolve().name
     codes = tuple(code and Code(*code) for code in values.pop("codes"))
-    return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]), codes=codes)
+    return Run(
+        name, folder, state, reason, values, facts["config"], tuple(facts["damage"]), codes=codes,
+        metrics=facts.get("metrics", {}),
+    )  # fmt: skip
 
 
 def _limit_at(folder: Path) -> Any:

@@ -107,9 +107,11 @@ def figure_of(
             {"key": "flops", "name": "training FLOPs", "format": "power", "of": "tokens"},
             {"key": "seconds", "name": "time in training", "format": "seconds"},
         ]
+        titles = {TRAIN: "train loss (nats per token)", VAL: "val loss (nats per token)"}
+        titles |= {name: f"{name} ({unit})" if unit else name for name, unit in study.metrics.items()}
         ys = [
-            {"key": key, "name": f"{name} loss (nats per token)"}
-            for key, name in ((TRAIN, "train"), (VAL, "val"))
+            {"key": key, "name": title}
+            for key, title in titles.items()
             if any(key in one["curves"] for one in curves)
         ]
         xs = xs if any(one["scale"]["flops"] for one in curves) else [xs[0], xs[2]]

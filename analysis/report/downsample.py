@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.reading import Run, curve
+from experiment_utils.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +35,8 @@ class Thin:
 def thin_curves(
     run: Run, points: int, *, rows: int | None = None, x: str | None = None, y: str | None = None
 ) -> dict[str, Thin]:
-    """By loss, `train_loss` and `val_loss` of runs of ours, `y` of others; without those that it has not.
+    """By column: `train_loss`, `val_loss` and registered metrics of runs of ours, `y` of others;
+    without those that it has not.
 
     points: approximate number for each loss. rows: approximate number read of a run of ours; None: all.
 
@@ -48,15 +51,20 @@ def thin_curves(
     table = curve(run, [*X_OF_OURS, TRAIN, VAL], rows=rows)
     if not len(table[TRAIN]):
         return {}
-    found_curves = {TRAIN: _means(X_OF_OURS, table, TRAIN, points)}
-    known = table[VAL] == table[VAL]
-    if known.any():
-        places = known.nonzero()[0]
-        places = places[:: -(-len(places) // points)] if len(places) > 2 * points else places
-        found_curves[VAL] = Thin(
-            {name: table[name][places].tolist() for name in X_OF_OURS}, table[VAL][places].tolist()
-        )
-    return found_curves
+    curves = {TRAIN: _means(X_OF_OURS, table, TRAIN, points)}
+    curves |= _measured(table, VAL, points)
+    for name in run.metrics:
+        with suppress(UserError):  # its file has no such column yet
+            curves |= _measured(curve(run, [*X_OF_OURS, name], rows=rows), name, points)
+    return curves
+
+
+def _measured(table: dict[str, Array], y: str, points: int) -> dict[str, Thin]:
+    """The points of a column that is blank in most rows; empty if it is blank in all."""
+    places = (table[y] == table[y]).nonzero()[0]
+    places = places[:: -(-len(places) // points)] if len(places) > 2 * points else places
+    x = {name: table[name][places].tolist() for name in X_OF_OURS}
+    return {y: Thin(x, table[y][places].tolist())} if len(places) else {}
 
 
 @functools.cache

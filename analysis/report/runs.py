@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.columns import cell, is_right, shown_columns
+from analysis.columns import cell, is_right, shown_columns, titles
 from analysis.reading import Run, Study
 from analysis.reading.study import GOING_ON
 from experiment_utils.json_values import finite, is_number
@@ -22,8 +22,8 @@ def add_runs(page: Page, study: Study, best: Run | None) -> None:
     """Add the table, in the order of the study: curves.js knows a row by its place."""
     columns = _columns(study)
     heads = [
-        Column(name, name == LEFT or is_right([run.value(name) for run in study.runs]), name in _LONG)
-        for name in columns
+        Column(title, name == LEFT or is_right([run.value(name) for run in study.runs]), name in _LONG)
+        for name, title in zip(columns, titles(study.runs, columns), strict=True)
     ]
     page.heading("Runs", "a title sorts, words and conditions filter")
     page.drawn("filter", HINT)

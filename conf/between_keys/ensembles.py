@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from conf.keys import keys, keys_of
+from conf.own_parts.in_use import parts_in_use
 from conf.schema import AUTO, Config, Ensemble
 from conf.values import convert
 from experiment_utils.errors import Problem, UserError
@@ -17,6 +18,8 @@ del VARIED["together"]
 """Key of `ensemble=` to the key of a run whose values it lists."""
 
 _NULL = ("None", "null")
+_ONE_BY_ONE = ("optimizer", "metric", "callback", "step", "arch_option")
+"""Kinds of the user's parts that serve one run at a time."""
 
 
 def is_ensemble(config: Config) -> bool:
@@ -137,6 +140,11 @@ def _not_together(config: Config) -> list[Problem]:
             arch.dropout_attention > 0,
             "attention draws what it drops for all runs together, so that none would be as it is alone. Use "
             "arch.dropout_residual, or sweep with -m instead of ensemble.",
+        ),
+        (
+            "plugins",
+            any(part.kind in _ONE_BY_ONE for part in parts_in_use(config)),
+            f"parts of your own have no batched form. {alone}",
         ),
         (
             "training.activation_checkpointing",

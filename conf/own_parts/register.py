@@ -88,13 +88,18 @@ def tokenizer(name: str, *, options: type | None = None) -> Callable[[T], T]:
     return _keep("tokenizer", name, options)
 
 
-def metric(name: str, *, unit: str = "", options: type | None = None) -> Callable[[T], T]:
-    """Register a metric: `logging.metrics=[NAME]`.
+def metric(
+    name: str, *, unit: str = "", at: str = "evaluation", options: type | None = None
+) -> Callable[[T], T]:
+    """Register a metric: `logging.metrics=[NAME]`. Decorates a function (logits, labels, options) that
+    returns a value for each label, or their mean; or, with at="step", a function (view, options) that returns
+    a number.
 
     Args:
         unit: for tables and axes, such as `%` or `nats`.
+        at: evaluation, or step.
     """
-    return _keep("metric", name, options, unit=unit)
+    return _keep("metric", name, options, unit=unit, at=at)
 
 
 def callback(name: str, *, options: type | None = None) -> Callable[[T], T]:
@@ -105,7 +110,9 @@ def callback(name: str, *, options: type | None = None) -> Callable[[T], T]:
 
 
 def step(name: str, *, options: type | None = None) -> Callable[[T], T]:
-    """Register what one step computes: `training.step=NAME`."""
+    """Register what one step computes: `training.step=NAME`. Decorates a function (model, batch, options)
+    that returns the loss of a micro-batch, or (loss, {"lm_loss": lm_loss}).
+    """
     return _keep("step", name, options)
 
 

@@ -112,10 +112,11 @@ def record_attempt(
     *,
     ranks: int = 1,
     ensemble: dict[str, Any] | None = None,
+    metrics: dict[str, Any] | None = None,
 ) -> None:
     """Record in run.json that an attempt begins: its plan, choices, code and versions.
 
-    ensemble: the runs that it is trained together with.
+    ensemble: the runs that it is trained together with. metrics: those of the user's, by name.
     """
     run = read_run(folder)
     training = plan["config"]["training"]
@@ -150,6 +151,7 @@ def record_attempt(
             "implementation": implementation,
             "results": run.get("results"),
             **({"ensemble": ensemble} if ensemble else {}),
+            **({"metrics": metrics} if metrics else {}),
             "attempts": attempts,
         },
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from data_loading import Loader, StreamLoader
     from models import LanguageModel
     from training.distributed.loader import PartOfStream
+    from training.own_parts.watchers import Watchers
     from training.run.loop import Run
     from training.step.recurrent_state import RowStates
     from training.step.weight_average import Average
@@ -29,6 +30,7 @@ def capture(
     *,
     average: Average | None = None,
     row_states: RowStates | None = None,
+    watchers: Watchers | None = None,
     keep: bool = True,
     **counters: Any,
 ) -> Checkpoint:
@@ -56,12 +58,15 @@ def capture(
         name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in model.state_dict().items()
     }
     training |= states_in_checkpoint(row_states)
+    own_tensors, own_values = watchers.state() if watchers is not None else ({}, {})
+    training |= own_tensors
     if average is not None:
         training |= {f"{_TRAINED}{name}": weights[name] for name in average.weights()}
         weights |= {
             name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in average.weights().items()
         }
-    return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
+    state = {**counters, **own_values, "data": loader.state_dict(), "optimizer": scalars}
+    return Checkpoint(weights, training, state)
 
 
 def resume(
@@ -86,6 +91,8 @@ def resume(
         run.guard.load(checkpoint.state["guard"])
     if run.scaler is not None and "loss_scale" in checkpoint.state:
         run.scaler.load_state_dict(checkpoint.state["loss_scale"])
+    if run.watchers is not None:
+        run.watchers.load(checkpoint)
 
 
 def restore(

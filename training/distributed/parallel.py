@@ -17,7 +17,7 @@ from training.distributed.ranks import Ranks
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from models import LanguageModel
+    from models import LanguageModel, LossModel
 
 DDP, FSDP = "ddp", "fsdp"
 
@@ -32,12 +32,14 @@ class Parallel:
         kind: str = DDP,
         *,
         gathers_bf16: bool = False,
+        loss: LossModel | None = None,
     ) -> None:
         """Wrap a model on its device. With kind `fsdp` its parameters are sharded in place: build the
         optimizer afterwards.
 
         Args:
             gathers_bf16: FSDP2 sends the matrices of blocks in bf16, as autocast computes with them.
+            loss: of the same model; None: the one of a language model.
 
         Raises:
             UserError: the backend cannot shard.
@@ -46,7 +48,7 @@ class Parallel:
 
         self.model, self.ranks = model, ranks or Ranks()
         self.is_sharded = kind == FSDP and not self.ranks.is_alone
-        self._loss: nn.Module = LossModel(model)
+        self._loss: nn.Module = LossModel(model) if loss is None else loss
         self._is_ddp = not self.ranks.is_alone and not self.is_sharded
         if self.is_sharded:
             _shard(self._loss, model, self.ranks.size, gathers_bf16=gathers_bf16)
@@ -63,7 +65,12 @@ class Parallel:
         found: Tensor = self._loss(*arguments, **options)
         return found
 
-    def evaluating(self) -> nn.Module:
+    def own(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """(loss to minimize, loss to record) of a batch, by the user's step."""
+        found: tuple[Tensor, Tensor] = self._loss(batch=batch)
+        return found
+
+    def evaluating(self) -> LossModel:
         """Module that computes the loss without gradients, without DDP."""
         return self._loss.module if self._is_ddp else self._loss  # type: ignore[return-value]
 

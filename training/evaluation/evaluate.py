@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from models import LanguageModel
     from training.devices.device import Device
     from training.distributed.parallel import Parallel
+    from training.own_parts.own_metric import MetricSums
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Evaluation:
     """Bytes of text per token; None if the tokenizer does not give them."""
     by_position: tuple[dict[str, Any], ...] = ()
     """`PositionLosses.to_json`, if requested."""
+    own: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the user's, by name: means over the labels."""
 
     @property
     def perplexity(self) -> float:
@@ -90,6 +93,7 @@ def mean_of(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> Evaluation:
         sum(each.tokens for each in found),
         sum(each.seconds for each in found),
         mean(lengths) if len(lengths) == len(found) else None,
+        own={name: mean([of_one.own[name] for of_one in found]) for name in found[0].own},
     )
 
 
@@ -109,6 +113,7 @@ def evaluate(
     parallel: Parallel | None = None,
     bytes_per_id: np.ndarray | None = None,
     by_position: bool = False,
+    metrics: MetricSums | None = None,
 ) -> Evaluation:
     """Mean loss over the first `windows` windows of `dataset`, in order, without gradients.
 
@@ -118,6 +123,7 @@ def evaluate(
         bytes_per_id: see `HeldOut`, for bits per byte.
         by_position: measure losses by position too. The loss is then summed in another order, which changes
             its last bits.
+        metrics: sums of the user's metrics, all 0.
     """
     import torch
 
@@ -146,7 +152,11 @@ def evaluate(
             moved = on_device(batch, device)
             input_ids, labels, positions = moved["input_ids"], moved["labels"], moved.get("position_ids")
             of_tokens = None if of_positions is None else torch.empty(labels.shape, device=labels.device)
-            loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
+            loss_of.seen_by = metrics.add if metrics is not None and counts else None
+            try:
+                loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
+            finally:
+                loss_of.seen_by = None
             if counts:
                 total += loss.double()
                 counted = batch["labels"] != IGNORED_LABEL
@@ -156,7 +166,7 @@ def evaluate(
                 if of_positions is not None and of_tokens is not None:
                     of_positions.add(of_tokens, labels != IGNORED_LABEL, positions)
     model.train(was_training)
-    ranks.sum_(total)
+    ranks.sum_(total, *([] if metrics is None else [metrics.sums]))
     if of_positions is not None:
         of_positions.sum_over(ranks)
     tokens, text_bytes = ranks.total(tokens), ranks.total(text_bytes)
@@ -166,4 +176,5 @@ def evaluate(
         seconds=time.monotonic() - started,
         bytes_per_token=text_bytes / tokens if text_bytes else None,
         by_position=tuple(of_positions.to_json()) if of_positions else (),
+        own=metrics.means(tokens) if metrics is not None else {},
     )

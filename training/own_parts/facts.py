@@ -29,7 +29,7 @@ from experiment_utils.modules import IMPORT_ROOT, module_name
 from experiment_utils.run_folder import read_file
 from training.own_parts.part_facts import Facts
 
-_VERSION = 1
+_VERSION = 2
 """Version of the way in which facts are found."""
 _KEYS = ("model", "arch", "own", "optimizer", "schedule", "dataset", "tokenizer", "training")
 _FREE = ("lr", "weight_decay", "beta1", "beta2")
@@ -72,7 +72,7 @@ def make_own_data(config: Config, part: Part, place: Path) -> None:
 
 def _key(config: Config, vocab_size: int) -> str:
     plain = to_plain(config, _KEYS)
-    training = {name: plain["training"][name] for name in ("seq_len", "step", "callbacks")}
+    training = {name: plain["training"][name] for name in ("seq_len", "step", "callbacks", "parallel")}
     optimizer = {name: value for name, value in plain["optimizer"].items() if name not in _FREE}
     sources = [
         hashlib.sha256(file.read_bytes()).hexdigest()

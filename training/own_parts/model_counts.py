@@ -61,6 +61,11 @@ def memory_of_model(config: Config, vocab_size: int, positions: int, step: StepS
         yield from model_parts(config.model, config.arch, vocab_size, positions, step)
     else:
         yield from _own_parts(config, facts, vocab_size, step)
+    if (
+        config.logging.metrics
+    ):  # logits of a window or a chunk, in fp32, and as much again of the user's twice
+        tokens = min(step.tokens, max(step.loss_chunk, config.training.seq_len))
+        yield Part.on(step.on_gpu, "logits and loss", 3 * FP32 * vocab_size * tokens, "evaluate")
 
 
 def _own_parts(config: Config, facts: Facts, vocab_size: int, step: StepSizes) -> Iterator[Part]:

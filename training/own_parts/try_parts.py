@@ -26,6 +26,7 @@ from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.load import code_of, load_plugins, options_of, own_part
 from experiment_utils.errors import Problem, UserError
 from models.options.parameter_roles import roles_of
+from training.own_parts.contracts import check_contracts
 from training.own_parts.own_data import write_part
 from training.own_parts.own_model import OwnModel, build_run_model
 from training.own_parts.part_facts import Facts
@@ -59,6 +60,7 @@ def _facts(config: Config, vocab_size: int) -> Facts:
         _check_schedule(config)
     if own_part(config, "arch_option"):
         _check_activation(config)
+    check_contracts(config, vocab_size)
     return facts
 
 

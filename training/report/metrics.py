@@ -84,9 +84,14 @@ class RowsFile:
         self._columns = _cut_rows(path, step, columns)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
 
-    def append(self, rows: Sequence[Row | SourceRow]) -> None:
-        """Write the rows. Floats are written so that they read back to the same number."""
-        _write_all(self._descriptor, _as_csv(map(asdict, rows), self._columns).encode())
+    def append(self, rows: Sequence[Row | SourceRow], own: Sequence[Mapping[str, float]] = ()) -> None:
+        """Write the rows. Floats are written so that they read back to the same number.
+
+        Args:
+            own: the user's metrics of each row, by column; empty: none has any.
+        """
+        cells = [asdict(row) | dict(more) for row, more in zip(rows, own or [{}] * len(rows), strict=True)]
+        _write_all(self._descriptor, _as_csv(cells, self._columns).encode())
 
     def sync(self) -> None:
         """Put the rows on the disk itself."""
@@ -100,8 +105,9 @@ class RowsFile:
 class MetricsFile(RowsFile):
     """metrics.csv of a run."""
 
-    def __init__(self, path: Path | None, step: int) -> None:
-        super().__init__(path, step, COLUMNS)
+    def __init__(self, path: Path | None, step: int, own: Sequence[str] = ()) -> None:
+        """own: columns of the user's metrics."""
+        super().__init__(path, step, (*COLUMNS, *own))
 
 
 class SourcesFile(RowsFile):

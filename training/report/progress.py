@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from experiment_utils.quantities import format_count, format_duration, format_share
 from memory import format_bytes
@@ -41,6 +41,8 @@ class Scalars:
     loss: float
     grad_norm: float
     by_source: list[list[float]] | None = None
+    own: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the user's, by name."""
 
     @property
     def are_finite(self) -> bool:
@@ -78,15 +80,18 @@ def read_scalars(results: Sequence[StepResult]) -> list[Scalars]:
     device = results[0].loss.device
     scalars = torch.stack([one.to(device) for found in results for one in (found.loss, found.grad_norm)])
     sums = [found.by_source.flatten() for found in results if found.by_source is not None]
-    values = torch.cat([scalars.double(), *sums]).cpu().tolist()
+    metrics = [value.reshape(1) for found in results for value in found.own.values()]
+    values = torch.cat([scalars.double(), *sums, *metrics]).cpu().tolist()
     sources = len(sums[0]) // 2 if sums else 0
     of_sources = values[len(scalars) :]
+    of_metrics = iter(values[len(values) - len(metrics) :])
     found = []
     for number in range(len(results)):
         loss, norm = values[2 * number : 2 * number + 2]
         at = 2 * sources * number
         own = of_sources[at : at + sources], of_sources[at + sources : at + 2 * sources]
-        found.append(Scalars(loss, norm, [*own] if sources else None))
+        measured = {name: next(of_metrics) for name in results[number].own}
+        found.append(Scalars(loss, norm, [*own] if sources else None, measured))
     return found
 
 
@@ -132,8 +137,8 @@ class Progress:
             self._first_step = step - 1
         self._pending.append(_Pending(step, result, lr, ended))
 
-    def flush(self, val_loss: float | None = None) -> None:
-        """Write the rows of all steps noted; the last one carries `val_loss`.
+    def flush(self, val_loss: float | None = None, measured: Mapping[str, float] | None = None) -> None:
+        """Write the rows of all steps noted; the last one carries `val_loss` and the metrics measured then.
 
         Raises:
             NonFinite: at the first step whose loss or gradient norm is not finite; its row is written.
@@ -150,12 +155,14 @@ class Progress:
                 broken = pending
                 break
         self._log_overflows()
-        self._pending.clear()
         if not rows:
             return
         rows[-1] = replace(rows[-1], val_loss=val_loss)
         self._val_loss = self._val_loss if val_loss is None else val_loss
-        self._metrics.append(rows)
+        own = [dict(pending.known.own) for pending in self._pending[: len(rows)]]
+        own[-1] |= (measured or {}) if val_loss is not None else {}
+        self._pending.clear()
+        self._metrics.append(rows, own)
         if self._sources is not None:
             self._sources.append(of_sources)
         self.last = row = rows[-1]

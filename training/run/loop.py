@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from training.distributed.loader import PartOfStream
     from training.distributed.parallel import Parallel
     from training.evaluation.evaluate import Evaluation, HeldOut
+    from training.own_parts.watchers import Watchers
     from training.run.prepared_run import Started
     from training.step.recurrent_state import RowStates
     from training.step.train_step import Batch, Step
@@ -91,6 +92,10 @@ class Run:
     row_states: RowStates | None = None
     ended_by: str | None = None
     stopped_val_loss: float | None = None
+    watchers: Watchers | None = None
+    """Metrics and callbacks of the user's; None if the run has none."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """The user's metrics of the newest evaluation of this attempt."""
 
     def __post_init__(self) -> None:
         self.guard = guard_of(self.config.training)
@@ -187,6 +192,8 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
     config, budget, rank = run.config, run.plan.budget, run.ranks.rank
     seed_init, seed_data = seeds(config)
     eta = config.optimizer.grad_noise
+    has_own_loss = config.training.step != "default"
+    draws = has_own_loss or drops(config.arch)
     return Step(
         model,
         optimizer,
@@ -197,10 +204,12 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
         sources=len(run.plan.sources),
         parallel=run.parallel,
         row_states=run.row_states,
-        seed=(lambda number: seed_step(seed_init, number, rank)) if drops(config.arch) else None,
+        seed=(lambda number: seed_step(seed_init, number, rank)) if draws else None,
         noise=(lambda of, number: add_noise(of, eta, number, seed_data)) if eta else None,
         refuses=None if run.guard is None else run.guard.refuses,
         scaler=run.scaler,
+        has_own_loss=has_own_loss,
+        watch=None if run.watchers is None else run.watchers.after_step,
     )
 
 
@@ -299,6 +308,7 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[E
                 parallel=run.parallel,
                 bytes_per_id=one.bytes_per_id,
                 by_position=training.eval_by_position,
+                metrics=None if run.watchers is None else run.watchers.sums(at_once.loss_chunk),
             )
             for one in sets
         ]
@@ -347,6 +357,7 @@ def evaluate_run(
             **({"extra": True} if is_extra else {}),
             **({"dead_units": dead} if dead and source == "val" else {}),
             **({"by_position": found.by_position} if found.by_position else {}),
+            **found.own,
         }
         for source, found in all_found
     ]
@@ -356,7 +367,7 @@ def evaluate_run(
     if is_extra:
         run.stopped_val_loss = found.loss
     else:
-        run.val_loss = found.loss
+        run.val_loss, run.measured = found.loss, found.own
     is_best = not is_extra and (run.best is None or found.loss < run.best["val_loss"])
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
@@ -371,6 +382,8 @@ def evaluate_run(
     )
     if words(dead):
         log.info("%s", words(dead), extra=SELDOM)
+    if run.watchers is not None and not is_extra:
+        run.watchers.after_evaluation(found.own)
     return found.loss
 
 
@@ -439,12 +452,15 @@ def save_checkpoint(
     is_sharded = run.parallel is not None and run.parallel.is_sharded
     if not (run.ranks.is_first or is_sharded):
         return
+    if run.watchers is not None:
+        run.watchers.before_checkpoint()
     captured = capture(
         model,
         optimizer,
         loader,
         average=run.average,
         row_states=run.row_states,
+        watchers=run.watchers,
         keep=run.ranks.is_first,
         step=run.step,
         train_seconds=run.train_seconds,

@@ -75,7 +75,7 @@ def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int) -> bool:
 def _pass(run: Run, model: LanguageModel, micro_batch: int) -> None:
     import torch
 
-    from models import LossModel
+    from training.own_parts.own_step import loss_model_of
 
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     kept = max(0, run.plan.checkpoint_bytes - parameters)  # moments, averages, states of rows
@@ -83,7 +83,11 @@ def _pass(run: Run, model: LanguageModel, micro_batch: int) -> None:
     optimizers = torch.empty(kept, dtype=torch.uint8, device=run.device.torch_device)
     on_device = run.device.put(ids)
     with run.device.autocast():
-        loss = LossModel(model)(on_device, on_device, None, run.loss_chunk)
+        loss_of = loss_model_of(run.config, model)
+        if run.config.training.step != "default":
+            loss, _ = loss_of(batch={"input_ids": on_device, "labels": on_device})
+        else:
+            loss = loss_of(on_device, on_device, None, run.loss_chunk)
     loss.backward()
     # an optimizer that is not fused works on a copy of the parameters
     del loss, on_device

@@ -48,6 +48,7 @@ def settle(
     from training.devices.device import resolve_device
     from training.devices.device_facts import device_facts
     from training.devices.gpu_check import gpus_of_job
+    from training.own_parts.own_metric import header_of
     from training.plan.memory_parts import FOREGROUND
     from training.plan.run_plan import make_plan
     from training.run.micro_batch import died_for_memory, log_micro_batch
@@ -104,6 +105,8 @@ def settle(
         {**provenance(folder, before), "device": device_facts(device)},
         ranks=ranks,
         ensemble=company.to_json(),
+        # columns of metrics that are no longer computed stay
+        metrics={**before.get("metrics", {}), **header_of(config)},
     )
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from data_loading.dataset.protocol import IGNORED_LABEL
@@ -43,6 +43,8 @@ class StepResult:
     norms: torch.Tensor | None = None
     is_skipped: bool = False
     is_scaled: bool = False
+    own: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Metrics of the user's, by name: fp64 scalars."""
 
 
 @dataclass
@@ -76,6 +78,10 @@ class Step:
     """Whether a step with this loss, gradient norm and number is left out."""
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss of a run in fp16, and leaves out steps whose gradients overflow."""
+    has_own_loss: bool = False
+    """Whether the user's step computes the loss of a micro-batch."""
+    watch: Callable[[StepResult, float, int], Mapping[str, torch.Tensor]] | None = None
+    """Called after a step with its result, learning rate and number from 1; returns the user's metrics."""
 
     def __post_init__(self) -> None:
         self.parallel = self.parallel or Parallel(self.model)
@@ -93,6 +99,8 @@ class Step:
             self.row_states.begin_step(number)
         try:
             result = self.apply(self.gradients(batches), lr, number)
+            if self.watch is not None:
+                result = replace(result, own=self.watch(result, lr, number + 1))
         finally:
             self.model.memory = None
             self.optimizer.zero_grad(set_to_none=True)
@@ -134,13 +142,21 @@ class Step:
         of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
         reduction = "mean" if divisor else "sum"  # of no label at all, where the others wait for this rank
         with self.device.autocast():
-            loss = self.parallel(
-                batch["input_ids"], labels, batch.get("position_ids"), self.loss_chunk, reduction, of_tokens
-            )
+            if self.has_own_loss and divisor:
+                loss, recorded = self.parallel.own(batch)
+            else:
+                recorded = loss = self.parallel(
+                    batch["input_ids"],
+                    labels,
+                    batch.get("position_ids"),
+                    self.loss_chunk,
+                    reduction,
+                    of_tokens,
+                )
             if divisor not in (0, 1):
-                loss = loss / divisor
+                loss, recorded = loss / divisor, recorded / divisor
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-        total += loss.detach()
+        total += recorded.detach()
         if by_source is not None and of_tokens is not None:
             by_source += sums_by_source(of_tokens, labels, batch["source"], self.sources)
 
