@@ -93,7 +93,7 @@ def test_a_table_loses_the_least_important_columns_and_its_reason_last() -> None
     narrow = shown(60)
     assert narrow[0].split() == ["run", "state", "step", "reason"]
     assert narrow[1].startswith("...")
-    assert narrow[-1] == "not shown in 60 columns: memory, attempt"
+    assert narrow[-1].rpartition(": ")[2].split(", ") == ["memory", "attempt"]
     assert shown(40)[0].split() == ["run", "reason"]
 
 
@@ -108,4 +108,4 @@ def test_a_table_of_numbers_loses_columns_from_the_right() -> None:
     titles = ("run", *(f"column_{number}" for number in range(12)))
     lines = table(titles, [("a", *("1.0000" for _ in range(12)))], right=range(1, 13), columns=80)
     assert lines[0].split() == list(titles[:8])
-    assert lines[2].startswith("not shown in 80 columns: column_7")
+    assert lines[2].rpartition(": ")[2].startswith("column_7")
