@@ -160,7 +160,9 @@ def _after(found: Found) -> list[tuple[str, str]]:
 
     seeds = sorted(found.study.runs, key=lambda run: run.number("seed") or 0)
     best = RunFolder(found.best.folder) if found.best is not None else None
-    return after_sweep(best, 0, [RunFolder(seeds[-1].folder)])[: 2 if best is not None else 1]
+    commands = after_sweep(best, 0, [RunFolder(seeds[-1].folder)])
+    others = [one for one in commands if not one[0].startswith("python -m analysis report")]  # which this is
+    return others[: 2 if best is not None else 1]
 
 
 def _command_of(best: Run | None) -> str | None:
