@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,6 +139,12 @@ def add(plugin: str, place: str, found: Iterable[Part], content: object = None) 
         raise UserError(*problems)
     _PLUGINS[plugin] = place, content
     _VERSION[0] += 1
+
+
+def forget_others(plugins: Collection[str]) -> None:
+    """Remove the parts of all plugins but these."""
+    for plugin in [one for one in _PLUGINS if one not in plugins]:
+        forget(plugin)
 
 
 def forget(plugin: str) -> None:

@@ -29,11 +29,12 @@ def sums(options):
 @register.tokenizer("digits")
 def digits(options):
     """A tokenizers.Tokenizer with an id for each character and one for the end of a document."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {character: id for id, character in enumerate("0123456789+=\n")} | {"<unk>": 13}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<|endoftext|>"])
     return tokenizer
 

@@ -176,7 +176,7 @@ def use_plugins_of(arguments: Iterable[str], composer: Composer | None = None) -
             typed += _plugins_typed(argument)
         elif name == "study" and composer is not None and composer.has_option("study", value):
             typed += _plugins_listed(composer.top_value("study", value, "plugins"))
-    use_plugins(typed)
+    use_plugins(typed, only=True)
     if composer is not None:
         composer.add_parts(parts_table.parts())
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.composing.defaults_errors import problem_of
-from conf.composing.hydra_setup import errors_of_files, first_line, prepare_hydra, search_path
+from conf.composing.hydra_setup import add_options, errors_of_files, first_line, prepare_hydra, search_path
 from conf.composing.overrides import quoted
 from conf.composing.yaml_sexagesimal import put_back_texts
 from conf.keys import groups
-from conf.parts_table import OPTION_GROUPS, Part
+from conf.parts_table import Part
 from conf.suggestions import natural, nearest, nearest_keys
 from experiment_utils.errors import Problem, UserError
 
@@ -103,12 +103,8 @@ class Composer:
 
     def add_parts(self, parts: Iterable[Part]) -> None:
         """Make the user's own parts options of their groups: `optimizer=NAME`, `arch=NAME`."""
-        store = self._files.get_sources()[-1].store  # type: ignore[attr-defined]  # Hydra's copy of its own
-        for part in parts:
-            group = OPTION_GROUPS.get(part.kind)
-            if group is not None:
-                chosen = {"name": part.name, part.chosen_at.rpartition(".")[2]: part.name}
-                store.store(group=group, name=part.name, node=chosen)
+        # Hydra's own store was copied when this was made
+        add_options(self._files.get_sources()[-1].store, parts)  # type: ignore[attr-defined]
 
     def top_value(self, group: str, option: str, name: str) -> Any:
         """Value of a key outside of the groups in the file of an option; None if it has none."""

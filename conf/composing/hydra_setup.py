@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conf import parts_table
 from conf.composing.check import to_plain
 from conf.option_files import CONF
+from conf.parts_table import OPTION_GROUPS, Part
 from conf.schema import Config
 from experiment_utils.errors import Problem, UserError
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.config_store import ConfigStore
 
 VERSION_BASE = "1.3"
 
 
-def prepare_hydra() -> None:
-    """Set the version Hydra is to behave like, and hand it every key of the schema at its default."""
+def prepare_hydra(*, own_parts: bool = False) -> None:
+    """Set the version Hydra is to behave like, and hand it every key of the schema at its default.
+
+    Args:
+        own_parts: also the parts that the user registered, as options of their groups, with their options.
+    """
     from hydra import version
     from hydra.core.config_store import ConfigStore
 
@@ -28,7 +35,22 @@ def prepare_hydra() -> None:
     for section in node.values():
         if isinstance(section, dict) and "name" in section:
             section["name"] = None  # becomes the name of the option
-    ConfigStore.instance().store(name="schema", node=node)
+    store = ConfigStore.instance()
+    if own_parts:
+        node["own"] = {
+            part.name: {key.name: key.default for key in part.options} for part in parts_table.parts()
+        }
+        add_options(store, parts_table.parts())
+    store.store(name="schema", node=node)
+
+
+def add_options(store: ConfigStore, parts: Iterable[Part]) -> None:
+    """Make parts of the user's options of their groups: `optimizer=NAME`, `arch=NAME`."""
+    for part in parts:
+        group = OPTION_GROUPS.get(part.kind)
+        if group is not None:
+            chosen = {"name": part.name, part.chosen_at.rpartition(".")[2]: part.name}
+            store.store(group=group, name=part.name, node=chosen)
 
 
 def search_path(config_dir: Path | None) -> ConfigSearchPath:

@@ -6,6 +6,7 @@ random numbers as it is imported.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import io
@@ -125,7 +126,8 @@ def _run_file(file: Path, package: Path | None) -> None:
 
 
 def _module_name(place: Path) -> str:
-    return f"{_PACKAGE}.{place.stem.replace('-', '_')}"
+    path = hashlib.sha256(str(place).encode()).hexdigest()[:6]  # plugins can have the same name
+    return f"{_PACKAGE}.{place.stem.replace('-', '_')}_{path}"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from conf import parts_table
@@ -15,7 +16,11 @@ from experiment_utils.errors import Problem, UserError
 
 
 def use_plugins(
-    plugins: Iterable[str], *, around: bool = True, copies: Mapping[str, Path] | None = None
+    plugins: Iterable[str],
+    *,
+    around: bool = True,
+    copies: Mapping[str, Path] | None = None,
+    only: bool = False,
 ) -> None:
     """Read the plugins and add their parts.
 
@@ -23,13 +28,17 @@ def use_plugins(
         plugins: as typed, or as recorded in config.yaml.
         around: also those of HIGHWATER_PLUGINS and of installed packages.
         copies: recorded plugin to the file or folder to read in its place.
+        only: forget all others, of an earlier request in this process.
 
     Raises:
         UserError: a plugin cannot be found or read, or a name is taken; all problems.
     """
     problems: list[Problem] = []
     copies = copies or {}
-    for typed in dict.fromkeys([*plugins, *(plugins_around() if around else [])]):
+    wanted = list(dict.fromkeys([*plugins, *(plugins_around() if around else [])]))
+    if only:
+        parts_table.forget_others(_as_recorded(wanted))
+    for typed in wanted:
         try:
             plugin = typed if typed in copies or parts_table.is_known(typed) else recorded(typed)
             place = str(copies.get(plugin) or parts_table.place_of(plugin))
@@ -44,6 +53,14 @@ def use_plugins(
             problems += error.problems
     if problems:
         raise UserError(*problems)
+
+
+def _as_recorded(plugins: Iterable[str]) -> set[str]:
+    names = {*plugins}
+    for one in [*names]:
+        with suppress(UserError):
+            names.add(recorded(one))
+    return names
 
 
 def _taken(part: Part) -> list[Problem]:

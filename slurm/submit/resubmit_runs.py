@@ -14,6 +14,7 @@ from conf import AUTO, Config
 from conf.command_line.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
 from conf.composing.check import check, to_config, to_plain, unknown_key
 from conf.composing.run_identity import is_in_identity
+from conf.own_parts.use import use_plugins
 from conf.per_model_slurm import settle
 from conf.suggestions import no_such
 from experiment_utils import atomic_files
@@ -38,6 +39,7 @@ from slurm.submit.batch import Submitted
 from slurm.submit.frozen_code import FROZEN, MovedOn, copy_of, moved_on
 from slurm.submit.in_flight import in_flight
 from slurm.submit.submit_runs import check_and_plan, submit_plans
+from training.attempt.plugin_copies import copies_of
 from training.attempt.run_files import read_config, read_status
 
 CHOICES = tuple(state for state in ENDED if state != "done")
@@ -216,6 +218,8 @@ def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
         group, _, name = key.rpartition(".")
         (plain[group] if group else plain)[name] = value
     plain["ensemble"] = {}  # it continues alone
+    kept = copies_of(run.folder) if again.code == FROZEN else {}
+    use_plugins(frozen.plugins, around=False, copies=kept)
     config, problems = check(plain)
     if problems:
         raise UserError(*problems)

@@ -45,7 +45,7 @@ def _hand_over(runs: RequestedRuns, request: Request, composer: Composer) -> Non
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
 
-    prepare_hydra()
+    prepare_hydra(own_parts=True)
     hydra = Hydra.create_main_hydra2("experiments", search_path(composer.config_dir))
     try:
         hydra.multirun(composer.config_name, task_function=runs, overrides=request.arguments)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from experiment_utils.errors import UserError
+from training import optimizers
 from training.checkpoint.checkpoints import Checkpoint
 from training.distributed.parallel import like, whole
 from training.step.recurrent_state import states_in_checkpoint
@@ -66,6 +67,8 @@ def capture(
             name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in average.weights().items()
         }
     state = {**counters, **own_values, "data": loader.state_dict(), "optimizer": scalars}
+    if is_of_user(optimizer):
+        state["optimizer_groups"] = group_values(optimizer)
     return Checkpoint(weights, training, state)
 
 
@@ -144,7 +147,33 @@ def restore_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) 
         index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}
         for index, entries in _nested(checkpoint).items()
     }
-    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    if not is_of_user(optimizer):
+        optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        return
+    torch.optim.Optimizer.load_state_dict(optimizer, {"state": moments, "param_groups": groups})
+    for index, entries in moments.items():  # as they were: torch makes them of the parameter's type
+        own = optimizer.state[parameters[index]]
+        for key, value in entries.items():
+            own[key] = value.to(parameters[index].device) if isinstance(value, torch.Tensor) else value
+    for group, values in zip(
+        optimizer.param_groups, checkpoint.state.get("optimizer_groups", ()), strict=False
+    ):
+        group.update(values)
+
+
+def is_of_user(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is of the user's code or another package: its groups can have state of their own."""
+    return not type(optimizer).__module__.startswith(("torch.optim", optimizers.__name__))
+
+
+def group_values(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Values of each parameter group but its parameters and what each step sets."""
+    left_out = ("params", "lr", "lr_factor")
+    return [
+        {key: value for key, value in group.items() if key not in left_out}
+        for group in optimizer.param_groups
+    ]
 
 
 def _as_its_parameter(value: Any, parameter: torch.Tensor) -> Any:

@@ -34,7 +34,13 @@ _VERSION = 2
 _KEYS = ("model", "arch", "own", "optimizer", "schedule", "dataset", "tokenizer", "training")
 _FREE = ("lr", "weight_decay", "beta1", "beta2")
 _KNOWN: dict[str, Facts] = {}
+_IN_THIS_PROCESS: list[bool] = []
 _CHILD: list[subprocess.Popen[str]] = []
+
+
+def try_in_this_process() -> None:
+    """Try parts in this process from now on: it trains with them."""
+    _IN_THIS_PROCESS.append(True)
 
 
 def facts_of(config: Config, vocab_size: int) -> Facts | None:
@@ -96,7 +102,7 @@ def _cache_folder() -> Path:
 
 def _ask(question: dict[str, Any]) -> dict[str, Any]:
     """The answer of the child, which is started for the first question and ends with this process."""
-    if "torch" in sys.modules:  # a training process: it runs the parts itself
+    if _IN_THIS_PROCESS:  # a training process, which has loaded the plugins
         from training.own_parts.try_parts import answer
 
         found = answer(question)
@@ -108,9 +114,11 @@ def _ask(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ask_child(question: dict[str, Any]) -> dict[str, Any]:
+    plugins = question["config"]["plugins"]
+    question = question | {"places": {one: parts_table.place_of(one) for one in plugins}}
     if not _CHILD:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), *_python_path()])}
-        command = [sys.executable, "-m", module_name("training.own_parts.try_parts")]
+        command = [sys.executable, "-P", "-m", module_name("training.own_parts.try_parts")]
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

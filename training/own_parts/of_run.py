@@ -6,6 +6,7 @@ from pathlib import Path
 
 from conf import Config
 from training.attempt.plugin_copies import copies_of
+from training.own_parts.facts import try_in_this_process
 
 
 def load_of_run(folder: Path, config: Config) -> None:
@@ -21,3 +22,4 @@ def load_of_run(folder: Path, config: Config) -> None:
     from conf.own_parts.load import load_plugins
 
     load_plugins(config.plugins, copies_of(folder))
+    try_in_this_process()

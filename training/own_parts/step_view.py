@@ -57,19 +57,20 @@ class Guard:
         Raises:
             UserError: it raises an exception, or changes a weight; names FILE:LINE.
         """
-        before, was_training = self._versions(), self._model.training
+        given = [one for one in arguments if isinstance(one, torch.Tensor)]
+        before, was_training = self._versions(given), self._model.training
         with torch.random.fork_rng(devices=_gpus_in_use(), device_type="cuda"):
             found = called(part, code, *arguments)
         if self._model.training != was_training:
             self._model.train(was_training)
-        if self._versions() != before:
-            what = f"{part.kind} {part.name} changed weights or buffers of the model, which it can only read"
+        if self._versions(given) != before:
+            what = f"{part.kind} {part.name} changed weights, buffers or a tensor that it can only read"
             raise UserError(Problem(part.place, what, "part-changes-weights"))
         return found
 
-    def _versions(self) -> list[int]:
+    def _versions(self, given: list[torch.Tensor]) -> list[int]:
         """Count of in-place changes of each tensor; those through `.data` do not count."""
-        return [one._version for one in self._tensors]
+        return [one._version for one in (*self._tensors, *given)]
 
 
 def _gpus_in_use() -> list[int]:

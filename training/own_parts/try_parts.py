@@ -24,8 +24,10 @@ from conf.composing.check import to_config
 from conf.own_parts.call import called
 from conf.own_parts.in_use import parts_in_use
 from conf.own_parts.load import code_of, load_plugins, options_of, own_part
+from conf.parts_table import Part
 from experiment_utils.errors import Problem, UserError
 from models.options.parameter_roles import roles_of
+from training.checkpoint.train_state import group_values
 from training.own_parts.contracts import check_contracts
 from training.own_parts.own_data import write_part
 from training.own_parts.own_model import OwnModel, build_run_model
@@ -38,7 +40,8 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Facts as plain values; or `problems`: a list of (where, what, code)."""
     try:
         config = to_config(question["config"])
-        load_plugins(config.plugins)
+        places = question.get("places", {})
+        load_plugins(config.plugins, {one: Path(place) for one, place in places.items() if place != one})
         if "part" in question:
             part = parts_table.part(question["part"])
             assert part is not None
@@ -165,11 +168,38 @@ def _state_numbers(config: Config) -> float:
     found = own_part(config, "optimizer")
     assert found is not None
     called(found[0], optimizer.step)
+    _check_state(found[0], layer, optimizer)
     tensors = [
         value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)
     ]
     count = sum(parameter.numel() for parameter in layer.parameters())
     return sum(tensor.numel() for tensor in tensors if tensor.numel() > 1) / count
+
+
+def _check_state(part: Part, layer: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise a UserError if checkpoints cannot hold the state of an optimizer."""
+    whole: dict[str, Any] = optimizer.state_dict()
+    wrong = [f"{key} of state_dict" for key in whole if key not in ("state", "param_groups")]
+    known = {*layer.parameters()}
+    wrong += [
+        f"state of {key!r}" for key in optimizer.state if not isinstance(key, Tensor) or key not in known
+    ]
+    for values in (*optimizer.state.values(), *group_values(optimizer)):
+        wrong += [f"{key} ({type(value).__name__})" for key, value in values.items() if not _is_plain(value)]
+    if wrong:
+        kept = ", ".join(dict.fromkeys(wrong))
+        what = (
+            f"optimizer {part.name} keeps what checkpoints cannot hold: {kept}. Keep tensors in "
+            "state[parameter], and numbers there or in param_groups"
+        )
+        raise UserError(Problem(part.place, what, "optimizer-state"))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint holds it: a tensor, or plain values."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value)) and not any(isinstance(one, Tensor) for one in value)
+    return value is None or isinstance(value, Tensor | int | float | str)
 
 
 def _check_activation(config: Config) -> None:

@@ -170,3 +170,31 @@ def test_a_typo_imports_no_plugin_and_no_torch(plugin: Path, tmp_path: Path, roo
 )
 def test_settings_that_an_own_model_does_not_go_with(plugin: Path, typed: str) -> None:
     assert codes("plugins=[parts.py]", "arch=tiny", typed) == {typed.partition("=")[0]: "own-model"}
+
+
+def test_plugins_of_an_earlier_request_are_forgotten(plugin: Path, tmp_path: Path) -> None:
+    configs("plugins=[parts.py]", "arch=tiny")
+    assert "arch" in codes("arch=tiny")
+    plugin.rename(tmp_path / "moved.py")
+    assert configs("plugins=[moved.py]", "arch=tiny")[0].plugins == [str(tmp_path / "moved.py")]
+
+
+def test_edited_plugin_is_read_again(plugin: Path) -> None:
+    assert configs("plugins=[parts.py]", "arch=tiny")[0].own["tiny"]["hidden"] == 8
+    plugin.write_text(plugin.read_text().replace("option(8,", "option(16,"))
+    assert configs("plugins=[parts.py]", "arch=tiny")[0].own["tiny"]["hidden"] == 16
+
+
+def test_hydra_gets_the_parts_of_a_sweep(plugin: Path) -> None:
+    from hydra.core.config_store import ConfigStore
+
+    from conf.composing.hydra_setup import prepare_hydra
+    from conf.own_parts.use import use_plugins
+
+    use_plugins(["parts.py"], only=True)
+    prepare_hydra(own_parts=True)
+    repo = ConfigStore.instance().repo
+    assert repo["arch"]["tiny.yaml"].node == {"name": "tiny", "family": "tiny"}
+    assert repo["schema.yaml"].node["own"]["tiny"] == {"hidden": 8}
+    del repo["arch"], repo["optimizer"], repo["schedule"]
+    prepare_hydra()

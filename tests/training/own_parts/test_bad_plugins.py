@@ -63,6 +63,13 @@ BAD = {
         changed("SGD(groups,", 'SGD([{"params": group["params"]} for group in groups],'),
         "optimizer-groups",
     ),
+    "optimizer with other state": (
+        changed(
+            "return torch.optim.SGD(groups, lr=optimizer.lr, momentum=0.9)",
+            "found = torch.optim.SGD(groups, lr=0.1)\n    found.state['all'] = {'k': 1}\n    return found",
+        ),
+        "optimizer-state",
+    ),
     "schedule below 0": (changed("1 - step / total_steps", "-1.0"), "schedule-value"),
     "schedule of text": (changed("1 - step / total_steps", "'x'"), "schedule-value"),
 }

@@ -84,3 +84,38 @@ def test_changed_plugin_is_changed_code(plugin: Path, tmp_path: Path) -> None:
     ) == 1
     assert create_run(dataclasses.replace(config, code="any"), identity) == folder
     assert run_here(folder, "--quiet").returncode == 0
+
+
+COUNTING = """
+class Counting(torch.optim.Optimizer):
+    def __init__(self, groups):
+        super().__init__(groups, {"k": 0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["k"] += 1
+            for weight in group["params"]:
+                state = self.state[weight]
+                if not state:
+                    state["sum"] = torch.zeros_like(weight, dtype=torch.float64)
+                state["sum"] += weight.grad
+                weight.sub_((group["lr"] * 0.1 * state["sum"] / group["k"] ** 0.5).to(weight.dtype))
+
+@register.optimizer("plain")
+def plain(groups, optimizer, options):
+    return Counting(groups)
+"""
+
+
+def test_state_of_groups_and_of_other_types_is_resumed(tmp_path: Path) -> None:
+    plugin = write_plugin(tmp_path, MODEL, COUNTING, SCHEDULE)
+    config = own_config(tmp_path, plugin)
+    whole = make_run(config)
+    assert run_here(whole, "--quiet").returncode == 0
+    killed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "killed")))
+    import core
+
+    assert killed_at("checkpoint:after_rename", lambda: core.main([str(killed), "--quiet"]), 2)
+    assert run_here(killed, "--quiet").returncode == 0
+    assert metrics_without_clock(killed) == metrics_without_clock(whole)
