@@ -163,6 +163,8 @@ def _state_numbers(config: Config) -> float:
 
     layer = nn.Linear(16, 16)
     optimizer = build_run_optimizer(layer, config, "cpu")
+    for group in optimizer.param_groups:
+        group["lr"] = config.optimizer.lr  # as each step sets it
     for parameter in layer.parameters():
         parameter.grad = torch.full_like(parameter, 1e-3)
     found = own_part(config, "optimizer")

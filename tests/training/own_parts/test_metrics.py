@@ -20,7 +20,7 @@ from analysis.export.series import Series
 from analysis.reading.curves import curve
 from analysis.reading.facts import facts_of
 from analysis.reading.study import read_study
-from analysis.report.thin import thin_curves
+from analysis.report.downsample import thin_curves
 from conf.own_parts.use import use_plugins
 from experiment_utils.errors import UserError
 from tests.forked import killed_at
