@@ -125,6 +125,8 @@ def _run(request: Request, arguments: Arguments) -> int:
     if outcome.exit_code != USER_ERROR:  # else nothing ran, and the child said why
         from analysis.summary import render_run
 
+        if outcome.state != "done" and sys.stdout.isatty():
+            print()  # a process that was killed leaves its moving line
         _print(render_run(outcome.folder))
         _print_earlier_code([outcome.folder], arguments, request)
         if outcome.reason is not None:

@@ -41,7 +41,7 @@ _SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larg
 _SAME_WITH_CODE = "the same command with code=any, or with again=true"
 _RATES = 3
 """Number of points from which a curve shows its lowest point."""
-_NOT_TYPED_AGAIN = ("plan", "plugins", "tags", "notes", "wait", "then", "notify")
+_NOT_TYPED_AGAIN = ("plan", "plugins", "tags", "notes", "wait", "then", "notify", "code")
 
 
 def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:

@@ -35,9 +35,14 @@ class Advice:
 
 
 def advice(
-    study: Study, found: Sequence[Best], noise: Noise | None, laws: Mapping[str, RateLaw]
+    study: Study,
+    found: Sequence[Best],
+    noise: Noise | None,
+    laws: Mapping[str, RateLaw],
+    *,
+    asks_for_seeds: bool = True,
 ) -> list[Advice]:
-    """In the order in which it should be followed. laws: by setup."""
+    """In the order in which it should be followed. laws: by setup. asks_for_seeds: the noise is unknown."""
     items = [*_edges(study, found), *_missing(study, found), *_died(study), *_seeds(found, noise, study)]
     setups = list(dict.fromkeys(best.size.setup for best in found))
     for setup in setups:
@@ -49,7 +54,7 @@ def advice(
             inside = sum(best.is_inside for best in own)
             words = f"a law over width needs >= 3 sizes with their best inside, has {inside}"
             items.append(Advice(None, f"{setup}: {words}" if setup else words))
-    return items + _second_seed(found, noise, study)
+    return items + (_second_seed(found, noise, study) if asks_for_seeds else [])
 
 
 def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> str:

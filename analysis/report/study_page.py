@@ -145,8 +145,9 @@ def _advice(found: Found) -> list[tuple[str, str]]:
     bests = [family.best for family in each if family.best is not None]
     if not bests or found.families is None:
         return []
-    # without the noise: Trust says whether seeds are too few, and a command for each size takes seconds
-    commands = advice(found.study, bests, None, found.families.laws)
+    # Trust says whether seeds are too few, and a command for each size takes seconds
+    is_known = found.families.noise is not None
+    commands = advice(found.study, bests, None, found.families.laws, asks_for_seeds=not is_known)
     return [
         (one.command, f"{one.size}: {one.what}" if one.size else one.what)
         for one in commands
