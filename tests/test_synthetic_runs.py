@@ -48,7 +48,7 @@ def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path, go
     assert results["bigram_val_loss"] is None, "a trillion tokens are not counted"
     above = results["val_loss"] - floor
     page = render_run(folder, color=False)
-    assert f"({above:.4f} " in page
+    assert f", {above:.4f} " in page
     golden.lines(page, "synthetic:markov:16:1T:3", "uint16")
     assert not (tmp_path / "Datasets").exists()
 
