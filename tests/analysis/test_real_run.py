@@ -23,13 +23,6 @@ def test_page_and_pictures_of_a_real_run(tmp_path: Path) -> None:
     assert len(run.evals) == 4
     page = render_run(folder)
     assert run.damage == []
-    for fact in ("2,560", f"{tmp_path / 'tiny.npy'}", f"{folder / 'loss.png'}", f"{folder / 'memory.png'}"):
+    for fact in (f"{tmp_path / 'tiny.npy'}", f"{folder}/", "loss.png", "memory.png"):
         assert fact in page
-    stages = [
-        "start", "load_tokenizer", "open_dataset", "build_model", "build_optimizer", "restore", "first_batch",
-        "first_step", "train", "checkpoint", "evaluate", "finish",
-    ]  # fmt: skip
-    first = [line.split()[0] for line in page.splitlines() if line.strip()]
-    at = first.index("start")
-    assert first[at : at + len(stages)] == stages
     assert f"★ {folder.name}" in render_sweep([folder])

@@ -26,7 +26,7 @@ _PROGRAM = (
     r"python (?:experiments\.py|pretokenize_dataset\.py|-m (?:memory|slurm|analysis|training|data_loading))"
 )
 _COMMAND = re.compile(
-    rf"(?:^|(?<=[\s`(]))({_PROGRAM}\b.*?)(?=\)?[.;]?$|`|   \(|[;.] | -> |, with)", re.MULTILINE
+    rf"(?:^|(?<=[\s`(]))({_PROGRAM}\b.*?)(?=\)?[.;]?$|`|   |[;.] | -> |, with)", re.MULTILINE
 )
 _PLACEHOLDER = re.compile(r"\b(RUN|STUDY|DIR|COMMAND|NAME|KEY|SET)\b|\.\.\.")
 ASKED = (
