@@ -11,7 +11,6 @@ from experiment_utils.errors import Problem, UserError
 
 KINDS = (
     "model", "arch_option", "optimizer", "schedule", "dataset", "tokenizer", "metric", "callback", "step",
-    "analysis",
 )  # fmt: skip
 """Kinds of parts that can be registered: `highwater.register.KIND`."""
 
@@ -64,7 +63,7 @@ class Part:
 
     @property
     def chosen_at(self) -> str:
-        """Config path that chooses it, or that lists it; empty for an analysis."""
+        """Config path that chooses it, or that lists it."""
         if self.kind == "arch_option":
             return f"arch.{self.arch_key}"
         return CHOSEN_AT.get(self.kind) or LISTED_AT.get(self.kind, "")

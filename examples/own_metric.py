@@ -12,7 +12,7 @@ from highwater import option, register
 
 @dataclass
 class TopK:
-    k: int = option(1, "the label counts as found if it is among so many most likely tokens", at_least=1)
+    k: int = option(1, "number of most likely tokens among which the label counts as found", at_least=1)
 
 
 @register.metric("token_accuracy", unit="%", options=TopK)

@@ -118,7 +118,7 @@ def _front_page(config_dir: Path | None) -> str:
 
 def _own_parts() -> list[str]:
     """Lines of the front page about the parts that the user registered; none without plugins."""
-    rows = [(one.typed_as or one.name, f"{one.kind}, {one.place}") for one in parts_table.parts()]
+    rows = [(one.typed_as, f"{one.kind}, {one.place}") for one in parts_table.parts()]
     return ["", "Parts of your own (options: --help NAME)", *_table(rows)] if rows else []
 
 

@@ -114,8 +114,3 @@ def step(name: str, *, options: type | None = None) -> Callable[[T], T]:
     that returns the loss of a micro-batch, or (loss, {"lm_loss": lm_loss}).
     """
     return _keep("step", name, options)
-
-
-def analysis(name: str, *, options: type | None = None) -> Callable[[T], T]:
-    """Register a figure or table of a study: `python -m analysis own NAME STUDY`."""
-    return _keep("analysis", name, options)
